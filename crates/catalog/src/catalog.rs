@@ -13,7 +13,7 @@
 //! have happened. Crash: the database rolls back what was not committed.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
@@ -23,6 +23,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::TableData;
+use crate::history::{self, History};
 use crate::identity::Identity;
 use crate::known::{Known, KnownData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
@@ -45,8 +46,7 @@ pub(crate) struct Inner {
     pub database: Database,
     states: Mutex<Vec<(Settings, Arc<State>)>>,
     pub known: Known,
-    /// The newest snapshot that was seen.
-    newest: AtomicI64,
+    pub history: History,
     /// Who may do what, as last read.
     pub access: Mutex<Option<Arc<Access>>>,
     pub has_access: AtomicBool,
@@ -116,7 +116,7 @@ impl Catalog {
             database,
             states: Mutex::new(Vec::new()),
             known: Known::default(),
-            newest: AtomicI64::new(0),
+            history: History::default(),
             access: Mutex::new(None),
             has_access: AtomicBool::new(false),
             has_writers: AtomicBool::new(false),
@@ -145,7 +145,10 @@ impl Catalog {
     async fn state(&self, snapshot: Option<SnapshotId>) -> Result<Arc<State>> {
         let rows = self.inner.database.query(load::head_query(snapshot)).await?;
         let head = load::read_head(&rows, snapshot)?;
-        self.inner.newest.fetch_max(head.snapshot, Ordering::Relaxed);
+        if snapshot.is_none() {
+            self.follow(&head).await?;
+        }
+        let generation = self.inner.history.generation();
         if let Some(state) = self.cached(&head) {
             return Ok(state);
         }
@@ -156,8 +159,12 @@ impl Catalog {
             Ok((head, state))
         };
         let (head, state) = again_if_lost(read).await?;
-        self.inner.newest.fetch_max(head.snapshot, Ordering::Relaxed);
-        self.keep(&head, &state);
+        if snapshot.is_none() {
+            self.follow(&head).await?;
+        }
+        if self.inner.history.generation() == generation {
+            self.keep(&head, &state);
+        }
         Ok(state)
     }
 
@@ -169,8 +176,8 @@ impl Catalog {
         };
         let place = states.iter().position(same)?;
         let (settings, mut state) = states.remove(place);
-        if state.snapshot != head.snapshot {
-            state = Arc::new(State { snapshot: head.snapshot, ..State::clone(&state) });
+        if (state.snapshot, state.time) != (head.snapshot, head.time) {
+            state = Arc::new(State { snapshot: head.snapshot, time: head.time, ..State::clone(&state) });
         }
         states.push((settings, Arc::clone(&state)));
         Some(state)
@@ -184,28 +191,59 @@ impl Catalog {
         }
     }
 
+    /// Forgets what is kept of another history.
+    pub(crate) fn forget(&self) {
+        self.inner.states.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.inner.known.forget();
+        *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Every file and kept row of a table in a state.
+    ///
+    /// Errors: `Error::Conflict` if the catalog was put back to an earlier one since that was read, and has others.
+    pub async fn data_in(&self, state: &State, table: &Table) -> Result<Arc<TableData>> {
+        self.data_at(table, state.snapshot, Some(state.time)).await
+    }
+
     /// Every file and kept row of a table at a snapshot.
     pub async fn data(&self, table: &Table, snapshot: SnapshotId) -> Result<Arc<TableData>> {
+        self.data_at(table, snapshot, None).await
+    }
+
+    async fn data_at(
+        &self,
+        table: &Table,
+        snapshot: SnapshotId,
+        time: Option<i64>,
+    ) -> Result<Arc<TableData>> {
         if table.id < 0 {
             return Ok(Arc::new(TableData { table: table.id, snapshot, ..TableData::default() }));
         }
         let known = &self.inner.known;
-        let newest = self.inner.newest.load(Ordering::Relaxed).max(snapshot);
-        let before = match known.data(table.id, snapshot) {
+        let generation = self.inner.history.generation();
+        let newest = self.inner.history.newest().max(snapshot);
+        let is_it = |found: &KnownData| time.is_none_or(|time| time == found.time);
+        let before = match known.data(table.id, snapshot).filter(is_it) {
             Some(found) if found.compared_at >= newest => return Ok(found.data),
             Some(found) => Some(found.data),
             None => known.data_before(table.id, snapshot).map(|found| found.data),
         };
         let read = || async {
             let mut session = self.inner.database.read().await?;
-            load::head(&mut session, Some(snapshot)).await?;
-            table_data::load(&mut session, table.id, snapshot, before.as_deref()).await
+            let head = load::head(&mut session, Some(snapshot)).await?;
+            if time.is_some_and(|time| time != head.time) {
+                return Err(history::lost(snapshot));
+            }
+            let data = table_data::load(&mut session, table.id, snapshot, before.as_deref()).await?;
+            Ok((head.time, Arc::new(data)))
         };
-        let data = Arc::new(again_if_lost(read).await.map_err(|error| match error {
+        let (time, data) = again_if_lost(read).await.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
             other => other,
-        })?);
-        known.put_data(KnownData { data: Arc::clone(&data), compared_at: newest });
+        })?;
+        if self.inner.history.generation() == generation {
+            known.put_data(KnownData { data: Arc::clone(&data), time, compared_at: newest });
+        }
         Ok(data)
     }
 
@@ -230,10 +268,13 @@ impl Catalog {
         if let Some(known) = self.inner.known.columns.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
+        let generation = self.inner.history.generation();
         let read =
             || async { load::columns_at(&mut self.inner.database.read().await?, table, snapshot).await };
         let columns = again_if_lost(read).await?;
-        self.inner.known.columns.put((table, snapshot), Arc::new(columns.clone()));
+        if self.inner.history.generation() == generation {
+            self.inner.known.columns.put((table, snapshot), Arc::new(columns.clone()));
+        }
         Ok(columns)
     }
 
@@ -254,7 +295,9 @@ impl Catalog {
     /// Errors: `Error::Conflict` if its commit would be refused as others have committed meanwhile; it stays as it was then.
     pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
         let newest = self.head().await?;
-        if newest.snapshot != transaction.base.snapshot && transaction.may_conflict() {
+        let base = &transaction.base;
+        let is_newer = (newest.snapshot, newest.time) != (base.snapshot, base.time);
+        if is_newer && transaction.may_conflict() {
             let check = || async {
                 let mut session = self.inner.database.read().await?;
                 // It may be newer still: a conflict with that is one all the same.

@@ -44,6 +44,7 @@ impl Catalog {
         if unread.is_empty() {
             return Ok(found);
         }
+        let generation = self.inner.history.generation();
         let read_on = || async {
             let mut session = self.inner.database.read().await?;
             let newest = "SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1";
@@ -61,7 +62,9 @@ impl Catalog {
         };
         for (column, known) in again_if_lost(read_on).await? {
             found.insert(column, Arc::clone(&known.stats));
-            self.inner.known.put_stats(table, column, known);
+            if self.inner.history.generation() == generation {
+                self.inner.known.put_stats(table, column, known);
+            }
         }
         Ok(found)
     }

@@ -26,8 +26,8 @@ use crate::catalog::Catalog;
 use crate::changes::Changes;
 use crate::conflicts::{self, differ_beyond_options};
 use crate::database::{
-    Dialect, Rows, Session, boolean, failed, is_lost, is_transient, list, name, optional, optional_boolean,
-    optional_text, text,
+    Dialect, Rows, Session, boolean, failed, has_no_space, is_lost, is_transient, list, name, optional,
+    optional_boolean, optional_text, text,
 };
 use crate::error::{Error, Result};
 use crate::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -212,6 +212,9 @@ async fn after_failure(
     committed: Committed,
     error: sqlx::Error,
 ) -> Result<Committed> {
+    if has_no_space(&error) {
+        return Err(failed(error));
+    }
     tracing::warn!(%error, transaction = %transaction.id, "a commit failed; looking up whether it happened");
     let extra = extra(transaction);
     let mut wait = WAIT_FIRST;

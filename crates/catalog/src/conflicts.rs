@@ -27,7 +27,7 @@ use crate::load::{Head, inlined_tables};
 use crate::sequences::SequenceOwner;
 use crate::state::{Column, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table};
 use crate::transaction::Transaction;
-use crate::{commit, inlined, sequences};
+use crate::{commit, history, inlined, sequences};
 
 /// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live with.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
@@ -48,12 +48,7 @@ async fn compare(
     let since_state = transaction.since.unwrap_or(transaction.base.snapshot);
     let data = || transaction.data.iter().filter(|(_, changes)| !commit::is_idle(changes));
     let since = data().map(|(_, changes)| changes.since).chain([since_state]).min().unwrap_or(since_state);
-    if head.snapshot < transaction.base.snapshot {
-        return Err(Error::Corrupt(format!(
-            "the newest snapshot is {}, older than {}, which was read before: was the catalog replaced?",
-            head.snapshot, transaction.base.snapshot
-        )));
-    }
+    history::check(session, (transaction.base.snapshot, transaction.base.time), head).await?;
     if since >= head.snapshot {
         return Ok(());
     }

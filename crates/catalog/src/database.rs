@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +23,8 @@ use sqlx::{
 use tokio::time::Instant;
 
 use crate::again::again_if_lost;
-use crate::error::{Error, Result};
+use crate::error::Error::Refused;
+use crate::error::{Error, Refusal, Result};
 use crate::fence::Fence;
 use crate::files::Cell;
 
@@ -57,6 +59,8 @@ pub(crate) enum Dialect {
 pub(crate) enum Database {
     Sqlite {
         path: String,
+        /// Which file it is that is open: its device and its number there.
+        file: Option<(u64, u64)>,
         /// The folder of the file; absolute.
         folder: String,
         readers: SqlitePool,
@@ -111,7 +115,8 @@ impl Database {
     pub async fn query(&self, sql: String) -> Result<Vec<Row>> {
         match self {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await?.query(sql).await,
-            Self::Sqlite { readers, .. } => {
+            Self::Sqlite { path, file, readers, .. } => {
+                check_in_place(path, *file)?;
                 prepared(sql).fetch_all(readers).await.map_err(failed)?.iter().map(sqlite_row).collect()
             }
             Self::Postgres { readers, .. } => {
@@ -134,7 +139,10 @@ impl Database {
     pub async fn read(&self) -> Result<Session> {
         match self {
             Self::Sqlite { path, is_foreign: true, .. } => foreign(path).await,
-            Self::Sqlite { readers, .. } => Ok(Session::Sqlite(readers.begin().await.map_err(failed)?)),
+            Self::Sqlite { path, file, readers, .. } => {
+                check_in_place(path, *file)?;
+                Ok(Session::Sqlite(readers.begin().await.map_err(failed)?))
+            }
             Self::Postgres { readers, .. } => Ok(Session::Postgres(
                 begun(readers, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?,
             )),
@@ -172,7 +180,8 @@ impl Database {
             Self::Sqlite { path, is_foreign: true, .. } => Err(Error::ReadOnly(format!(
                 "the catalog can only be read: no file can be made beside \"{path}\""
             ))),
-            Self::Sqlite { writer, .. } => {
+            Self::Sqlite { path, file, writer, .. } => {
+                check_in_place(path, *file)?;
                 Ok(Session::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?))
             }
             Self::Postgres { writers, .. } => Ok(Session::Postgres(
@@ -314,7 +323,27 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
     let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string();
-    Ok(Database::Sqlite { path: path.to_string(), folder, readers, writer, is_foreign })
+    let file = file_at(path);
+    Ok(Database::Sqlite { path: path.to_string(), file, folder, readers, writer, is_foreign })
+}
+
+/// The device of a file and its number there.
+fn file_at(path: &str) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Connections stay at the file that they have opened, whatever is at its path now: what is written to one that was replaced is lost.
+///
+/// Errors: another file is there (55000).
+fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
+    match (opened, file_at(path)) {
+        (Some(opened), Some(now)) if opened != now => {
+            let message = format!("the catalog at \"{path}\" was replaced while it was open");
+            Err(Refused(Box::new(Refusal::new("55000", message)))
+                .with_hint("end this process, and start it again: it opens the file that is there now"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A transaction that reads a database with a write-ahead log in a folder where this process may make no files.
@@ -777,19 +806,49 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         }
         Some(26) => return Error::NotFound(format!("the catalog is not an SQLite database: {error}")),
         Some(11) => return Error::Corrupt(format!("the catalog database is damaged: {error}")),
+        // After as long as its connections wait.
+        Some(5 | 6) => {
+            let seconds = BUSY_TIMEOUT.as_secs();
+            let message = format!("could not lock the catalog: another process has held it for {seconds} s");
+            return Refused(Box::new(Refusal::new("55P03", message)))
+                .with_detail(error.to_string())
+                .with_hint(
+                    "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends",
+                );
+        }
+        Some(13) => return is_full(&error),
         _ => {}
     }
     match postgres_code(&error).as_deref() {
+        Some("53100") => is_full(&error),
+        Some("55P03") => {
+            let message = "could not lock the catalog: another process holds it";
+            Refused(Box::new(Refusal::new("55P03", message))).with_detail(error.to_string())
+        }
         Some("25006" | "42501") => Error::ReadOnly(format!("the catalog can only be read: {error}")),
         _ => Error::Database(error),
     }
 }
 
-/// SQLite's primary result code.
+fn is_full(error: &sqlx::Error) -> Error {
+    Refused(Box::new(Refusal::new("53100", "no space is left for the catalog")))
+        .with_detail(error.to_string())
+}
+
+/// Whether a commit has failed for want of space. It has not happened then: what was written of it is no part of the database.
+pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
+    sqlite_code(error) == Some(13) || postgres_code(error).as_deref() == Some("53100")
+}
+
+/// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies on.
+const SHARED_MEMORY_SIZE: i32 = 4874;
+
+/// SQLite's primary result code; of a disk that is full, 13 in all its forms.
 fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
     let database = error.as_database_error()?.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
     use sqlx::error::DatabaseError;
-    database.code()?.parse::<i32>().ok().map(|code| code & 0xff)
+    let code = database.code()?.parse::<i32>().ok()?;
+    Some(if code == SHARED_MEMORY_SIZE { 13 } else { code & 0xff })
 }
 
 fn postgres_code(error: &sqlx::Error) -> Option<String> {

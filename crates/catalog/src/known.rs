@@ -100,6 +100,8 @@ pub(crate) enum Large {
 #[derive(Debug, Clone)]
 pub(crate) struct KnownData {
     pub data: Arc<TableData>,
+    /// Of the snapshot, in microseconds since 1970: see `history.rs`.
+    pub time: i64,
     /// The newest snapshot when they were compared with the database. DuckDB's merging of files makes a snapshot and gives older ones other
     /// files with the same rows: those that they had may be gone soon.
     pub compared_at: SnapshotId,

@@ -25,6 +25,7 @@ mod error;
 mod fence;
 mod file_stats;
 pub mod files;
+mod history;
 mod identity;
 mod inlined;
 mod known;

@@ -170,6 +170,7 @@ pub(crate) fn is_fixed(key: &str) -> bool {
 pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&str>) -> Result<State> {
     let mut state = State {
         snapshot: head.snapshot,
+        time: head.time,
         schema_version: head.schema_version,
         warehouse: head.settings.global.get(ID).cloned(),
         data_path: head.settings.data_path(folder)?,

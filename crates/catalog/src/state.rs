@@ -21,6 +21,8 @@ pub const TABLE_PARTITIONS_OPTION: &str = "harrier_table_partitions";
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub snapshot: SnapshotId,
+    /// That of the snapshot, in microseconds since 1970: one of the same number in a catalog that was put back has another.
+    pub time: i64,
     /// Counts the commits that changed a schema, table or view: equal versions mean equal schemas.
     pub schema_version: i64,
     /// The identity of the catalog; `None` in one of an earlier version that nobody has written files into since.

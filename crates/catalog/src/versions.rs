@@ -13,6 +13,7 @@ impl Catalog {
         if let Some(known) = self.inner.known.versions.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
+        let generation = self.inner.history.generation();
         let rows = self
             .inner
             .database
@@ -23,7 +24,9 @@ impl Catalog {
             ))
             .await?;
         let versions: Vec<SnapshotId> = rows.iter().map(|row| row.integer(0)).collect::<Result<_>>()?;
-        self.inner.known.versions.put((table, snapshot), Arc::new(versions.clone()));
+        if self.inner.history.generation() == generation {
+            self.inner.known.versions.put((table, snapshot), Arc::new(versions.clone()));
+        }
         Ok(versions)
     }
 }

@@ -55,6 +55,7 @@ fn state() -> State {
     };
     State {
         snapshot: 1,
+        time: 0,
         schema_version: 1,
         warehouse: None,
         data_path: "/data/".into(),

@@ -8,7 +8,7 @@ use crate::support::*;
 use harrier_catalog::files::{Cell, ColumnStats, NewDeletes, TableData};
 use harrier_catalog::state::{PartitionKey, Transform};
 use harrier_catalog::types::ColumnType::*;
-use harrier_catalog::{Catalog, Expiry};
+use harrier_catalog::{Catalog, CommitNote, Error, Expiry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -240,4 +240,74 @@ fn merged_files_replace_those_that_are_kept_of_the_past() {
             }
         });
     }
+}
+
+/// A catalog that is put back to a state before commits that another process has seen, and goes on from there: numbers of snapshots and
+/// files come a second time.
+#[test]
+fn nothing_is_kept_of_a_history_that_was_put_back() {
+    on_both(async |kind| {
+        let lake = lake(kind).await;
+        let catalog = &lake.catalog;
+        let id = made_table(catalog, "t").await;
+        let add = async |catalog: &Catalog, name: &str, first: i64| {
+            let add = |transaction: &mut harrier_catalog::Transaction| {
+                transaction.data_of(id).added.push(file(name, first, 10));
+            };
+            change(catalog, add).await.snapshot
+        };
+        let kept = add(catalog, "kept", 0).await;
+        let serving = Catalog::open(&lake.url).await.unwrap();
+        let lost = add(catalog, "lost", 100).await;
+        let before = serving.head().await.unwrap();
+        assert_eq!(before.snapshot, lost);
+        let lost_file = serving.data_in(&before, &before.tables[&id]).await.unwrap().files[1].clone();
+        serving.column_stats(id, &[1], 0, lost_file.id).await.unwrap();
+        let (mut reading, mut writing) = (begin(&serving).await, begin(&serving).await);
+        writing.data_of(id).deleted.insert(lost_file.id, inline_delete(&[3]));
+
+        for (table, column) in [
+            ("ducklake_snapshot", "snapshot_id"),
+            ("ducklake_snapshot_changes", "snapshot_id"),
+            ("ducklake_data_file", "begin_snapshot"),
+        ] {
+            lake.execute(&format!("DELETE FROM {table} WHERE {column} > {kept}")).await;
+        }
+        lake.execute(&format!(
+            "DELETE FROM ducklake_file_column_stats WHERE data_file_id = {}",
+            lost_file.id
+        ))
+        .await;
+        let other = Catalog::open(&lake.url).await.unwrap();
+        assert_eq!(add(&other, "new", 500).await, lost, "the number comes again");
+
+        // What was begun before reads and writes nothing of what is there now.
+        assert!(is_conflict(&serving.commit(&writing, &CommitNote::default()).await));
+        assert!(is_conflict(&serving.rebase(&mut writing).await));
+        serving.rebase(&mut reading).await.unwrap();
+        assert!(is_conflict(&serving.data_in(&before, &before.tables[&id]).await));
+
+        let state = serving.head().await.unwrap();
+        assert_eq!((state.snapshot, reading.base.time), (lost, state.time));
+        let files = &serving.data_in(&state, &state.tables[&id]).await.unwrap().files;
+        assert_eq!(files.iter().map(|file| file.path.path.as_str()).collect::<Vec<_>>(), ["kept", "new"]);
+        assert_eq!(files[1].id, lost_file.id);
+        let stats = serving.column_stats(id, &[1], 0, lost_file.id).await.unwrap();
+        assert_eq!(stats[&1].get(lost_file.id).unwrap().min, Some("500"));
+    });
+}
+
+/// Connections stay at the file that they have opened.
+#[test]
+fn a_file_that_takes_the_place_of_the_catalog_is_not_taken_for_it() {
+    run(async {
+        let lake = lake(Kind::Sqlite).await;
+        let id = made_table(&lake.catalog, "t").await;
+        let path = lake.url.strip_prefix("sqlite:").unwrap().to_string();
+        std::fs::copy(&path, format!("{path}.copy")).unwrap();
+        std::fs::rename(format!("{path}.copy"), &path).unwrap();
+        let is_refused = |error: &Error| matches!(error, Error::Refused(refusal) if refusal.state == "55000");
+        assert!(lake.catalog.head().await.is_err_and(|error| is_refused(&error)));
+        assert!(lake.catalog.table_stats(id).await.is_err_and(|error| is_refused(&error)));
+    });
 }

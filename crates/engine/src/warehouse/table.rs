@@ -289,7 +289,7 @@ impl WarehouseTable {
             return Ok(Committed { data: Arc::default(), versions: Vec::new(), columns: Vec::new(), own });
         }
         let snapshot = self.state.snapshot;
-        let data = self.catalog.data(&self.table, snapshot).await.map_err(explain)?;
+        let data = self.catalog.data_in(&self.state, &self.table).await.map_err(explain)?;
         let versions = self.catalog.column_versions(self.table.id, snapshot).await.map_err(explain)?;
         let mut columns: Vec<Option<Arc<Vec<Column>>>> = vec![None; versions.len() + 1];
         for file in data.files.iter() {
