@@ -6,8 +6,8 @@
 //! | deletes from a table     | dropped or altered it; deleted from, removed or compacted one of the same files or rows |
 //! | replaces a table's rows  | the same; or inserted into it or deleted from it at all                                 |
 //! | compacts a table         | dropped or altered it; deleted from or compacted one of the same files or rows          |
-//! | alters a table or view   | dropped or altered it; inserted into it, if a column is no longer to be NULL or its       |
-//! |                          | table partitions are others                                                             |
+//! | alters a table or view   | dropped or altered it; inserted into it, if a column is no longer to be NULL or has       |
+//! |                          | another declared type, there are other CHECK constraints, or other table partitions     |
 //! | drops anything           | dropped it                                                                              |
 //! | drops a schema           | made anything in it                                                                     |
 //! | creates or renames       | taken the name; dropped the schema                                                      |
@@ -25,7 +25,9 @@ use crate::error::{Error, Result};
 use crate::files::{NewDeletes, TableChanges};
 use crate::load::{Head, inlined_tables};
 use crate::sequences::SequenceOwner;
-use crate::state::{Column, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table};
+use crate::state::{
+    CHECK, Column, DECLARED_TYPE_TAG, KEYS_TAG, ObjectId, SnapshotId, State, TABLE_PARTITIONS_OPTION, Table,
+};
 use crate::transaction::Transaction;
 use crate::{commit, history, inlined, sequences};
 
@@ -350,21 +352,10 @@ async fn state(
                 if before.name != table.name || before.schema != table.schema {
                     free(*id, table.schema, &table.name)?;
                 }
-                if tightened(&before.columns, &table.columns) && others.did(Deed::Inserted, *id, since) {
-                    let what = format!(
-                        "table \"{}\", of which a column is no longer to be NULL, was inserted into",
-                        before.name
-                    );
-                    return Err(conflict(what));
-                }
-                if table_partitions(before) != table_partitions(table)
+                if let Some(demand) = demand(before, table)
                     && others.did(Deed::Inserted, *id, since)
                 {
-                    let what = format!(
-                        "table \"{}\", whose table partitions are to be others, was inserted into",
-                        before.name
-                    );
-                    return Err(conflict(what));
+                    return Err(conflict(format!("table \"{}\", {demand}, was inserted into", before.name)));
                 }
             }
         }
@@ -434,6 +425,25 @@ pub(crate) fn differ_beyond_options(before: &Table, after: &Table) -> bool {
 
 fn table_partitions(table: &Table) -> Option<&String> {
     table.options.get(TABLE_PARTITIONS_OPTION)
+}
+
+/// What a change of a table asks of its rows that those which came meanwhile may not fulfil.
+fn demand(before: &Table, after: &Table) -> Option<&'static str> {
+    if tightened(&before.columns, &after.columns) {
+        return Some("of which a column is no longer to be NULL");
+    }
+    if table_partitions(before) != table_partitions(after) {
+        return Some("whose table partitions are to be others");
+    }
+    let checks = |table: &Table| table.tags.get(KEYS_TAG).filter(|keys| keys.contains(CHECK)).cloned();
+    if checks(after).is_some_and(|after| checks(before) != Some(after)) {
+        return Some("whose CHECK constraints are to be others");
+    }
+    let retyped = after.columns.iter().any(|column| {
+        let old = before.columns.iter().find(|old| old.id == column.id);
+        old.is_some_and(|old| old.tags.get(DECLARED_TYPE_TAG) != column.tags.get(DECLARED_TYPE_TAG))
+    });
+    retyped.then_some("of which a column is to have another type")
 }
 
 /// Whether a column that could be NULL no longer can.

@@ -13,6 +13,13 @@ pub type ObjectId = i64;
 /// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
 pub type ColumnId = i64;
 
+/// The tag of a table that has its keys and its CHECK constraints, as JSON. Of what is in it the catalog knows [`CHECK`] alone.
+pub const KEYS_TAG: &str = "harrier.keys";
+/// What a text of [`KEYS_TAG`] has if rows are asked for something.
+pub const CHECK: &str = r#""kind":"check""#;
+/// The tag of a column that has its declared type, as SQL writes it.
+pub const DECLARED_TYPE_TAG: &str = "harrier.type";
+
 /// The option that says how a table is divided by ranges or lists of values, which DuckLake has no words for. What is to be in it is
 /// not the catalog's to know; a change of it is one of the table.
 pub const TABLE_PARTITIONS_OPTION: &str = "harrier_table_partitions";

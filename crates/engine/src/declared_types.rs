@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
-use harrier_catalog::state::{Column, Table};
+use harrier_catalog::state::{Column, DECLARED_TYPE_TAG as TAG, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_exec::declared_types::{
     DIGITS_MAX, DeclaredType, LENGTH_MAX, assigned, declared, padded, try_declared,
@@ -30,9 +30,6 @@ use crate::rewriting::{level_sides, rewritten, schema_below};
 use crate::type_names;
 use crate::warehouse::WarehouseTable;
 use crate::zones::UTC;
-
-/// The tag of a column that has its declared type, as SQL writes it.
-const TAG: &str = "harrier.type";
 
 /// The declared type that SQL writes; `None`: it is none.
 ///

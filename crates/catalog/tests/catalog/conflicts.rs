@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::support::*;
 use harrier_catalog::files::NewDeletes;
-use harrier_catalog::state::{PartitionKey, TABLE_PARTITIONS_OPTION, Transform};
+use harrier_catalog::state::{
+    CHECK, DECLARED_TYPE_TAG, KEYS_TAG, PartitionKey, TABLE_PARTITIONS_OPTION, Transform,
+};
 use harrier_catalog::types::ColumnType::*;
 use harrier_catalog::{Catalog, Error, Result, Transaction};
 
@@ -93,6 +95,15 @@ const CHANGES: &[Change] = &[
             drop(table.options.insert(TABLE_PARTITIONS_OPTION.into(), uuid()));
         })
     }),
+    ("check", |ground, own| {
+        let keys = format!("{{{CHECK},\"name\":\"{}\"}}", uuid());
+        alter(own, ground.t, |table| drop(table.tags.insert(KEYS_TAG.into(), keys)))
+    }),
+    ("declare", |ground, own| {
+        alter(own, ground.t, |table| {
+            drop(table.columns[0].tags.insert(DECLARED_TYPE_TAG.into(), uuid()));
+        })
+    }),
     ("comment", |ground, own| alter(own, ground.t, |table| table.comment = Some(uuid()))),
     ("set option", |ground, own| {
         alter(own, ground.t, |table| drop(table.options.insert("target_file_size".into(), uuid())))
@@ -129,8 +140,8 @@ const CHANGES: &[Change] = &[
 
 /// Pairs that do not both commit: what has committed, and what then cannot.
 const CONFLICTS: &[(&str, &[&str])] = &[
-    ("insert", &["truncate", "not null", "divide"]),
-    ("insert kept", &["truncate", "not null", "divide"]),
+    ("insert", &["truncate", "not null", "divide", "check", "declare"]),
+    ("insert kept", &["truncate", "not null", "divide", "check", "declare"]),
     ("delete 0 inline", &["delete 0 inline", "delete 0 by file", "truncate", "compact 0"]),
     ("delete 0 by file", &["delete 0 inline", "delete 0 by file", "truncate", "compact 0"]),
     ("delete 1 inline", &["delete 1 inline", "remove 1", "truncate"]),
@@ -157,6 +168,8 @@ const CONFLICTS: &[(&str, &[&str])] = &[
     ("not null", ALTERED),
     ("partition", ALTERED),
     ("divide", ALTERED),
+    ("check", ALTERED),
+    ("declare", ALTERED),
     ("comment", ALTERED),
     (
         "rename t to n",
@@ -176,6 +189,8 @@ const CONFLICTS: &[(&str, &[&str])] = &[
             "not null",
             "partition",
             "divide",
+            "check",
+            "declare",
             "comment",
             "rename t to n",
             "create n",
@@ -201,6 +216,8 @@ const CONFLICTS: &[(&str, &[&str])] = &[
             "not null",
             "partition",
             "divide",
+            "check",
+            "declare",
             "comment",
             "set option",
             "rename t to n",
@@ -238,6 +255,8 @@ const ALTERED: &[&str] = &[
     "not null",
     "partition",
     "divide",
+    "check",
+    "declare",
     "comment",
     "rename t to n",
 ];

@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 
 use datafusion::error::{DataFusionError, Result};
-use harrier_catalog::state::{Column, ColumnId, State, Table};
+use harrier_catalog::state::{Column, ColumnId, KEYS_TAG as TAG, State, Table};
 use serde::{Deserialize, Serialize};
 
 pub(super) use change::check_nullable;
@@ -42,9 +42,6 @@ mod naming;
 mod statements;
 mod texts;
 mod told;
-
-/// The key of the tag.
-const TAG: &str = "harrier.keys";
 
 /// What is declared of a table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
