@@ -12,6 +12,17 @@ unset CARGO_ENCODED_RUSTFLAGS
 for name in $(env | sed -n 's/^\(CARGO_\(PKG\|MANIFEST\|BIN\)_[A-Z_]*\|LD_LIBRARY_PATH\)=.*/\1/p'); do
     unset "$name"
 done
-# The test that uses the wheel has the library built for it.
-exec cargo test --release --workspace --features harrier-mpid/arrow --test python --no-run \
-    --message-format=json-render-diagnostics
+# The test that uses the wheel has the library built for it. maturin moves the file that it packs away for a moment, while other
+# tests load it: it is told of a copy.
+status=0
+messages=$(cargo test --release --workspace --features harrier-mpid/arrow --test python --no-run \
+    --message-format=json-render-diagnostics) || status=$?
+library=$(printf '%s\n' "$messages" | grep -o '[^"]*/deps/libmpid\.so' | head -n 1)
+if [ -n "$library" ]; then
+    copy=${library%/deps/libmpid.so}/wheel
+    mkdir -p "$copy"
+    cp -p "$library" "$copy/libmpid.so"
+    messages=$(printf '%s\n' "$messages" | sed "s|$library|$copy/libmpid.so|g")
+fi
+printf '%s\n' "$messages"
+exit "$status"
