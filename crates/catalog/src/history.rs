@@ -78,7 +78,7 @@ impl Catalog {
         }
         tracing::warn!(
             snapshot = head.snapshot,
-            "the catalog has another history than before: what was kept of it is forgotten"
+            "the newest snapshot that was seen is not there any more: it has expired, or the catalog has another history; what was kept of it is forgotten"
         );
         history.begin_anew(head);
         self.forget();

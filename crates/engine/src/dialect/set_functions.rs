@@ -328,7 +328,7 @@ fn unnested(list: Expr) -> Expr {
 fn unfold_value(expr: &mut Expr) -> bool {
     #[derive(Default)]
     struct Calls {
-        /// How many queries, functions of arrays and aggregates are around.
+        /// How many queries and functions of arrays are around.
         depth: usize,
         found: bool,
     }

@@ -330,6 +330,28 @@ mod tests {
         assert_eq!(own.tags[TAG], TEXT);
     }
 
+    /// The catalog looks for it, to have new constraints conflict with new rows.
+    #[test]
+    fn a_check_constraint_is_told_to_the_catalog() {
+        let condition =
+            Expression { sql: "a > 0".to_string(), columns: BTreeMap::from([("a".to_string(), 1)]) };
+        let mut own = table(&[(1, "a")], "{}");
+        let mut keys = Keys::default();
+        let number = keys.number();
+        keys.constraints.push(Constraint {
+            number,
+            name: "t_a_check".to_string(),
+            columns: vec![1],
+            deferrable: false,
+            deferred: false,
+            kind: Kind::Check(Check { condition, not_valid: false }),
+        });
+        keys.keep(&mut own).unwrap();
+        assert!(own.tags[TAG].contains(harrier_catalog::state::CHECK), "{}", own.tags[TAG]);
+        assert_eq!(Keys::of(&own), keys);
+        assert!(!TEXT.contains(harrier_catalog::state::CHECK));
+    }
+
     #[test]
     fn what_lacks_a_column_is_not_there() {
         // DuckDB has dropped `b`, and then `a`.

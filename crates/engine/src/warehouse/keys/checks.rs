@@ -9,10 +9,10 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, cast, lit, not};
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_catalog::state::{ColumnId, State, Table};
+use harrier_catalog::state::{CHECK, ColumnId, State, Table};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
-use super::{Check, Constraint, Keys, Kind, change, expressions};
+use super::{Check, Constraint, Keys, Kind, TAG, change, expressions};
 use crate::dialect::SqlDialect;
 use crate::names::plain;
 use crate::nesting;
@@ -36,6 +36,10 @@ pub(in crate::warehouse) fn of_table(
     schema: &SchemaRef,
     asker: &Asker,
 ) -> Result<Vec<RowCheck>> {
+    // Tables are found by every statement that reads them.
+    if !table.tags.get(TAG).is_some_and(|keys| keys.contains(CHECK)) {
+        return Ok(vec![]);
+    }
     let mut found = vec![];
     for constraint in Keys::of(table).constraints {
         if let Kind::Check(check) = &constraint.kind {
