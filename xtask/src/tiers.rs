@@ -3,10 +3,10 @@
 //! | tier | units | what passed before | turns |
 //! |---|---|---|---|
 //! | `check` | those of [`IN_CHECK`], all unit tests, the lints | is not run again | – |
-//! | `test` | all | is not run again; with `CI=true` those of `check` are | a quarter |
+//! | `test` | all | is not run again; with `CI=true` those of `check` are | a quarter, and what changed lately |
 //! | `test-all` | all, the lints | is run again | all |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::Arguments;
@@ -79,7 +79,9 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     turns::check(units.iter().map(|unit| unit.name.as_str()))?;
     let turn = Turn::choose(root, cache.as_deref())?;
     let mut left_out = LeftOut::default();
-    let chosen = choose(units, tier, turn, &arguments.names, &mut left_out);
+    let recent = if tier == Tier::Test { turns::recent_files(root) } else { Vec::new() };
+    let Chosen { units: chosen, in_part } =
+        choose(units, tier, turn, &arguments.names, &recent, &mut left_out);
     let mut jobs: Vec<Job> = chosen.iter().cloned().map(Job::tests).collect();
     let steps: Vec<(Job, &[&str])> = steps(tier, &built.programs)
         .into_iter()
@@ -90,6 +92,9 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
         job.environment.push(("HARRIER_TEST_GANGS".to_owned(), gangs.clone()));
         if job.name == "mpid-c::python" {
             job.after = Some("wheel".to_owned());
+        }
+        if in_part.contains(&job.name) {
+            job.environment.push(("HARRIER_SLT".to_owned(), recent.join(",")));
         }
     }
     if arguments.list {
@@ -106,6 +111,8 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
             BTreeMap::new()
         }
     };
+    // A part says nothing of the whole.
+    digests.retain(|name, _| !in_part.contains(name));
     for (step, sources) in steps {
         if !sources.is_empty()
             && let Ok(digest) = passed::digest_of_sources(root, &step.name, sources)
@@ -227,8 +234,23 @@ fn built(root: &Path, folder: &Path, report: &Report) -> Result<(cargo::Built, O
     Ok((built, outcome))
 }
 
-/// The units that a tier runs; of the others it is noted why not.
-fn choose(units: Vec<Unit>, tier: Tier, turn: Turn, names: &[String], left_out: &mut LeftOut) -> Vec<Unit> {
+/// What a tier runs.
+struct Chosen {
+    units: Vec<Unit>,
+    /// Names of those that run the suite's files that changed lately, and no others.
+    in_part: BTreeSet<String>,
+}
+
+/// The units that a tier runs; of the others it is noted why not. `recent` are the suite's files that changed lately.
+fn choose(
+    mut units: Vec<Unit>,
+    tier: Tier,
+    turn: Turn,
+    names: &[String],
+    recent: &[String],
+    left_out: &mut LeftOut,
+) -> Chosen {
+    let mut in_part = BTreeSet::new();
     let is_chosen = |unit: &Unit| {
         if unit.is_empty || !is_named(&unit.name, names) {
             return false;
@@ -244,14 +266,19 @@ fn choose(units: Vec<Unit>, tier: Tier, turn: Turn, names: &[String], left_out: 
             return false;
         }
         if tier == Tier::Test && !turn.runs(&unit.name) {
+            if !recent.is_empty() {
+                let reason = "because configurations of the SQL suite take turns, all files but those that changed lately";
+                left_out.add(&format!("{reason} ({})", recent.join(", ")), &unit.name);
+                in_part.insert(unit.name.clone());
+                return true;
+            }
             left_out.add("because configurations of the SQL suite take turns", &unit.name);
             return false;
         }
         true
     };
-    let mut units = units;
     units.retain(is_chosen);
-    units
+    Chosen { units, in_part }
 }
 
 fn is_in_check(name: &str) -> bool {
@@ -326,6 +353,16 @@ mod tests {
     }
 
     fn chosen(tier: Tier, names: &[&str]) -> (Vec<String>, LeftOut) {
+        let (units, _, left_out) = chosen_after_changes(tier, names, &[]);
+        (units, left_out)
+    }
+
+    /// Names of what is run, names of what is run in part, and what is left out.
+    fn chosen_after_changes(
+        tier: Tier,
+        names: &[&str],
+        recent: &[&str],
+    ) -> (Vec<String>, BTreeSet<String>, LeftOut) {
         let all = [
             "exec (unit tests)",
             "testkit::layers",
@@ -340,8 +377,9 @@ mod tests {
         let mut left_out = LeftOut::default();
         // Turn 0 has two ranks.
         let turn = Turn::for_tests(0);
-        let units = choose(all.map(unit).to_vec(), tier, turn, &names, &mut left_out);
-        (units.into_iter().map(|unit| unit.name).collect(), left_out)
+        let recent: Vec<String> = recent.iter().map(|file| (*file).to_owned()).collect();
+        let chosen = choose(all.map(unit).to_vec(), tier, turn, &names, &recent, &mut left_out);
+        (chosen.units.into_iter().map(|unit| unit.name).collect(), chosen.in_part, left_out)
     }
 
     #[test]
@@ -362,6 +400,14 @@ mod tests {
         ];
         assert_eq!(names, run);
         assert_eq!(left_out.by_reason.values().flatten().count(), 2);
+    }
+
+    #[test]
+    fn files_that_changed_run_whoever_has_the_turn() {
+        let (names, in_part, left_out) = chosen_after_changes(Tier::Test, &[], &["new.slt"]);
+        assert!(names.iter().any(|name| name == "sql::slt::seven_ranks"));
+        assert_eq!(in_part, BTreeSet::from(["sql::slt::seven_ranks".to_owned()]));
+        assert!(left_out.by_reason.keys().any(|reason| reason.contains("new.slt")));
     }
 
     #[test]

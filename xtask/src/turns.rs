@@ -1,8 +1,10 @@
 //! Configurations of the SQL suite that take turns: `test` runs a quarter of them, the one that waited longest.
 //!
-//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is not named here.
+//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is not named here. The others run the files
+//! that changed lately: what is new would fail first in the configuration whose turn comes last.
 //! On a machine that remembers nothing, turns follow from the number of commits.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +12,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where the suite is among the units.
 pub const SUITE: &str = "sql::slt::";
+
+/// Folders of the suite's files.
+const FOLDERS: [&str; 2] = ["tests/slt", "tests/warehouse"];
+
+/// How many commits back a change of a file is recent.
+const RECENT_COMMITS: usize = 40;
 
 /// Names of tests, by turn: each has one of single processes, one of Open MPI of the system and one of another transport or runtime.
 const TURNS: [&[&str]; 4] = [
@@ -96,6 +104,24 @@ fn last_runs(path: &Path) -> [u64; TURNS.len()] {
     last
 }
 
+/// Names of the suite's files that the last commits changed, or that differ from the last commit; none where git does not tell.
+pub fn recent_files(root: &Path) -> Vec<String> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).arg("--").args(FOLDERS).current_dir(root).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    };
+    let commits = format!("-{RECENT_COMMITS}");
+    let committed = git(&["log", "--first-parent", &commits, "--format=", "--name-only"]);
+    let changed = git(&["diff", "--name-only", "HEAD"]);
+    suite_files(root, &format!("{committed}\n{changed}"))
+}
+
+fn suite_files(root: &Path, paths: &str) -> Vec<String> {
+    let is_there = |path: &&str| path.ends_with(".slt") && root.join(path).exists();
+    let names = paths.lines().filter(is_there).filter_map(|path| path.rsplit('/').next());
+    names.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 fn commits(root: &Path) -> usize {
     let output = Command::new("git").args(["rev-list", "--count", "HEAD"]).current_dir(root).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -143,6 +169,18 @@ mod tests {
             TURNS.iter().flat_map(|tests| tests.iter()).map(|test| format!("{SUITE}{test}")).collect();
         assert!(check(all.iter().map(String::as_str)).is_ok());
         assert!(check(all.iter().skip(1).map(String::as_str)).is_err());
+    }
+
+    #[test]
+    fn files_that_changed_are_named_once_if_they_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("tests/slt/data")).unwrap();
+        for file in ["tests/slt/a.slt", "tests/slt/b.slt", "tests/slt/data/x.csv"] {
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        let paths =
+            "tests/slt/b.slt\n\ntests/slt/gone.slt\ntests/slt/data/x.csv\ntests/slt/b.slt\ntests/slt/a.slt\n";
+        assert_eq!(suite_files(folder.path(), paths), ["a.slt", "b.slt"]);
     }
 
     #[test]
