@@ -3,4 +3,5 @@
 . "$(dirname -- "$0")/common.sh"
 
 need_cargo
-cargo test --release --workspace --features harrier-mpid/arrow --doc
+# shellcheck disable=SC2086 # words
+cargo ${HARRIER_CARGO_CONFIG:+--config $HARRIER_CARGO_CONFIG} test --release --workspace --features harrier-mpid/arrow --doc

@@ -15,7 +15,8 @@ done
 # The test that uses the wheel has the library built for it. maturin moves the file that it packs away for a moment, while other
 # tests load it: it is told of a copy.
 status=0
-messages=$(cargo test --release --workspace --features harrier-mpid/arrow --test python --no-run \
+# shellcheck disable=SC2086 # words
+messages=$(cargo ${HARRIER_CARGO_CONFIG:+--config $HARRIER_CARGO_CONFIG} test --release --workspace --features harrier-mpid/arrow --test python --no-run \
     --message-format=json-render-diagnostics) || status=$?
 library=$(printf '%s\n' "$messages" | grep -o '[^"]*/deps/libmpid\.so' | head -n 1)
 if [ -n "$library" ]; then

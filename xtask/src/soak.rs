@@ -78,7 +78,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<bool, String> {
     report.step(&format!("building for {part}"));
     let install = Job::command("install", &["scripts/install.sh"]);
     report.ended(&run::run(root, &logs, &install));
-    let units = units::of_programs(&cargo::build_tests(root)?.programs)?;
+    let units = units::of_programs(&cargo::build_tests(root, cargo::Profile::Release)?.programs)?;
     let mut found = progress.failed.clone();
     for item in &items {
         if progress.ended.contains(&item.name) {

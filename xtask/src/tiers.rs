@@ -1,10 +1,10 @@
 //! The tiers: what each builds, runs and leaves out.
 //!
-//! | tier | units | what passed before | turns |
-//! |---|---|---|---|
-//! | `check` | those of [`IN_CHECK`], all unit tests, the lints | is not run again | – |
-//! | `test` | all | is not run again; with `CI=true` those of `check` are | a quarter, and what changed lately |
-//! | `test-all` | all, the lints | is run again | all |
+//! | tier | units | what passed before | turns | profile |
+//! |---|---|---|---|---|
+//! | `check` | those of [`IN_CHECK`], all unit tests, the lints | is not run again | – | tests |
+//! | `test` | all | is not run again; with `CI=true` those of `check` are | a quarter, and what changed lately | tests |
+//! | `test-all` | all, the lints | is run again | all | release |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -47,6 +47,16 @@ pub enum Tier {
     All,
 }
 
+impl Tier {
+    /// Before a release it is the program that is installed which has to pass.
+    fn profile(self) -> cargo::Profile {
+        match self {
+            Self::Check | Self::Test => cargo::Profile::Tests,
+            Self::All => cargo::Profile::Release,
+        }
+    }
+}
+
 /// Runs a tier. Returns whether everything passed.
 ///
 /// Errors: the build has failed, or there is something wrong with the names of units.
@@ -65,7 +75,7 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     }
     report.step("building the tests, and installing what they need beside that");
     let (built, installed) = std::thread::scope(|scope| {
-        let build = scope.spawn(|| built(root, &folder, &report));
+        let build = scope.spawn(|| built(root, &folder, tier.profile(), &report));
         let first = [format, Job::command("install", &installers)];
         let done: Vec<Outcome> = first.iter().map(|job| ended(root, &logs, job, &report)).collect();
         (build.join().expect("it does not panic"), done)
@@ -134,7 +144,9 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     });
 
     let servers = servers_for(&jobs, &built, &closures, &logs, &report);
+    let config = tier.profile().config().map(|file| (cargo::CONFIG_VARIABLE.to_owned(), file.to_owned()));
     for job in &mut jobs {
+        job.environment.extend(config.clone());
         job.environment.extend(servers.iter().flat_map(|servers| servers.variables.clone()));
     }
     let table = folder.join("test-times.tsv");
@@ -215,9 +227,14 @@ fn installed_parts(table: &str) -> Vec<Outcome> {
 }
 
 /// Builds, and tells how long that took.
-fn built(root: &Path, folder: &Path, report: &Report) -> Result<(cargo::Built, Outcome), String> {
+fn built(
+    root: &Path,
+    folder: &Path,
+    profile: cargo::Profile,
+    report: &Report,
+) -> Result<(cargo::Built, Outcome), String> {
     let started = std::time::Instant::now();
-    let built = cargo::build_tests(root)?;
+    let built = cargo::build_tests(root, profile)?;
     cargo::keep_timings(root, folder);
     let outcome = Outcome {
         name: "build".to_owned(),

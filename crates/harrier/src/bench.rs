@@ -181,6 +181,11 @@ impl From<CodedError> for Failure {
 /// Runs the command and returns its exit status. Blocks until it is done; the table goes to standard output, progress and
 /// errors to standard error.
 pub(crate) fn run(args: Args) -> ExitCode {
+    if cfg!(not(optimised)) {
+        eprintln!(
+            "WARNING: this program is not optimised, and its times say nothing: make build makes the one to use"
+        );
+    }
     let result = match args.what {
         What::Tpch(options) => queries(&options, "tpch"),
         What::Shuffle(options) => queries(&options, "shuffle"),

@@ -49,7 +49,15 @@ pub(crate) fn run(args: Args) -> ExitCode {
         return find_mpi();
     }
     let mut findings = Findings { rank: harrier_exec::launched_rank(), notes: Vec::new(), wrong: Vec::new() };
-    findings.show("version", format_args!("harrier {}", env!("CARGO_PKG_VERSION")));
+    let version = env!("CARGO_PKG_VERSION");
+    if cfg!(optimised) {
+        findings.show("version", format_args!("harrier {version}"));
+    } else {
+        findings.show(
+            "version",
+            format_args!("harrier {version}, not optimised: make build makes the one to use"),
+        );
+    }
     findings.show("system", format_args!("{} {}", env::consts::OS, env::consts::ARCH));
     cores(&mut findings);
     machine_memory(&mut findings);
