@@ -53,10 +53,26 @@ fn system() -> Option<Python> {
 
 /// Runs a script alone and on ranks.
 fn runs_on(pythons: Vec<Option<Python>>, script: &str, arguments: &[&str]) -> Vec<Run> {
+    let launchers = [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)];
+    runs_by(launchers.into(), pythons, script, arguments)
+}
+
+/// A row of a table of many that are alike, by the system's Python: alone, and on the ranks of one MPI or of the other in turn.
+fn runs_row(row: usize, script: &str, arguments: &[&str]) -> Vec<Run> {
+    let ranks = if row.is_multiple_of(2) { Launcher::open_mpi(2) } else { Launcher::mpich(2) };
+    runs_by(vec![Launcher::none(), ranks], vec![system()], script, arguments)
+}
+
+fn runs_by(
+    launchers: Vec<Launcher>,
+    pythons: Vec<Option<Python>>,
+    script: &str,
+    arguments: &[&str],
+) -> Vec<Run> {
     let _turn = alone();
     let mut runs = Vec::new();
     for Python { program, variables } in pythons.into_iter().flatten() {
-        for launcher in [Launcher::none(), Launcher::open_mpi(2), Launcher::mpich(2)] {
+        for launcher in &launchers {
             let folder = tempfile::tempdir().unwrap();
             let command = launcher.command_printing(&program, folder.path(), "$$");
             let Ok(mut command) = command.inspect_err(|reason| absent(reason)) else { continue };
@@ -182,7 +198,7 @@ fn keys_have_an_order_of_their_own() {
 /// What is raised in a function that the library calls is raised in the program, and no A task has an answer that is wrong for it.
 #[test]
 fn what_functions_raise_is_not_lost() {
-    for (which, what, told) in [
+    let rows = [
         ("combine", "ValueError", "JobError from ValueError"),
         ("combine", "KeyboardInterrupt", "KeyboardInterrupt from NoneType"),
         ("combine", "SystemExit", "SystemExit from NoneType"),
@@ -200,7 +216,8 @@ fn what_functions_raise_is_not_lost() {
         ("compare", "none", "JobError from TypeError"),
         ("compare", "float", "JobError from TypeError"),
         ("compare", "bool", "JobError from TypeError"),
-    ] {
+    ];
+    for (row, (which, what, told)) in rows.into_iter().enumerate() {
         let said = match what {
             "ValueError" | "KeyboardInterrupt" | "SystemExit" => format!("{what}: on purpose ({which}, key"),
             "early" => "KeyboardInterrupt".to_string(),
@@ -208,7 +225,7 @@ fn what_functions_raise_is_not_lost() {
             "bool" => "compare returns True, and not an int below 0".to_string(),
             _ => format!("{which} returns "),
         };
-        for run in runs_on(vec![system()], "tests/checks.py", &["raises", which, what]) {
+        for run in runs_row(row, "tests/checks.py", &["raises", which, what]) {
             assert!(run.stdout.contains(&format!("raised {told}\n")), "{which} {what}: {run:#?}");
             // The ranks on which the job alone has failed say the same, where another one has told them.
             let others = run.stdout.lines().filter_map(|line| line.strip_prefix("told JobError "));
@@ -368,7 +385,7 @@ fn what_is_wrong_is_told() {
             assert_eq!(totals(&run), (1, 1, 0), "{run:#?}");
         }
     }
-    for (what, told) in [
+    let rows = [
         ("text", "yields 'ab', and not (key, value)"),
         ("none", "yields None, and not (key, value)"),
         ("three", "yields ('a', 1, 2), and not (key, value)"),
@@ -377,8 +394,9 @@ fn what_is_wrong_is_told() {
         ("generator", "returns a generator, and its work would not be done"),
         ("callable", "returns a generator, and its work would not be done"),
         ("coroutine", "returns a coroutine, and its work would not be done"),
-    ] {
-        for run in runs_on(vec![system()], "tests/checks.py", &["yields", what]) {
+    ];
+    for (row, (what, told)) in rows.into_iter().enumerate() {
+        for run in runs_row(row, "tests/checks.py", &["yields", what]) {
             assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{what}: {run:#?}");
             assert!(!run.stderr.contains("never awaited"), "{what}: {run:#?}");
         }
@@ -396,15 +414,16 @@ fn what_is_wrong_is_told() {
 /// Jobs are one after the other, and on ranks there is one.
 #[test]
 fn jobs_are_not_within_each_other() {
-    for (which, told) in [
+    let rows = [
         ("o", "a job of this process has not ended"),
         ("a", "a job of this process has not ended"),
         ("combine", "a job of this process has not ended"),
         ("rounds", "a job of this process has not ended, and goes on"),
         ("round", "run of Rounds is called between rounds"),
         ("sum", "sum of Rounds is called between rounds"),
-    ] {
-        for run in runs_on(vec![system()], "tests/checks.py", &["nested", which]) {
+    ];
+    for (row, (which, told)) in rows.into_iter().enumerate() {
+        for run in runs_row(row, "tests/checks.py", &["nested", which]) {
             assert!(run.stdout.contains("failed: ") && run.stdout.contains(told), "{which}: {run:#?}");
         }
     }
