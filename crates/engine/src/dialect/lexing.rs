@@ -80,7 +80,10 @@ impl Dialect for SqlDialect {
             (Token::Word(word), Token::LParen)
                 if word.keyword == Keyword::POSITION && word.quote_style.is_none()
         );
-        is_position.then(|| position(parser))
+        if is_position {
+            return Some(position(parser));
+        }
+        begins_query(parser).then(|| query_of(parser))
     }
 
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
@@ -122,49 +125,89 @@ impl Dialect for SqlDialect {
     }
 }
 
+/// What comes behind a query in parentheses that is not all of its query.
+const GOES_ON: [Keyword; 7] = [
+    Keyword::UNION,
+    Keyword::INTERSECT,
+    Keyword::EXCEPT,
+    Keyword::ORDER,
+    Keyword::LIMIT,
+    Keyword::OFFSET,
+    Keyword::FETCH,
+];
+
+/// Whether `((SELECT 1) UNION SELECT 2)` comes next, where the parser would take the first query for a value in parentheses, or `(VALUES (1))`,
+/// which it would take for a call.
+fn begins_query(parser: &Parser) -> bool {
+    let [open, values, row] = [0, 1, 2].map(|at| &parser.peek_nth_token_ref(at).token);
+    if let (Token::LParen, Token::Word(word), Token::LParen) = (open, values, row)
+        && word.keyword == Keyword::VALUES
+        && word.quote_style.is_none()
+    {
+        return true;
+    }
+    if !(0..2).all(|at| matches!(parser.peek_nth_token_ref(at).token, Token::LParen)) {
+        return false;
+    }
+    let tokens = tokens_from(parser, parser.index()).skip(1);
+    matches!(behind_query(tokens), Some(Token::Word(word)) if GOES_ON.contains(&word.keyword))
+}
+
+/// `((SELECT 1) UNION SELECT 2)`.
+fn query_of(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let query = parser.parse_query()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Subquery(query))
+}
+
+fn tokens_from<'a>(parser: &'a Parser, from: usize) -> impl Iterator<Item = &'a Token> {
+    (from..)
+        .map(|at| &parser.token_at(at).token)
+        .filter(|token| !matches!(token, Token::Whitespace(_)))
+        .take_while(|token| !matches!(token, Token::EOF))
+}
+
+/// The token behind the parenthesis with which the tokens begin and all in it, if that is a query; [`Token::EOF`] at the end of the text.
+fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a Token> {
+    const QUERIES: [Keyword; 4] = [Keyword::SELECT, Keyword::WITH, Keyword::VALUES, Keyword::TABLE];
+    let (mut open, mut is_query) = (0_usize, false);
+    loop {
+        match tokens.next()? {
+            Token::LParen => open += 1,
+            Token::RParen => open -= 1,
+            Token::Word(word) if !is_query => {
+                if !QUERIES.contains(&word.keyword) {
+                    return None;
+                }
+                is_query = true;
+            }
+            _ if !is_query => return None,
+            _ => {}
+        }
+        if open == 0 {
+            return is_query.then(|| tokens.next().unwrap_or(&Token::EOF));
+        }
+    }
+}
+
 /// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query for all there is. Of
 /// `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
 fn begins_list_with_query(parser: &Parser) -> bool {
-    let mut tokens = (parser.index()..)
-        .map(|at| &parser.token_at(at).token)
-        .filter(|token| !matches!(token, Token::Whitespace(_)));
-    let is_word = |token: Option<&Token>, keywords: &[Keyword]| matches!(token, Some(Token::Word(word)) if keywords.contains(&word.keyword));
-    let mut first = tokens.next();
-    if is_word(first, &[Keyword::NOT]) {
-        first = tokens.next();
-    }
-    let opens = |token: Option<&Token>| matches!(token, Some(Token::LParen));
-    if !is_word(first, &[Keyword::IN]) || !opens(tokens.next()) || !opens(tokens.next()) {
+    let mut tokens = tokens_from(parser, parser.index()).peekable();
+    let is_word = |token: &&Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    tokens.next_if(|token| is_word(token, Keyword::NOT));
+    if tokens.next_if(|token| is_word(token, Keyword::IN)).is_none() {
         return false;
     }
-    let (mut open, mut is_query) = (1_usize, None);
-    while open > 0 {
-        let token = tokens.next();
-        match token {
-            Some(Token::LParen) => open += 1,
-            Some(Token::RParen) => open -= 1,
-            None | Some(Token::EOF) => return false,
-            _ => {}
-        }
-        if is_query.is_none() && !opens(token) {
-            is_query = Some(is_word(token, &[Keyword::SELECT, Keyword::WITH]));
-        }
+    if tokens.next() != Some(&Token::LParen) || tokens.peek() != Some(&&Token::LParen) {
+        return false;
     }
-    let behind = tokens.next();
-    is_query == Some(true)
-        && !matches!(behind, Some(Token::RParen | Token::EOF))
-        && !is_word(
-            behind,
-            &[
-                Keyword::UNION,
-                Keyword::INTERSECT,
-                Keyword::EXCEPT,
-                Keyword::ORDER,
-                Keyword::LIMIT,
-                Keyword::OFFSET,
-                Keyword::FETCH,
-            ],
-        )
+    match behind_query(tokens) {
+        None | Some(Token::RParen | Token::EOF) => false,
+        Some(Token::Word(word)) => !GOES_ON.contains(&word.keyword),
+        Some(_) => true,
+    }
 }
 
 /// `IN (a, b, …)`, of any expressions.
