@@ -84,6 +84,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
+    harrier_mpi::processor::check();
     harrier_mpi::allocator::keep_freed_memory(FREED_MEMORY_KEPT);
     harrier_mpi::process::outlive_warnings();
     let matches = Cli::command().get_matches();

@@ -55,6 +55,7 @@ mod environment;
 mod error;
 mod ffi;
 pub mod process;
+pub mod processor;
 pub mod schedule;
 pub mod shared;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::command::{BINARY, ENDLESS, Folder, Run};
 
@@ -489,6 +489,27 @@ fn the_doctor_reports() {
     {
         assert!(run.stdout.lines().any(|line| line.starts_with(finding)), "{finding}: {run:?}");
     }
+}
+
+/// The processor that qemu plays is of 2008, and has none of what the program is compiled for.
+#[test]
+fn an_old_processor_is_told() {
+    let Some(qemu) = ["qemu-x86_64", "qemu-x86_64-static"].into_iter().find(|name| on_path(name)) else {
+        return eprintln!("skipped: qemu-x86_64 (Debian: qemu-user) is not installed");
+    };
+    let output = Command::new(qemu).args(["-cpu", "Nehalem", BINARY, "--version"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if cfg!(target_feature = "avx2") {
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.starts_with("ERROR 55000: this processor has no AVX2"), "{said}");
+    } else {
+        assert!(output.status.success(), "{said}");
+    }
+}
+
+fn on_path(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
 }
 
 #[test]
