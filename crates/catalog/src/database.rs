@@ -799,6 +799,14 @@ impl Rows {
 
 /// The error of a statement, told apart as far as a caller can do something about it.
 pub(crate) fn failed(error: sqlx::Error) -> Error {
+    if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
+        return Refused(Box::new(Refusal::new(
+            "58030",
+            "the file system that the catalog is on has no locks",
+        )))
+        .with_detail(error.to_string())
+        .with_hint(WITHOUT_LOCKS_HINT);
+    }
     match sqlite_code(&error) {
         Some(8) => return Error::ReadOnly(format!("the catalog can only be read: {error}")),
         Some(14) => {
@@ -813,7 +821,8 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
             return Refused(Box::new(Refusal::new("55P03", message)))
                 .with_detail(error.to_string())
                 .with_hint(
-                    "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends",
+                    "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends; where there is none, \
+                     the file system may have no locks: mount it with them (Lustre: -o flock), or keep the catalog elsewhere",
                 );
         }
         Some(13) => return is_full(&error),
@@ -843,12 +852,23 @@ pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
 /// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies on.
 const SHARED_MEMORY_SIZE: i32 = 4874;
 
+/// A lock could not be taken, given back or looked at, other than because somebody holds it: SQLITE_IOERR_UNLOCK, _RDLOCK, _CHECKRESERVEDLOCK,
+/// _LOCK and _SHMLOCK.
+const LOCKING_CODES: [i32; 5] = [2058, 2314, 3594, 3850, 5130];
+
+const WITHOUT_LOCKS_HINT: &str = "mount it with locks (Lustre: -o flock), or keep the catalog elsewhere: \
+    --catalog sqlite:PATH on a local disk, or --catalog postgres://HOST/DATABASE";
+
 /// SQLite's primary result code; of a disk that is full, 13 in all its forms.
 fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
+    let code = sqlite_extended_code(error)?;
+    Some(if code == SHARED_MEMORY_SIZE { 13 } else { code & 0xff })
+}
+
+fn sqlite_extended_code(error: &sqlx::Error) -> Option<i32> {
     let database = error.as_database_error()?.try_downcast_ref::<sqlx::sqlite::SqliteError>()?;
     use sqlx::error::DatabaseError;
-    let code = database.code()?.parse::<i32>().ok()?;
-    Some(if code == SHARED_MEMORY_SIZE { 13 } else { code & 0xff })
+    database.code()?.parse().ok()
 }
 
 fn postgres_code(error: &sqlx::Error) -> Option<String> {

@@ -10,6 +10,7 @@ mod crashes;
 mod ducklake;
 mod folders;
 mod full_disks;
+mod locks;
 mod ownership;
 mod processes;
 mod support;
