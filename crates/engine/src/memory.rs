@@ -75,11 +75,26 @@ pub fn machine_bytes() -> Option<u64> {
     Some(group.map_or(machine, |group| group.min(machine)))
 }
 
-/// What a process may use when `--memory` is not given.
+/// What a process that has this machine for itself may use when `--memory` is not given.
 pub fn default_bytes() -> Option<u64> {
-    let machine = machine_bytes().map(|bytes| bytes / 100 * DEFAULT_MEMORY_PERCENT);
+    default_bytes_of(1)
+}
+
+/// What each of some processes on this machine may use when `--memory` is not given.
+pub fn default_bytes_of(processes: u64) -> Option<u64> {
+    let machine = machine_bytes().map(|bytes| share_of_machine(bytes, processes));
     let here = address_space_bytes().map(default_of_address_space);
     machine.into_iter().chain(here).min()
+}
+
+/// What a process takes before it runs a statement, and what writers and decoders take beside what is counted for them.
+const UNCOUNTED_BYTES: u64 = 150_000_000;
+
+/// A small machine, or control group, keeps more back than the usual share: a process that is killed says nothing.
+fn share_of_machine(bytes: u64, processes: u64) -> u64 {
+    let usual = bytes / 100 * DEFAULT_MEMORY_PERCENT;
+    let rest = bytes.saturating_sub(UNCOUNTED_BYTES.saturating_mul(processes));
+    (usual.min(rest) / processes.max(1)).max(MEMORY_BYTES_MIN * 16)
 }
 
 /// The limit of what this process may map, as of `ulimit -v`, in bytes; `None` without one.
@@ -161,6 +176,16 @@ fn cgroup_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_machines_keep_more_back() {
+        let mib = |bytes: u64| bytes >> 20;
+        assert_eq!(mib(share_of_machine(10 << 30, 1)), 8192 - 1);
+        assert_eq!(mib(share_of_machine(512 << 20, 1)), 368);
+        assert_eq!(mib(share_of_machine(1 << 30, 4)), 112);
+        // Nobody can work with nothing.
+        assert_eq!(mib(share_of_machine(200 << 20, 4)), 16);
+    }
 
     #[test]
     fn a_limit_of_address_space_counts() {

@@ -312,7 +312,7 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     if let Some(gang) = gang {
         let ranks_here = gang::ranks_here(&gang);
         options.threads = (options.threads / ranks_here).max(1);
-        options.memory_bytes = options.memory_bytes.map(|bytes| bytes / ranks_here as u64);
+        options.memory_bytes = memory::default_bytes_of(ranks_here as u64);
         options.gang = Some(gang);
     }
     if let Some(threads) = args.threads {
