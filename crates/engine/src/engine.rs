@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::config::{ConfigOptions, Dialect};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use harrier_catalog::Fence;
@@ -15,6 +15,7 @@ use harrier_exec::Gang;
 use harrier_exec::account::AccountedPool;
 use harrier_exec::desk::Desk;
 use harrier_exec::disks::{Disks, Folder};
+use harrier_exec::fair_merges::FairMerges;
 use harrier_exec::front::Link;
 use harrier_exec::history::History;
 use harrier_exec::limits::SORT_SHARES;
@@ -139,7 +140,7 @@ impl Engine {
             .with_object_list_cache_limit(0);
         if let Some(bytes) = options.memory_bytes {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), TOP_CONSUMERS);
+            let pool = TrackConsumersPool::new(FairMerges::new(bytes), TOP_CONSUMERS);
             let pool = AccountedPool::new(Arc::new(pool), bytes as u64);
             runtime = runtime.with_memory_pool(Arc::new(pool) as Arc<dyn MemoryPool>);
         }

@@ -64,6 +64,7 @@ pub mod delimited;
 pub mod desk;
 pub mod disks;
 pub mod exact_doubles;
+pub mod fair_merges;
 pub mod file_formats;
 pub mod framed_values;
 pub mod front;

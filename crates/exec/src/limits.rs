@@ -11,9 +11,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::Result;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{
-    FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,6 +19,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::disks::Disks;
+use crate::fair_merges::FairMerges;
 
 /// What all sorts of a statement keep back for merging is at most one such part of its memory.
 pub const SORT_SHARES: usize = 4;
@@ -144,7 +143,7 @@ impl Limited {
 
 /// A statement's share of a process's memory: what it takes is taken of both.
 struct StatementPool {
-    own: FairSpillPool,
+    own: FairMerges,
     process: Arc<dyn MemoryPool>,
     bytes: usize,
 }
@@ -152,7 +151,7 @@ struct StatementPool {
 impl StatementPool {
     fn new(bytes: u64, process: &RuntimeEnv) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self { own: FairSpillPool::new(bytes), process: Arc::clone(&process.memory_pool), bytes }
+        Self { own: FairMerges::new(bytes), process: Arc::clone(&process.memory_pool), bytes }
     }
 }
 
