@@ -57,7 +57,7 @@ impl FramedAggregates {
         if kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null) {
             return None;
         }
-        let found = self.0.iter().find(|(inner, _)| inner.as_ref() == aggregate);
+        let found = self.0.iter().find(|(inner, _)| inner.name() == aggregate.name());
         found.map(|(_, framed)| Arc::clone(framed))
     }
 

@@ -11,9 +11,9 @@ use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
-    exact_doubles, json, large_values, lengths, local_times, means, named_casts, only, patterns, quotients,
-    regexp_lists, replacements, row_checks, row_numbers, row_samples, samples, shown_intervals, shown_times,
-    sums, times, whole_decimals, whole_times, window_functions, written_rows,
+    exact_doubles, json, large_values, lengths, local_times, long_states, means, named_casts, only, patterns,
+    quotients, regexp_lists, replacements, row_checks, row_numbers, row_samples, samples, shown_intervals,
+    shown_times, sums, times, whole_decimals, whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -63,7 +63,8 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
     let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
     builder.scalar_functions().get_or_insert_default().extend(scalar());
-    let aggregates = [sums::sum(), means::avg(), samples::sample()].into_iter().chain(framed.all());
+    let own = [sums::sum(), means::avg(), samples::sample()];
+    let aggregates = own.into_iter().chain(long_states::functions()).chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
     builder.window_functions().get_or_insert_default().extend(row_numbers::functions());
     window_functions::install(builder);
@@ -87,7 +88,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(declared_types::planned())
             .chain([local_times::timezone(), uuid])
             .collect(),
-        aggregates: vec![sums::sum(), means::avg()],
+        aggregates: [sums::sum(), means::avg()].into_iter().chain(long_states::functions()).collect(),
         windows: row_numbers::functions().collect(),
     }
 });

