@@ -37,7 +37,7 @@ use crate::zones::UTC;
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
 
 /// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins with `pg_`. In `harrier sql`,
-/// a statement with none of them is left as it is, and costs no look at what there is.
+/// a statement with none of them costs no look at what there is.
 const CATALOG_WORDS: [&str; 14] = [
     "current_catalog",
     "current_database",
@@ -414,14 +414,14 @@ impl Session {
         }
     }
 
-    /// Makes a statement fit for PostgreSQL's catalogs; returns what it was, `sent`, if a client has sent it, and what it may read of them.
+    /// Makes a statement fit for PostgreSQL's catalogs and names; returns what it was, `sent`, and what it may read of them.
     pub(crate) fn rewrite(
         &self,
         form: &mut Form,
         text: &str,
         sent: Option<Arc<ast::Statement>>,
     ) -> (Option<Arc<ast::Statement>>, CatalogReads) {
-        if self.postgres().get().is_none() {
+        if !self.names_as_postgres() {
             return (None, CatalogReads::default());
         }
         let mut text = text.to_ascii_lowercase();
@@ -445,18 +445,13 @@ impl Session {
             sequences: any && has(&["pg_sequence"]),
         };
         match form {
-            Form::Sql(Statement::Statement(statement)) if self.is_client() => {
-                let asked = sent.unwrap_or_else(|| Arc::new(ast::Statement::clone(statement)));
-                harrier_pgcatalog::rewrite(statement);
-                names::tell_columns_apart(statement);
-                return (Some(asked), reads);
+            Form::Sql(statement) => rewrite(statement, reads.any),
+            Form::Copy(copy) if reads.any => {
+                copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query);
             }
-            _ if !reads.any => {}
-            Form::Sql(statement) => rewrite_catalogs(statement),
-            Form::Copy(copy) => copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query),
-            Form::Access(_) | Form::Sequence(_) => {}
+            Form::Copy(_) | Form::Access(_) | Form::Sequence(_) => {}
         }
-        (None, reads)
+        (sent, reads)
     }
 
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.
@@ -482,14 +477,17 @@ impl Session {
     }
 }
 
-/// Makes a statement fit for PostgreSQL's catalogs, with the planner's names of columns.
-fn rewrite_catalogs(statement: &mut Statement) {
+/// Makes a statement fit for PostgreSQL's catalogs, of which it may read some if `reads`.
+fn rewrite(statement: &mut Statement, reads: bool) {
     match statement {
-        Statement::Statement(statement) => harrier_pgcatalog::rewrite_catalogs(statement),
-        Statement::Explain(explain) => rewrite_catalogs(&mut explain.statement),
+        Statement::Statement(statement) => {
+            harrier_pgcatalog::rewrite(statement);
+            names::tell_columns_apart(statement);
+        }
+        Statement::Explain(explain) => rewrite(&mut explain.statement, reads),
         Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) => harrier_pgcatalog::rewrite_query(query),
-            CopyToSource::Relation(_) => {}
+            CopyToSource::Query(query) if reads => harrier_pgcatalog::rewrite_query(query),
+            CopyToSource::Query(_) | CopyToSource::Relation(_) => {}
         },
         Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
     }

@@ -54,6 +54,7 @@ use crate::declared_types;
 use crate::files;
 use crate::json as json_values;
 use crate::names::plain;
+use crate::result_names;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::type_names;
 use crate::warehouse::{self, Dml};
@@ -472,7 +473,7 @@ impl Session {
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, parse::as_query(&copy.source)?)).await?;
         warehouse::check_reads(&state, &plan)?;
-        let plan = declared_types::shown(plan)?;
+        let plan = result_names::told_apart(declared_types::shown(plan)?, statement.asked.as_deref())?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text).await? {

@@ -75,11 +75,31 @@ impl ParsedStatement {
         }
     }
 
+    /// The tag of a statement that has returned so many rows of what it has written; `None` for one that writes nothing.
+    pub fn written_tag(&self, rows: usize) -> Option<String> {
+        let Form::Sql(Statement::Statement(statement)) = &self.form else { return None };
+        returning::items(statement)?;
+        Some(match returning::verb(statement) {
+            "INSERT" => format!("INSERT 0 {rows}"),
+            verb => format!("{verb} {rows}"),
+        })
+    }
+
+    /// Whether it is CHECK TABLE, whose rows are what is wrong.
+    pub fn checks_table(&self) -> bool {
+        let Form::Sql(Statement::Statement(statement)) = &self.form else { return false };
+        matches!(statement.as_ref(), ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table"))
+    }
+
     /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
     pub fn named(&self, schema: &SchemaRef) -> SchemaRef {
         let Some(statement) = self.asked.as_deref() else {
             return Arc::clone(schema);
         };
+        // Its own columns are those of a plan.
+        if matches!(self.form, Form::Sql(Statement::Explain(_))) {
+            return Arc::clone(schema);
+        }
         let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let listed = returning::listed(statement);
         let names = harrier_pgcatalog::column_names(listed.as_ref().unwrap_or(statement), &planned);

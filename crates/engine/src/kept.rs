@@ -790,7 +790,7 @@ impl Session {
                 }
                 let query = self.definition(view, &statement.text, &kept.names)?;
                 let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
-                let form = ViewForm { of_client: self.is_client(), is_barrier };
+                let form = ViewForm { of_client: self.names_as_postgres(), is_barrier };
                 ddl.create_view(&create.name, query, form, create.or_replace).await?;
                 "CREATE VIEW"
             }

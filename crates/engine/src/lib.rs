@@ -94,6 +94,7 @@ mod quotients;
 mod refused_writes;
 mod repeated_keys;
 mod repeated_windows;
+pub mod result_names;
 mod returning;
 mod rewriting;
 mod scalar_subqueries;

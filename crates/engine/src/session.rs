@@ -78,6 +78,7 @@ use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
 use crate::quotients::Quotients;
 use crate::refused_writes;
+use crate::result_names;
 use crate::returning::Returning;
 use crate::rewriting::in_view;
 use crate::sequences::{self, SequenceStatement, SessionSequences};
@@ -316,6 +317,12 @@ impl Session {
         &self.postgres
     }
 
+    /// Whether columns of results and of what is made are called as PostgreSQL calls them: once the session has begun. Those of the program
+    /// itself never do, and have the planner's names.
+    pub(crate) fn names_as_postgres(&self) -> bool {
+        self.postgres.get().is_some()
+    }
+
     pub(crate) fn is_client(&self) -> bool {
         self.is_client.load(Ordering::Relaxed)
     }
@@ -361,6 +368,7 @@ impl Session {
         let mut partition = None;
         let mut looks = Looks::default();
         let mut sent = None;
+        let mut copied = None;
         let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
             if let Some(statement) = grants::parse(&text)? {
                 return Ok((Form::Access(Box::new(statement)), None));
@@ -387,6 +395,7 @@ impl Session {
                 }
                 return Ok((Form::Sql(parsed), clauses));
             };
+            copied = copy.query_mut().map(|query| Arc::new(ast::Statement::Query(Box::new(query.clone()))));
             copy.prepare()?;
             Ok(match copy::to_file(&copy)? {
                 Some(statement) => (Form::Sql(statement), None),
@@ -413,13 +422,13 @@ impl Session {
             looks,
             temporary,
             at_commit,
-            asked: sent,
+            asked: sent.or(copied),
             reads,
             values,
         })
     }
 
-    /// `asked` becomes what a client has sent, before anything is done to it.
+    /// `asked` becomes what whoever asks has sent, before anything is done to it, if columns are called as PostgreSQL calls them.
     fn parse_text(&self, text: &str, asked: &mut Option<Arc<ast::Statement>>) -> Result<Statement> {
         let state = self.context.state_ref();
         let (dialect, recursion_limit) = {
@@ -443,14 +452,12 @@ impl Session {
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
                 nesting::settle_statement(&mut statement)?;
-                if let Statement::Statement(sent) = &statement
-                    && self.is_client()
-                {
-                    *asked = Some(Arc::new(sent.as_ref().clone()));
+                if self.names_as_postgres() {
+                    *asked = result_names::asked(&statement).map(Arc::new);
                 }
                 dialect::prepare(&mut statement)?;
-                // What a client reads has PostgreSQL's names, whatever the planner's.
-                names::prepare(&mut statement, self.is_client());
+                // What is read has PostgreSQL's names, whatever the planner's.
+                names::prepare(&mut statement, self.names_as_postgres());
                 declared_types::settle(&mut statement);
                 called_names::settle(&mut statement, state.read().scalar_functions());
                 Ok(statement)
@@ -612,6 +619,7 @@ impl Session {
             None => parsed,
         };
         let plan = self.plan(parsed, &statement.values).await?;
+        let plan = result_names::copied(plan, statement.asked.as_deref())?;
         warehouse::check_reads(&self.context.state(), &plan)?;
         check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {

@@ -44,6 +44,8 @@ pub struct Splitter {
     inside: Inside,
     /// Newlines that were cut off the front of `buffer`.
     lines_gone: usize,
+    /// Scanning stops at this byte where it is outside of strings, identifiers and comments.
+    wanted: Option<u8>,
 }
 
 impl Splitter {
@@ -86,6 +88,27 @@ impl Splitter {
         matches!(self.inside, Inside::Quote { .. })
     }
 
+    /// Where `text`, which would come next, has the byte `wanted` for the first time outside of strings, identifiers and comments.
+    /// Meaningful after [`Self::next_statement`] has returned `None`.
+    pub fn first_outside(&self, text: &str, wanted: u8) -> Option<usize> {
+        if !text.as_bytes().contains(&wanted) {
+            return None;
+        }
+        let held = &self.buffer[self.scanned..];
+        let buffer = format!("{held}{text}");
+        let length = buffer.len();
+        let mut probe = Self { buffer, inside: self.inside.clone(), wanted: Some(wanted), ..Self::default() };
+        while probe.scan(false).is_some() {}
+        let rest = &probe.buffer.as_bytes()[probe.scanned..];
+        let is_found = probe.inside == Inside::Nothing && rest.first() == Some(&wanted);
+        is_found.then(|| (length - rest.len()).checked_sub(held.len())).flatten()
+    }
+
+    /// The unfinished statement as it is written so far.
+    pub fn unfinished(&self) -> &str {
+        self.start.map_or("", |start| self.buffer[start..].trim_end())
+    }
+
     /// Forgets the unfinished statement.
     pub fn clear(&mut self) {
         let end = self.buffer.len();
@@ -106,6 +129,7 @@ impl Splitter {
             let mut step = 1;
             match &mut self.inside {
                 Inside::Nothing => match byte {
+                    _ if self.wanted == Some(byte) => return None,
                     b';' => {
                         let statement = self.cut(at);
                         self.drop_front(at + 1);
@@ -311,5 +335,24 @@ mod tests {
             while splitter.next_statement().is_some() {}
             assert_eq!(splitter.is_between_statements(), expected, "{sql:?}");
         }
+    }
+
+    #[test]
+    fn bytes_are_found_outside_of_quotes_and_comments() {
+        let check = |before: &str, text: &str, wanted: u8, expected: Option<usize>| {
+            let mut splitter = Splitter::new();
+            splitter.push(before);
+            while splitter.next_statement().is_some() {}
+            assert_eq!(splitter.first_outside(text, wanted), expected, "{before:?} {text:?}");
+        };
+        check("", "select 1 \\g", b'\\', Some(9));
+        check("", "select 1; select 2; \\x", b'\\', Some(20));
+        check("", "select '\\', \"\\\", E'\\'\\' -- \\", b'\\', None);
+        check("select '", "\\ ' \\q", b'\\', Some(4));
+        check("select $x$", "\\ $x$ \\q", b'\\', Some(6));
+        check("/* ", "\\ */ \\q", b'\\', Some(5));
+        check("select 1 -", "- \\q\n\\q", b'\\', Some(5));
+        check("", "select ':a', :b", b':', Some(13));
+        check("", "select 1", b':', None);
     }
 }

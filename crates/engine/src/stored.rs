@@ -297,7 +297,7 @@ fn has_query(expr: &ast::Expr) -> bool {
 /// How the query of a view is read, as the catalog says it in the place of a dialect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ViewForm {
-    /// It is a client's, whose columns have PostgreSQL's names; otherwise they have the planner's.
+    /// Its columns have PostgreSQL's names; those of views that earlier versions of `harrier sql` have kept have the planner's.
     pub(crate) of_client: bool,
     /// No condition of a statement sees a row that the view has not.
     pub(crate) is_barrier: bool,

@@ -61,8 +61,10 @@ pub fn rewrite(statement: &mut Statement) {
         Rewriter { about_catalog, names_columns: true, names_twins, names_values, ..Rewriter::default() };
     match statement {
         Statement::Prepare { data_types, .. } => data_types.iter_mut().for_each(plain_type),
-        Statement::CreateTable(create) => create.query.iter_mut().for_each(|query| columns::name(query)),
-        Statement::CreateView(create) => columns::name(&mut create.query),
+        Statement::CreateTable(create) => {
+            create.query.iter_mut().for_each(|query| columns::name(query, false))
+        }
+        Statement::CreateView(create) => columns::name(&mut create.query, false),
         _ => {}
     }
     // No hook of the visitor ever breaks off.
@@ -88,7 +90,7 @@ fn returned(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
     }
 }
 
-/// The same for a statement of somebody who knows the planner's names of columns, and has tables with columns called `user`.
+/// The same for a statement whose columns keep the planner's names, such as a view that an earlier version has kept; `user` is a column there.
 pub fn rewrite_catalogs(statement: &mut Statement) {
     let mut rewriter = Rewriter { about_catalog: is_about_catalog(statement), ..Rewriter::default() };
     let _ = statement.visit(&mut rewriter);
@@ -114,12 +116,17 @@ fn is_about_catalog<V: Visit>(statement: &V) -> bool {
             [] => return ControlFlow::Continue(()),
         };
         match schema {
-            None if SYSTEM.catalog(relation).is_some() => ControlFlow::Break(()),
+            None if is_system(relation) => ControlFlow::Break(()),
             Some("pg_catalog" | "information_schema") => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     });
     named.is_break()
+}
+
+/// Whether `pg_catalog` has a relation of the name. What PostgreSQL's relations are is not read for other names than such.
+fn is_system(relation: &str) -> bool {
+    relation.starts_with("pg_") && SYSTEM.catalog(relation).is_some()
 }
 
 #[derive(Default)]
@@ -142,7 +149,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if self.names_columns {
             let tables = query.with.iter_mut().flat_map(|with| with.cte_tables.iter_mut());
-            tables.for_each(|common| columns::name(&mut common.query));
+            tables.for_each(|common| columns::name(&mut common.query, self.names_twins));
         }
         let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
         let known = names.map(|common| {
@@ -212,7 +219,7 @@ impl VisitorMut for Rewriter {
         if let TableFactor::Derived { subquery, .. } = factor
             && self.names_columns
         {
-            columns::name(subquery);
+            columns::name(subquery, self.names_twins);
         }
         if self.names_columns && !self.names_values {
             columns::name_function(factor);
@@ -233,7 +240,8 @@ impl VisitorMut for Rewriter {
                 *name = ObjectName::from(vec![Ident::new(function.clone())]);
             }
             ([relation], false)
-                if SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f")
+                if is_system(relation)
+                    && SYSTEM.catalog(relation).is_some_and(|known| known.kind != "f")
                     && !self.common.iter().flatten().any(|(common, _)| common == relation) =>
             {
                 *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
@@ -472,6 +480,11 @@ fn tell_arrays_apart(arrays: &mut [Expr]) {
     }
 }
 
+/// The name of a column at a place of its list that is to be shown as one of several called `name`.
+fn twin(name: &str, at: usize) -> String {
+    format!("__twin_of_{name}_{at}")
+}
+
 /// The name that a column of a twin's name has to a client.
 pub(super) fn without_twin(name: &str) -> &str {
     let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
@@ -634,8 +647,10 @@ fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
                     if next == '\\' {
                         written += "\\\\";
                     } else if next == letter {
+                        // At the end it stands for nothing, which is an error where the pattern is used.
+                        let Some(escaped) = letters.next() else { return false };
                         written.push('\\');
-                        written.extend(letters.next());
+                        written.push(escaped);
                     } else {
                         written.push(next);
                     }

@@ -10,12 +10,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::names::of_expression;
-use super::{normal, parts, table_alias};
+use super::{normal, parts, table_alias, twin};
 
-const UNKNOWN: &str = "?column?";
-
-/// Gives PostgreSQL's names to the columns of a query that have none, unless two would have the same.
-pub(super) fn name(query: &mut Query) {
+/// Gives PostgreSQL's names to the columns of a query that have none. Those of which two would have the same keep the planner's, or with
+/// `as_twins` get names of twins, which are shown as what they are twins of.
+pub(super) fn name(query: &mut Query, as_twins: bool) {
     let mut body = query.body.as_mut();
     let select = loop {
         match body {
@@ -28,11 +27,14 @@ pub(super) fn name(query: &mut Query) {
     let mut counts: HashMap<String, usize> = HashMap::new();
     let names: Vec<Option<String>> = select.projection.iter().map(name_of).collect();
     names.iter().flatten().for_each(|name| *counts.entry(name.clone()).or_default() += 1);
-    for (item, name) in select.projection.iter_mut().zip(names) {
-        let (SelectItem::UnnamedExpr(expr), Some(name)) = (&*item, name) else { continue };
+    for (at, (item, name)) in select.projection.iter_mut().zip(names).enumerate() {
+        let (SelectItem::UnnamedExpr(expr), Some(mut name)) = (&*item, name) else { continue };
         let has_name = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-        if has_name || name == UNKNOWN || counts[&name] > 1 {
-            continue;
+        match counts[&name] > 1 {
+            _ if has_name => continue,
+            true if !as_twins => continue,
+            true => name = twin(&name, at),
+            false => {}
         }
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
     }
@@ -106,7 +108,12 @@ mod tests {
         );
         check(
             "WITH c AS (SELECT max(a), max(b), a + 1 FROM t) SELECT * FROM c",
-            "WITH c AS (SELECT max(a), max(b), a + 1 FROM t) SELECT * FROM c",
+            "WITH c AS (SELECT max(a) AS \"__twin_of_max_0\", max(b) AS \"__twin_of_max_1\", a + 1 AS \"?column?\" FROM t) \
+             SELECT * FROM c",
+        );
+        check(
+            "CREATE TABLE c AS SELECT max(a), max(b), a + 1 FROM t",
+            "CREATE TABLE c AS SELECT max(a), max(b), a + 1 AS \"?column?\" FROM t",
         );
         check(
             "CREATE VIEW v AS SELECT a::text, sum(b) FROM t",
