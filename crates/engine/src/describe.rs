@@ -100,19 +100,7 @@ impl ParsedStatement {
         if matches!(self.form, Form::Sql(Statement::Explain(_))) {
             return Arc::clone(schema);
         }
-        let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-        let listed = returning::listed(statement);
-        let names = harrier_pgcatalog::column_names(listed.as_ref().unwrap_or(statement), &planned);
-        let fields: Vec<FieldRef> = schema
-            .fields()
-            .iter()
-            .zip(names)
-            .map(|(field, name)| match *field.name() == name {
-                true => Arc::clone(field),
-                false => Arc::new(Field::clone(field).with_name(name)),
-            })
-            .collect();
-        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+        named_as(statement, schema)
     }
 
     /// The statement with values for its parameters.
@@ -168,6 +156,14 @@ impl Session {
         }
     }
 
+    /// The columns of what EXECUTE runs, called as PostgreSQL calls them; those of other statements as they are.
+    pub(crate) fn as_prepared(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
+        match self.prepared().asked(statement) {
+            Some(asked) => named_as(&asked, &schema),
+            None => schema,
+        }
+    }
+
     async fn planned(
         &self,
         parsed: &Statement,
@@ -203,8 +199,26 @@ impl Session {
             return Ok(Described { parameters, names, columns: Some(analyze::query_plan(format)) });
         }
         let columns = columns(&self.context().state(), answer.unwrap_or(plan), &parameters)?;
+        let columns = self.as_prepared(parsed, columns);
         Ok(Described { parameters, names, columns: Some(columns) })
     }
+}
+
+/// `schema` with the names that PostgreSQL gives the columns of `statement`, as it was sent.
+pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
+    let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let listed = returning::listed(statement);
+    let names = harrier_pgcatalog::column_names(listed.as_ref().unwrap_or(statement), &planned);
+    let fields: Vec<FieldRef> = schema
+        .fields()
+        .iter()
+        .zip(names)
+        .map(|(field, name)| match *field.name() == name {
+            true => Arc::clone(field),
+            false => Arc::new(Field::clone(field).with_name(name)),
+        })
+        .collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// Whether the statement is one that answers with rows.

@@ -35,16 +35,23 @@ pub(crate) struct PreparedStatements(Mutex<HashMap<String, Prepared>>);
 struct Prepared {
     /// The PREPARE.
     statement: Arc<ast::Statement>,
+    /// The same as it was sent, which says the names of columns, if they are PostgreSQL's.
+    asked: Option<Arc<ast::Statement>>,
     since: SystemTime,
     /// The names and types of what it returns.
     columns: Arc<[(String, DataType)]>,
 }
 
 impl PreparedStatements {
-    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done.
+    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `asked`: as it was sent.
     ///
     /// Errors: there is one of its name (42P05); what planning it says.
-    pub(crate) async fn prepare(&self, state: &SessionState, prepare: &ast::Statement) -> Result<()> {
+    pub(crate) async fn prepare(
+        &self,
+        state: &SessionState,
+        prepare: &ast::Statement,
+        asked: Option<Arc<ast::Statement>>,
+    ) -> Result<()> {
         let name = name_of(prepare)?;
         let (input, _) = planned(state, prepare).await?;
         let columns = columns_of(&input).into();
@@ -55,7 +62,7 @@ impl PreparedStatements {
             }
             Entry::Vacant(free) => {
                 let statement = Arc::new(prepare.clone());
-                free.insert(Prepared { statement, since: SystemTime::now(), columns });
+                free.insert(Prepared { statement, asked, since: SystemTime::now(), columns });
                 Ok(())
             }
         }
@@ -91,11 +98,21 @@ impl PreparedStatements {
     ///
     /// Errors: there is none of this name (26000).
     pub(crate) fn statement(&self, name: &ast::ObjectName) -> Result<ast::Statement> {
-        let name =
-            name.0.iter().filter_map(|part| part.as_ident()).map(names::plain).collect::<Vec<_>>().join(".");
-        match self.get(&name)?.statement.as_ref() {
+        match self.get(&plain_name(name))?.statement.as_ref() {
             ast::Statement::Prepare { statement, .. } => Ok(ast::Statement::clone(statement)),
             other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+        }
+    }
+
+    /// What says the names of the columns that `statement` returns, if it is an EXECUTE.
+    pub(crate) fn asked(&self, statement: &Statement) -> Option<ast::Statement> {
+        let Statement::Statement(statement) = statement else { return None };
+        let ast::Statement::Execute { immediate: false, name: Some(name), .. } = statement.as_ref() else {
+            return None;
+        };
+        match self.get(&plain_name(name)).ok()?.asked.as_deref()? {
+            ast::Statement::Prepare { statement, .. } => Some(ast::Statement::clone(statement)),
+            _ => None,
         }
     }
 
@@ -184,6 +201,11 @@ fn client_type(of: &DataType) -> DataType {
         }
         other => other.clone(),
     }
+}
+
+/// The name of a statement as it is kept.
+fn plain_name(name: &ast::ObjectName) -> String {
+    name.0.iter().filter_map(|part| part.as_ident()).map(names::plain).collect::<Vec<_>>().join(".")
 }
 
 fn name_of(prepare: &ast::Statement) -> Result<String> {

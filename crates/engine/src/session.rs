@@ -555,13 +555,17 @@ impl Session {
     }
 
     /// PREPARE and DEALLOCATE; `None` for other statements.
-    async fn prepare(&self, statement: &Statement) -> Result<Option<&'static str>> {
+    async fn prepare(
+        &self,
+        statement: &Statement,
+        asked: &Option<Arc<ast::Statement>>,
+    ) -> Result<Option<&'static str>> {
         let Statement::Statement(parsed) = statement else {
             return Ok(None);
         };
         match parsed.as_ref() {
             ast::Statement::Prepare { .. } => {
-                self.prepared.prepare(&self.context.state(), parsed).await?;
+                self.prepared.prepare(&self.context.state(), parsed, asked.clone()).await?;
                 Ok(Some("PREPARE"))
             }
             ast::Statement::Deallocate { name, .. } => {
@@ -600,7 +604,7 @@ impl Session {
         if let Some(outcome) = crate::extensions::create(parsed) {
             return outcome.map(Ok);
         }
-        if let Some(tag) = self.prepare(parsed).await? {
+        if let Some(tag) = self.prepare(parsed, &statement.asked).await? {
             return Ok(Ok(command(tag)));
         }
         self.spread().await?;
@@ -698,7 +702,8 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(Ok(match self.start(&state, &plan, verb, &statement.text).await? {
             Outcome::Rows { schema, stream, progress } => {
-                Outcome::Rows { schema: type_names::named(&schema, &names), stream, progress }
+                let schema = self.as_prepared(parsed, type_names::named(&schema, &names));
+                Outcome::Rows { schema, stream, progress }
             }
             other => other,
         }))
