@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo check test test-all soak build fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid clean
+.PHONY: help demo check test test-all soak build install fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -9,7 +9,8 @@ help:
 	@echo 'make test         what a submission has to pass, with what it needs; what passed before with the same bytes is not run again'
 	@echo 'make test-all     every test in every configuration, nothing remembered, and the lints'
 	@echo 'make soak PART=…  a search for faults of at most an hour, which goes on where it stopped; without PART: which there are'
-	@echo 'make build        the program, as target/release/harrier'
+	@echo 'make build        the program, as target/release/harrier, with mpidrun, mpid-programs and libmpid.so'
+	@echo 'make install      what was built, under PREFIX=/usr/local, and DESTDIR before that'
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
 	@echo 'make valgrind     run the unsafe code of crate mpi that needs no MPI under valgrind; a part of make test'
@@ -43,6 +44,9 @@ soak:
 
 build:
 	@scripts/build.sh
+
+install:
+	@scripts/install-programs.sh $(or $(PREFIX),/usr/local)
 
 fmt:
 	@cargo fmt --all

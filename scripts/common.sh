@@ -63,7 +63,8 @@ need_cc() {
 }
 
 # Examples are built along because then cargo takes the same features of all libraries as for the tests, and neither of
-# the two builds anything a second time that the other has built. For the same reason it is always the whole workspace.
+# the two builds anything a second time that the other has built. For the same reason it is always the whole workspace. Libraries
+# are named because one is installed: libmpid.so.
 build() {
     need_cargo
     need_cc
@@ -72,7 +73,7 @@ build() {
     else
         step "building $harrier and what the tests start, which takes a quarter of an hour on two cores the first time"
     fi
-    steadily building cargo build --release --workspace --features harrier-mpid/arrow --bins --examples
+    steadily building cargo build --release --workspace --features harrier-mpid/arrow --bins --examples --lib
 }
 
 # build_program NAME: one binary and what it needs, with the features that the whole workspace selects, so that nothing is built a second

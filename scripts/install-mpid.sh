@@ -3,10 +3,10 @@
 #
 # usage: scripts/install-mpid.sh PREFIX [LIBRARY]
 #
-# LIBRARY: the libmpid.so that is installed [default: the one that `cargo build --release -p harrier-mpid-c` has made].
+# LIBRARY: the libmpid.so that is installed [default: the one that `make build` has made].
 # With PKG_CONFIG_PATH=PREFIX/lib/pkgconfig, `cc program.c $(pkg-config --cflags --libs mpid)` compiles a program,
 # which finds the library where it was installed. PREFIX is refused if it has what the shell takes apart in that line, such as a blank, or what
-# ends a folder in a list that the linker is given.
+# ends a folder in a list that the linker is given. DESTDIR stands before it where files are written, and in none of them.
 
 set -eu
 
@@ -22,7 +22,7 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
 fi
 target=${CARGO_TARGET_DIR:-$checkout/target}
 library=${2:-$target/release/libmpid.so}
-[ -f "$library" ] || fail "$library is not there: cargo build --release -p harrier-mpid-c makes it"
+[ -f "$library" ] || fail "$library is not there: make build makes it"
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$checkout/Cargo.toml" | head -n 1)
 [ -n "$version" ] || fail "Cargo.toml has no version"
 
@@ -35,10 +35,11 @@ esac
 # The | at the end, as $(…) leaves out the end of a line there.
 odd=$(printf '%s|' "$prefix" | LC_ALL=C tr -d 'A-Za-z0-9/._+@%=~\200-\377-')
 [ "$odd" = "|" ] || fail "\"$prefix\" has other characters than letters, digits and /._+@%=~-, such as a blank, which pkg-config cannot hand to every compiler"
-mkdir -p "$1/lib/pkgconfig" "$1/include"
-prefix=$(CDPATH='' cd -- "$1" && pwd)
-install -m 755 "$library" "$prefix/lib/libmpid.so"
-install -m 644 "$checkout/crates/mpid-c/include/mpid.h" "$prefix/include/mpid.h"
+root=${DESTDIR-}$prefix
+mkdir -p "$root/lib/pkgconfig" "$root/include"
+[ -n "${DESTDIR-}" ] || prefix=$(CDPATH='' cd -- "$root" && pwd)
+install -m 755 "$library" "$root/lib/libmpid.so"
+install -m 644 "$checkout/crates/mpid-c/include/mpid.h" "$root/include/mpid.h"
 # Whatever the prefix is called, sed must not read anything into it.
 quoted=$(printf '%s\n' "$prefix" | sed 's/[&|\\]/\\&/g')
-sed -e "s|@prefix@|$quoted|" -e "s|@version@|$version|" "$checkout/crates/mpid-c/mpid.pc.in" >"$prefix/lib/pkgconfig/mpid.pc"
+sed -e "s|@prefix@|$quoted|" -e "s|@version@|$version|" "$checkout/crates/mpid-c/mpid.pc.in" >"$root/lib/pkgconfig/mpid.pc"

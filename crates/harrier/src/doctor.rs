@@ -23,6 +23,12 @@ const FREE_BYTES_MIN: u64 = 1 << 30;
 /// With less free shared memory than this, MPI may not start more than a few ranks: Open MPI takes 4 MiB for each.
 const SHARED_BYTES_MIN: u64 = 64 << 20;
 
+/// With fewer open files than this, statements over many of them are likely to fail.
+const OPEN_FILES_MIN: u64 = 1024;
+
+/// Of how many ranks on one machine the memory of each is shown.
+const RANKS_SHOWN: [u64; 4] = [2, 4, 8, 16];
+
 /// Where MPI libraries keep what ranks on one host exchange.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -61,6 +67,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     findings.show("system", format_args!("{} {}", env::consts::OS, env::consts::ARCH));
     cores(&mut findings);
     machine_memory(&mut findings);
+    limits(&mut findings);
     shared_memory(&mut findings);
     temporary_files(&mut findings);
     findings.show("terminal", if io::stdout().is_terminal() { "yes" } else { "no" });
@@ -130,9 +137,35 @@ fn machine_memory(findings: &mut Findings) {
             .wrong
             .push("the size of the memory is unknown; statements have no limit without --memory".to_string()),
     }
+    if let Some(bytes) = memory::default_bytes() {
+        let share = |ranks: u64| format!("{} of {ranks}", memory::format_bytes(bytes / ranks));
+        let shares: Vec<String> = RANKS_SHOWN.into_iter().map(share).collect();
+        findings.show("memory of a rank", format_args!("{} ranks on this machine", shares.join(", ")));
+    }
     if let Some(bytes) = memory::address_space_bytes() {
         findings.show("address space", format_args!("{} at most (ulimit -v)", memory::format_bytes(bytes)));
     }
+}
+
+/// What ends statements that the machine has room for.
+fn limits(findings: &mut Findings) {
+    let text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if let Some(files) = limit(&text, "Max open files") {
+        findings.show("open files", format_args!("{files} at most (ulimit -n)"));
+        if files < OPEN_FILES_MIN {
+            findings.notes.push(format!(
+                "{files} open files are few for statements that read many or spill; ulimit -n {OPEN_FILES_MIN} allows more"
+            ));
+        }
+    }
+    if let Some(bytes) = limit(&text, "Max file size") {
+        findings.show("size of a file", format_args!("{} at most (ulimit -f)", memory::format_bytes(bytes)));
+    }
+}
+
+/// The limit of this process that is called `name`, as proc(5) lists them; `None` for none.
+fn limit(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 fn shared_memory(findings: &mut Findings) {
