@@ -1,5 +1,6 @@
 //! The command line `harrier`.
 
+mod arguments;
 mod bar;
 mod bench;
 mod complete;
@@ -16,9 +17,11 @@ mod output;
 mod runner;
 mod serve;
 mod shell;
+mod sink;
 mod sql;
 mod sys_interconnect;
 mod trace_file;
+mod variables;
 mod warehouse_args;
 
 use std::fmt;
@@ -93,6 +96,11 @@ fn run() -> ExitCode {
         Err(error) => error.exit(),
     };
     log_to_stderr();
+    let writes_rows = !matches!(cli.command, Command::Serve(_) | Command::Rank(_) | Command::BenchWorker(_));
+    if writes_rows && !harrier_mpi::terminal::has_stdout() {
+        eprintln!("ERROR 58030: standard output is closed, and what is to be written would be lost");
+        return ExitCode::from(exit::FAILED);
+    }
     harrier_engine::install_panic_hook();
     match (cli.command, matches.subcommand()) {
         (Command::Sql(args), Some((_, matches))) => sql::run(args, matches),

@@ -1,19 +1,23 @@
 //! Commands that begin with a backslash: for the shell, and for scripts as in psql.
 
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use datafusion::error::DataFusionError;
 use harrier_engine::split::StatementText;
 use harrier_engine::{Session, SqlError, SqlState};
 
+use crate::arguments;
 use crate::output::Format;
-use crate::runner::{Runner, Stop, Trouble};
+use crate::runner::{Expanded, Runner, Script, Stop, Trouble};
+use crate::sink::Sink;
 
 /// Name, argument and purpose of each, in the order of `\?`.
 pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
-    ("\\q", "", "leave"),
+    ("\\q", "", "leave; so do quit and exit"),
     ("\\?", "", "this list"),
     ("\\h", "[STATEMENT]", "syntax of SQL statements"),
     ("\\d", "[NAME]", "list tables and views, or the columns of one, or of a 'file'"),
@@ -21,12 +25,29 @@ pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\dv", "", "list views"),
     ("\\dn", "", "list schemas"),
     ("\\df", "[PATTERN]", "list functions; * in the pattern stands for any text"),
+    ("\\du", "", "list roles"),
+    ("\\l", "", "list databases"),
+    ("\\conninfo", "", "tell which warehouse this is, and who works in it"),
+    (
+        "\\g",
+        "[FILE or |COMMAND]",
+        "run the statement, or the last one again, with its rows into a file or a command",
+    ),
+    ("\\gx", "[FILE or |COMMAND]", "the same with one line per column"),
+    ("\\watch", "[SECONDS] [c=TIMES]", "run the statement again and again, until Ctrl-C"),
+    ("\\e", "[FILE]", "edit the statement, or the last one, or a file, with $EDITOR, and run it"),
+    ("\\p", "", "show the statement as it is so far"),
+    ("\\r", "", "forget the statement"),
     ("\\i", "FILE", "run the statements of a file"),
-    ("\\o", "[FILE]", "send rows to a file, or back to standard output"),
-    ("\\x", "[on|off]", "one line per column"),
+    ("\\o", "[FILE or |COMMAND]", "send rows to a file or a command, or back to standard output"),
+    ("\\copy", "TABLE from FILE, … to FILE", "COPY, whose file needs no quotes"),
+    ("\\x", "[on|off|auto]", "one line per column; auto: where rows are wider than the terminal"),
     ("\\timing", "[on|off]", "show how long each statement took"),
     ("\\format", "[table|csv|json|vertical]", "how rows are written"),
     ("\\null", "[TEXT]", "what stands for NULL in the formats table and vertical"),
+    ("\\pset", "pager [on|off]", "whether $PAGER shows what is longer than the screen"),
+    ("\\set", "[NAME [VALUE]]", "give a variable its value, for :NAME, :'NAME' and :\"NAME\", or list them"),
+    ("\\unset", "NAME", "forget a variable"),
     ("\\echo", "[TEXT]", "write a line"),
 ];
 
@@ -76,10 +97,20 @@ impl<T: Into<Trouble>> From<T> for Ended {
     }
 }
 
-/// Runs one command, which begins with a backslash.
-pub(crate) async fn run(runner: &mut Runner, line: &str) -> Result<(), Ended> {
+/// Runs one command, which begins with a backslash; `script` has the statement before it, if there is one.
+pub(crate) async fn run(
+    runner: &mut Runner,
+    script: &mut Script,
+    line: &str,
+    file: Option<&str>,
+) -> Result<(), Ended> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = argument.trim().trim_end_matches(';').trim_end();
+    let argument = &*runner.variables.interpolated(argument).into_owned();
+    let words = |runner: &Runner| {
+        let text = line.split_once(char::is_whitespace).map_or("", |(_, text)| text);
+        arguments::words(text, &runner.variables).map_err(invalid)
+    };
     match name.trim_end_matches(';') {
         "\\q" | "\\quit" => return Err(Ended::Stop(Stop::Quit)),
         "\\?" => help(runner)?,
@@ -97,6 +128,27 @@ pub(crate) async fn run(runner: &mut Runner, line: &str) -> Result<(), Ended> {
             .await?;
         }
         "\\df" => functions(runner, argument).await?,
+        "\\l" | "\\list" => catalog_query(runner, DATABASES).await?,
+        "\\du" | "\\dg" => catalog_query(runner, ROLES).await?,
+        "\\conninfo" => {
+            let text = runner.place.clone();
+            runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
+        }
+        "\\g" => go(runner, script, argument, runner.display.expanded, file).await?,
+        "\\gx" => go(runner, script, argument, Expanded::On, file).await?,
+        "\\watch" => watch(runner, script, &words(runner)?, file).await?,
+        "\\e" | "\\edit" => edit(runner, script, unquoted(argument), file).await?,
+        "\\p" | "\\print" => {
+            let text = match script.splitter.unfinished() {
+                "" => runner.last.as_ref().map(|last| last.text.clone()).unwrap_or_default(),
+                text => text.to_string(),
+            };
+            runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
+        }
+        "\\r" | "\\reset" => {
+            script.splitter.clear();
+            say(runner, "The statement is forgotten.");
+        }
         "\\i" | "\\include" => {
             let path = unquoted(argument);
             if path.is_empty() {
@@ -105,10 +157,25 @@ pub(crate) async fn run(runner: &mut Runner, line: &str) -> Result<(), Ended> {
             runner.file(Path::new(path)).await.map_err(Ended::Stop)?;
         }
         "\\o" | "\\out" => output(runner, unquoted(argument))?,
+        "\\copy" => {
+            let text = arguments::copy(argument)
+                .map_err(|message| SqlError::new(SqlState::SYNTAX_ERROR, message))?;
+            runner.statement(StatementText { text, line: 1 }, file).await.map_err(Ended::Stop)?;
+        }
         "\\x" => {
-            let value = switch(name, argument, runner.display.is_expanded)?;
-            runner.display.is_expanded = value;
-            say(runner, &format!("Expanded display is {}.", on_off(value)));
+            let value = match argument.to_lowercase().as_str() {
+                "auto" => Expanded::Auto,
+                _ => match switch(name, argument, runner.display.expanded != Expanded::Off)? {
+                    true => Expanded::On,
+                    false => Expanded::Off,
+                },
+            };
+            runner.display.expanded = value;
+            let told = match value {
+                Expanded::Auto => "used automatically",
+                value => on_off(value == Expanded::On),
+            };
+            say(runner, &format!("Expanded display is {told}."));
         }
         "\\timing" => {
             let value = switch(name, argument, runner.display.is_timed)?;
@@ -130,8 +197,29 @@ pub(crate) async fn run(runner: &mut Runner, line: &str) -> Result<(), Ended> {
             let text = format!("Null display is \"{}\".", runner.display.null);
             say(runner, &text);
         }
+        "\\pset" => {
+            let value = match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
+                ("pager", value) => switch(name, value.trim(), runner.display.pager.is_some())?,
+                (option, _) => return Err(invalid(format!("\\pset has no option \"{option}\"")).into()),
+            };
+            runner.display.pager =
+                if value { Some(pager().unwrap_or_else(|| "more".to_string())) } else { None };
+            say(runner, &format!("Pager usage is {}.", on_off(value)));
+        }
+        "\\set" => match words(runner)?.split_first() {
+            None => {
+                let lines: String =
+                    runner.variables.iter().map(|(name, value)| format!("{name} = '{value}'\n")).collect();
+                runner.display.with_output(|out| Ok(out.write_all(lines.as_bytes())?))?;
+            }
+            Some((name, values)) => runner.variables.set(name, values.concat()).map_err(invalid)?,
+        },
+        "\\unset" => match &words(runner)?[..] {
+            [name] => runner.variables.unset(name),
+            _ => return Err(needs_argument(name).into()),
+        },
         "\\echo" => {
-            let text = unquoted(argument);
+            let text = words(runner)?.join(" ");
             runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
         }
         other => {
@@ -141,6 +229,149 @@ pub(crate) async fn run(runner: &mut Runner, line: &str) -> Result<(), Ended> {
         }
     }
     Ok(())
+}
+
+/// The statement before a command, or else the last one that ran.
+///
+/// Errors: there is none.
+fn before(runner: &Runner, script: &mut Script) -> Result<StatementText, SqlError> {
+    let last = || runner.last.clone();
+    script.splitter.finish().or_else(last).ok_or_else(|| invalid("there is no statement to run".to_string()))
+}
+
+/// Runs a statement with its rows into a file or a command.
+async fn go(
+    runner: &mut Runner,
+    script: &mut Script,
+    target: &str,
+    expanded: Expanded,
+    file: Option<&str>,
+) -> Result<(), Ended> {
+    let statement = before(runner, script)?;
+    let expanded = std::mem::replace(&mut runner.display.expanded, expanded);
+    let sink = match unquoted(target) {
+        "" => None,
+        target => Some(runner.display.sink.replace(opened(target)?)),
+    };
+    let result = runner.statement(statement, file).await;
+    runner.display.expanded = expanded;
+    if let Some(earlier) = sink
+        && let Some(used) = std::mem::replace(&mut runner.display.sink, earlier)
+    {
+        used.close()?;
+    }
+    result.map_err(Ended::Stop)
+}
+
+/// Runs a statement every so many seconds.
+async fn watch(
+    runner: &mut Runner,
+    script: &mut Script,
+    words: &[String],
+    file: Option<&str>,
+) -> Result<(), Ended> {
+    let (mut seconds, mut times) = (2.0_f64, usize::MAX);
+    for word in words {
+        let unfit = || invalid(format!("\\watch takes seconds, and c= and a number, not \"{word}\""));
+        match word.strip_prefix("c=") {
+            Some(count) => times = count.parse().map_err(|_| unfit())?,
+            None => {
+                seconds = word.strip_prefix("i=").unwrap_or(word).parse().map_err(|_| unfit())?;
+                if !(0.0..1e9).contains(&seconds) {
+                    return Err(unfit().into());
+                }
+            }
+        }
+    }
+    let statement = before(runner, script)?;
+    for time in 1..=times {
+        runner.statement(statement.clone(), file).await.map_err(Ended::Stop)?;
+        if time == times {
+            break;
+        }
+        tokio::select! {
+            biased;
+            () = runner.interrupts.interrupted() => break,
+            () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Has a statement, or a file, edited, and runs what is complete of it; the rest is the statement so far.
+async fn edit(runner: &mut Runner, script: &mut Script, path: &str, file: Option<&str>) -> Result<(), Ended> {
+    let own = path.is_empty().then(|| {
+        Scratch::new(
+            &before(runner, script).map_or_else(|_| String::new(), |statement| statement.text + ";\n"),
+        )
+    });
+    let own = own.transpose().map_err(|error| cannot("make a file to edit", error))?;
+    let path = own.as_ref().map_or(Path::new(path), |own| &own.0);
+    let named = ["PSQL_EDITOR", "EDITOR", "VISUAL"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let editor = named.into_iter().find(|editor| !editor.is_empty()).unwrap_or_else(|| "vi".to_string());
+    let _ = std::io::stdout().flush();
+    // The shell knows arguments that stand in the variable.
+    let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$0\"")).arg(path).status();
+    runner.interrupts.forget();
+    match ended {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(invalid(format!("the editor \"{editor}\" ended with {status}")).into()),
+        Err(error) => return Err(cannot("start the editor", error).into()),
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| cannot("read what was edited", error))?;
+    drop(own);
+    script.splitter.clear();
+    let text = text.trim_end();
+    if !text.is_empty() {
+        runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
+    }
+    runner.line(script, &format!("{text}\n"), file).await.map_err(Ended::Stop)
+}
+
+/// A file that is gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(text: &str) -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("harrier-edit-{:016x}.sql", rand::random::<u64>()));
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let scratch = Self(path);
+        file.write_all(text.as_bytes())?;
+        Ok(scratch)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The command that shows what is longer than the screen: `$PAGER`, or `less` or `more`; `None` if that is set to nothing.
+pub(crate) fn pager() -> Option<String> {
+    let named = std::env::var("PAGER").unwrap_or_else(|_| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let has_less = std::env::split_paths(&path).any(|folder| folder.join("less").is_file());
+        // It leaves what it has shown on the screen, and does not fold long lines.
+        if has_less { "less -SX" } else { "more" }.to_string()
+    });
+    Some(named).filter(|command| !command.trim().is_empty())
+}
+
+const DATABASES: &str = "SELECT datname AS \"Name\", pg_catalog.pg_get_userbyid(datdba) AS \"Owner\", \
+    pg_catalog.pg_encoding_to_char(encoding) AS \"Encoding\", datcollate AS \"Collate\", datctype AS \"Ctype\" \
+    FROM pg_catalog.pg_database ORDER BY 1";
+
+const ROLES: &str = "SELECT rolname AS \"Role name\", concat_ws(', ', CASE WHEN rolsuper THEN 'Superuser' END, \
+    CASE WHEN rolcreaterole THEN 'Create role' END, CASE WHEN rolcreatedb THEN 'Create DB' END, \
+    CASE WHEN NOT rolcanlogin THEN 'Cannot login' END) AS \"Attributes\", \
+    ARRAY(SELECT g.rolname FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles g ON m.roleid = g.oid \
+    WHERE m.member = r.oid ORDER BY 1) AS \"Member of\" \
+    FROM pg_catalog.pg_roles r WHERE rolname NOT LIKE 'pg\\_%' ORDER BY 1";
+
+/// What PostgreSQL's catalogs tell.
+async fn catalog_query(runner: &mut Runner, sql: &str) -> Result<(), Trouble> {
+    runner.run(StatementText { text: sql.to_string(), line: 1 }).await
 }
 
 /// Confirms a change where somebody is looking.
@@ -211,18 +442,25 @@ fn syntax(runner: &mut Runner, topic: &str) -> Result<(), Trouble> {
 }
 
 fn output(runner: &mut Runner, path: &str) -> Result<(), Trouble> {
-    if let Some(mut file) = runner.display.file.take() {
-        std::io::Write::flush(&mut file)?;
+    if let Some(sink) = runner.display.sink.take() {
+        sink.close()?;
     }
-    if path.is_empty() {
-        return Ok(());
+    if !path.is_empty() {
+        runner.display.sink = Some(opened(path)?);
     }
-    let file = File::create(path).map_err(|error| {
-        let cause = SqlError::from(DataFusionError::IoError(error));
-        SqlError::new(cause.sqlstate, format!("could not create file \"{path}\": {}", cause.message))
-    })?;
-    runner.display.file = Some(BufWriter::new(file));
     Ok(())
+}
+
+fn opened(target: &str) -> Result<Sink, SqlError> {
+    Sink::open(target).map_err(|error| match target.strip_prefix('|') {
+        Some(command) => cannot(&format!("run \"{}\"", command.trim()), error),
+        None => cannot(&format!("create file \"{target}\""), error),
+    })
+}
+
+fn cannot(what: &str, error: std::io::Error) -> SqlError {
+    let cause = SqlError::from(DataFusionError::IoError(error));
+    SqlError::new(cause.sqlstate, format!("could not {what}: {}", cause.message))
 }
 
 /// The value a switch gets: what is asked for, or else the other one.

@@ -14,6 +14,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
+use harrier_engine::result_names;
 use harrier_exec::shown_times::formatter;
 use unicode_width::UnicodeWidthStr;
 
@@ -62,6 +63,22 @@ impl Format {
     }
 }
 
+/// How rows are written, and what for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) format: Format,
+    /// Of the terminal that rows go to, if they do.
+    pub(crate) columns: Option<usize>,
+    /// Whether a table that is wider than the terminal has one line per column instead.
+    pub(crate) folds: bool,
+}
+
+impl From<Format> for Layout {
+    fn from(format: Format) -> Self {
+        Self { format, columns: None, folds: false }
+    }
+}
+
 /// Why rows could not be written.
 #[derive(Debug)]
 pub(crate) enum OutputError {
@@ -91,16 +108,21 @@ pub(crate) trait RowWriter {
     fn end(&mut self, out: &mut dyn Write) -> Result<(), OutputError>;
 }
 
-/// A writer in `format` for rows of `schema`; `null` is what the formats for people show for NULL.
-pub(crate) fn row_writer(format: Format, schema: &SchemaRef, null: &str) -> Box<dyn RowWriter> {
+/// A writer for rows of `schema`; `null` is what the formats for people show for NULL.
+pub(crate) fn row_writer(layout: impl Into<Layout>, schema: &SchemaRef, null: &str) -> Box<dyn RowWriter> {
     let schema = &titled(schema);
-    match format {
-        Format::Table => Box::new(TableWriter { measure: Measure::new(schema, null), rows: 0 }),
-        Format::Vertical => Box::new(VerticalWriter { measure: Measure::new(schema, null), rows: 0 }),
+    let layout = layout.into();
+    match layout.format {
+        Format::Table => {
+            Box::new(TableWriter { measure: Measure::new(schema, null), layout, folded: None, rows: 0 })
+        }
+        Format::Vertical => {
+            Box::new(VerticalWriter { measure: Measure::new(schema, null), columns: layout.columns, rows: 0 })
+        }
         Format::Csv => {
             Box::new(CsvWriter { schema: Arc::clone(schema), has_header: false, line: String::new() })
         }
-        Format::Json | Format::Lines => Box::new(JsonWriter::new(schema)),
+        Format::Json | Format::Lines => Box::new(JsonWriter::new(&told_apart(schema))),
     }
 }
 
@@ -111,6 +133,15 @@ fn titled(schema: &SchemaRef) -> SchemaRef {
         .iter()
         .map(|field| Arc::new(field.as_ref().clone().with_name(title(field.name()))))
         .collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// `schema` with a name of its own for each column, as keys of an object have to have.
+fn told_apart(schema: &SchemaRef) -> SchemaRef {
+    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let names = result_names::numbered(&names);
+    let fields = schema.fields().iter().zip(names);
+    let fields: Vec<_> = fields.map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
     Arc::new(Schema::new(fields))
 }
 
@@ -224,12 +255,25 @@ impl Measure {
 
 struct TableWriter {
     measure: Measure,
+    layout: Layout,
+    /// What writes the rows if they are wider than the terminal, and are to be folded then.
+    folded: Option<VerticalWriter>,
     rows: u64,
 }
+
+/// How wide the frame of a plan is at most where no terminal says how wide it may be; its lines are texts, which may be longer.
+const PLAN_COLUMNS_MAX: usize = 100;
 
 impl TableWriter {
     fn rows(&mut self, out: &mut dyn Write, rows: Vec<Vec<String>>) -> io::Result<()> {
         let mut text = String::new();
+        if self.rows == 0 && self.measure.is_settled {
+            self.fold();
+        }
+        if let Some(folded) = &mut self.folded {
+            self.rows += rows.len() as u64;
+            return folded.rows(out, rows);
+        }
         if self.rows == 0 && self.measure.is_settled {
             self.header(&mut text);
         }
@@ -245,9 +289,37 @@ impl TableWriter {
         out.write_all(text.as_bytes())
     }
 
+    /// How wide title and frame of each column are: of one column alone, no wider than the terminal.
+    fn frame(&self) -> Vec<usize> {
+        let mut widths = self.measure.widths.clone();
+        if let ([width], [name]) = (&mut widths[..], &self.measure.names[..]) {
+            let is_plan = name == "QUERY PLAN";
+            let columns = self.layout.columns.or_else(|| is_plan.then_some(PLAN_COLUMNS_MAX));
+            let most = columns.map_or(*width, |columns| columns.saturating_sub(2));
+            *width = (*width).min(most.max(width_of(name)));
+        }
+        widths
+    }
+
+    /// Has the rows that come written with one line per column, if they are too wide, and are to be.
+    fn fold(&mut self) {
+        let Some(columns) = self.layout.columns.filter(|_| self.layout.folds && self.rows == 0) else {
+            return;
+        };
+        let widths = &self.measure.widths;
+        // Of one column alone nothing would be folded.
+        if widths.len() > 1 && widths.iter().map(|width| width + 3).sum::<usize>() > columns + 1 {
+            let mut measure = Measure::new(&self.measure.schema, &self.measure.null);
+            measure.widths.clone_from(widths);
+            measure.is_settled = true;
+            self.folded = Some(VerticalWriter { measure, columns: Some(columns), rows: 0 });
+        }
+    }
+
     fn header(&self, text: &mut String) {
         let from = text.len();
-        for (at, (name, width)) in self.measure.names.iter().zip(&self.measure.widths).enumerate() {
+        let widths = self.frame();
+        for (at, (name, width)) in self.measure.names.iter().zip(&widths).enumerate() {
             if at > 0 {
                 text.push('|');
             }
@@ -258,7 +330,7 @@ impl TableWriter {
             pad(text, spaces - left + 1);
         }
         end_line(text, from);
-        for (at, width) in self.measure.widths.iter().enumerate() {
+        for (at, width) in widths.iter().enumerate() {
             if at > 0 {
                 text.push('+');
             }
@@ -307,6 +379,9 @@ impl RowWriter for TableWriter {
     fn end(&mut self, out: &mut dyn Write) -> Result<(), OutputError> {
         let rows = self.measure.rest();
         self.rows(out, rows)?;
+        if self.folded.is_some() && self.rows > 0 {
+            return Ok(());
+        }
         let s = if self.rows == 1 { "" } else { "s" };
         writeln!(out, "({} row{s})", self.rows)?;
         Ok(())
@@ -315,6 +390,8 @@ impl RowWriter for TableWriter {
 
 struct VerticalWriter {
     measure: Measure,
+    /// Of the terminal, if rows go to one: lines between records are no longer.
+    columns: Option<usize>,
     rows: u64,
 }
 
@@ -323,13 +400,14 @@ impl VerticalWriter {
         let names = &self.measure.names;
         let name_width = names.iter().map(|name| width_of(name)).max().unwrap_or(0);
         let value_width = self.measure.widths.iter().copied().max().unwrap_or(0);
+        let width = (name_width + 3 + value_width).min(self.columns.unwrap_or(usize::MAX));
         let mut text = String::new();
         for row in &rows {
             self.rows += 1;
             let from = text.len();
             let _ = write!(text, "-[ RECORD {} ]", self.rows);
             let mut at = text.len() - from;
-            while at < name_width + 3 + value_width {
+            while at < width {
                 text.push(if at == name_width + 1 { '+' } else { '-' });
                 at += 1;
             }

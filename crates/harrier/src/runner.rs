@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use crate::bar::Bar;
 use crate::copying::Copying;
 use crate::interrupt::{self, Interrupts};
 use crate::meta;
-use crate::output::{Format, OutputError, row_writer};
+use crate::output::{Format, Layout, OutputError, row_writer};
+use crate::sink::{Pager, Sink};
+use crate::variables::Variables;
 
 /// How many files may include one another with `\i`; more is a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -29,35 +32,81 @@ pub(crate) enum Stop {
     Quit,
 }
 
-/// How results are shown; what `\x`, `\timing`, `\format` and `\o` change.
+/// Whether rows are shown with one line per column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expanded {
+    Off,
+    On,
+    /// Where they are wider than the terminal.
+    Auto,
+}
+
+/// How results are shown; what `\x`, `\timing`, `\format`, `\pset` and `\o` change.
 pub(crate) struct Display {
     pub(crate) format: Format,
-    pub(crate) is_expanded: bool,
+    pub(crate) expanded: Expanded,
     pub(crate) is_timed: bool,
-    /// Whether tags such as CREATE VIEW are shown.
+    /// Whether somebody is told of changes such as those of `\x`, and of what was skipped.
     pub(crate) is_chatty: bool,
+    /// Whether tags such as CREATE VIEW are left out.
+    pub(crate) is_quiet: bool,
     pub(crate) null: String,
     /// Where `\o` sends rows; standard output without it.
-    pub(crate) file: Option<BufWriter<File>>,
+    pub(crate) sink: Option<Sink>,
+    /// The command that shows what is longer than the screen; of the shell alone.
+    pub(crate) pager: Option<String>,
+    /// The result that is being shown, where a pager may have to.
+    page: Option<Pager>,
 }
 
 impl Display {
-    pub(crate) fn new(format: Format) -> Self {
+    pub(crate) fn new(format: Format, is_quiet: bool) -> Self {
         Self {
             format,
-            is_expanded: false,
+            expanded: Expanded::Off,
             is_timed: false,
-            is_chatty: io::stderr().is_terminal(),
+            is_chatty: io::stderr().is_terminal() && !is_quiet,
+            is_quiet,
             null: "NULL".to_string(),
-            file: None,
+            sink: None,
+            pager: None,
+            page: None,
         }
     }
 
-    fn row_format(&self) -> Format {
-        match self.format {
-            Format::Table if self.is_expanded => Format::Vertical,
-            format => format,
+    /// Rows and columns of the terminal that rows go to, if they do.
+    fn screen(&self) -> Option<(usize, usize)> {
+        match self.sink {
+            Some(_) => None,
+            None => harrier_mpi::terminal::size(io::stdout().as_raw_fd()),
         }
+    }
+
+    fn layout(&self) -> Layout {
+        let format = match self.format {
+            Format::Table if self.expanded == Expanded::On => Format::Vertical,
+            format => format,
+        };
+        let columns = self.screen().map(|(_, columns)| columns);
+        Layout { format, columns, folds: self.expanded == Expanded::Auto }
+    }
+
+    /// To be called before the first row of a result.
+    fn begin_page(&mut self) {
+        if let (Some(command), Some(screen), Format::Table | Format::Vertical) =
+            (&self.pager, self.screen(), self.format)
+        {
+            self.page = Some(Pager::new(command.clone(), screen));
+        }
+    }
+
+    /// To be called after the last one, however it ended.
+    fn end_page(&mut self) -> io::Result<()> {
+        self.page.take().map_or(Ok(()), Pager::close)
+    }
+
+    fn is_page_left(&self) -> bool {
+        self.page.as_ref().is_some_and(Pager::is_left)
     }
 }
 
@@ -65,11 +114,18 @@ pub(crate) struct Runner {
     pub(crate) session: Session,
     pub(crate) display: Display,
     pub(crate) interrupts: Interrupts,
+    pub(crate) variables: Variables,
+    /// Which warehouse this is, and who works in it, as `\conninfo` tells.
+    pub(crate) place: String,
+    /// The last statement that ran, for `\g` and its like.
+    pub(crate) last: Option<StatementText>,
     include_depth: usize,
     /// The lines that come are rows of this COPY.
     copying: Option<Copying>,
     /// Whether the rows of a COPY come from standard input, and not from the lines after it.
     copies_stdin: bool,
+    /// How long the statement took whose error is about to be shown, if that is to be told.
+    failed_after: Option<Duration>,
 }
 
 /// What a statement or a meta command went wrong with.
@@ -106,7 +162,18 @@ impl From<io::Error> for Trouble {
 
 impl Runner {
     pub(crate) fn new(session: Session, display: Display, interrupts: Interrupts) -> Self {
-        Self { session, display, interrupts, include_depth: 0, copying: None, copies_stdin: false }
+        Self {
+            session,
+            display,
+            interrupts,
+            variables: Variables::default(),
+            place: String::new(),
+            last: None,
+            include_depth: 0,
+            copying: None,
+            copies_stdin: false,
+            failed_after: None,
+        }
     }
 
     /// Runs all of `text`: what `-c` gives.
@@ -230,24 +297,25 @@ impl Runner {
                 false => Ok(()),
             };
         }
-        if script.splitter.is_between_statements() && line.trim_start().starts_with('\\') {
-            // Keeps the line numbers of what follows right.
-            script.splitter.push("\n");
-            let at = file.map(|file| (file, script.lines_read));
-            return match Box::pin(meta::run(self, line.trim())).await {
-                Ok(()) => Ok(()),
-                Err(meta::Ended::Stop(stop)) => Err(stop),
-                Err(meta::Ended::Trouble(Trouble::Closed)) => Err(Stop::Closed),
-                Err(meta::Ended::Trouble(Trouble::Sql(error))) => self.fail(&error, None, at),
-            };
-        }
-        script.splitter.push(line);
+        let command = script.splitter.first_outside(line, b'\\');
+        let (text, command) = command.map_or((line, None), |at| (&line[..at], Some(&line[at..])));
+        script.splitter.push(text);
         while self.copying.is_none()
             && let Some(statement) = script.splitter.next_statement()
         {
             self.statement(statement, file).await?;
         }
-        Ok(())
+        let Some(command) = command else { return Ok(()) };
+        // Keeps the line numbers of what follows right.
+        script.splitter.push("\n");
+        while self.copying.is_none() && script.splitter.next_statement().is_some() {}
+        let at = file.map(|file| (file, script.lines_read));
+        match Box::pin(meta::run(self, script, command.trim(), file)).await {
+            Ok(()) => Ok(()),
+            Err(meta::Ended::Stop(stop)) => Err(stop),
+            Err(meta::Ended::Trouble(Trouble::Closed)) => Err(Stop::Closed),
+            Err(meta::Ended::Trouble(Trouble::Sql(error))) => self.fail(&error, None, at),
+        }
     }
 
     /// The last row of a COPY was there: waits for its end and shows what came of it.
@@ -265,15 +333,16 @@ impl Runner {
             Err(error) if result.is_ok() => Err(error),
             _ => result,
         };
-        if self.display.is_timed {
-            self.display.note(&format!("Time: {}", duration(started.elapsed())));
-        }
-        match result {
-            Ok(written) => {
-                self.display.written(&written);
+        match result.map_err(Trouble::from).and_then(|written| self.display.written(&written)) {
+            Ok(()) => {
+                self.display.time(started);
                 Ok(())
             }
-            Err(error) => self.fail(&error, Some(&text), place),
+            Err(Trouble::Closed) => Err(Stop::Closed),
+            Err(Trouble::Sql(error)) => {
+                self.failed_after = Some(started.elapsed());
+                self.fail(&error, Some(&text), place)
+            }
         }
     }
 
@@ -300,8 +369,15 @@ impl Runner {
         Ok(())
     }
 
-    async fn statement(&mut self, statement: StatementText, file: Option<&str>) -> Result<(), Stop> {
-        let text = statement.text.clone();
+    /// Runs a statement, with the values of variables in their places, and shows its rows or its error.
+    pub(crate) async fn statement(
+        &mut self,
+        statement: StatementText,
+        file: Option<&str>,
+    ) -> Result<(), Stop> {
+        self.last = Some(statement.clone());
+        let text = self.variables.interpolated(&statement.text).into_owned();
+        let statement = StatementText { text: text.clone(), ..statement };
         let line = statement.line;
         match self.run(statement).await {
             Ok(()) => Ok(()),
@@ -326,7 +402,10 @@ impl Runner {
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
             result = async {
                 let statement = parse(session, statement)?;
-                let Some(copy) = show(session, display, statement).await? else {
+                let shown = show(session, display, statement).await;
+                let ended = display.end_page();
+                let Some(copy) = shown? else {
+                    ended?;
                     return Ok(None);
                 };
                 let mut copying = Copying::begin(copy, text, started);
@@ -334,7 +413,7 @@ impl Runner {
                     return Ok(Some(copying));
                 }
                 copying.stdin().await.map_err(|error| cannot_read("standard input", error))?;
-                display.written(&copying.end().await?);
+                display.written(&copying.end().await?)?;
                 Ok(None)
             } => result,
         };
@@ -346,14 +425,19 @@ impl Runner {
             Ok(None) => Ok(()),
             Err(trouble) => Err(trouble),
         };
-        let Self { session, display, .. } = self;
+        let Self { session, display, failed_after, .. } = self;
+        // What was interrupted.
+        let _ = display.end_page();
         // What the statement ended with matters more to the user.
         let result = match session.settle().await {
             Err(error) if result.is_ok() => Err(error.into()),
             _ => result,
         };
-        if display.is_timed && !matches!(result, Err(Trouble::Closed)) {
-            display.note(&format!("Time: {}", duration(started.elapsed())));
+        match &result {
+            Ok(()) => display.time(started),
+            // After the error.
+            Err(Trouble::Sql(_)) => *failed_after = Some(started.elapsed()),
+            Err(Trouble::Closed) => {}
         }
         result
     }
@@ -370,6 +454,9 @@ impl Runner {
         }
         if interrupt::is_worth_telling(error) {
             self.display.note(&report);
+        }
+        if let Some(elapsed) = self.failed_after.take().filter(|_| self.display.is_timed) {
+            self.display.note(&format!("Time: {}", duration(elapsed)));
         }
         Err(Stop::Failed)
     }
@@ -393,13 +480,27 @@ impl Display {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    fn written(&mut self, written: &Written) {
+    fn time(&mut self, started: Instant) {
+        if self.is_timed {
+            self.note(&format!("Time: {}", duration(started.elapsed())));
+        }
+    }
+
+    fn written(&mut self, written: &Written) -> Result<(), Trouble> {
         if let Some(notice) = &written.notice {
             self.note(&format!("NOTICE: {notice}"));
         }
-        if self.is_chatty {
-            self.note(&written.tag);
+        self.tag(&written.tag)
+    }
+
+    /// Says what a statement without rows has done: among the rows of others in what people read, beside them in what programs do.
+    fn tag(&mut self, tag: &str) -> Result<(), Trouble> {
+        match self.format {
+            _ if self.is_quiet => {}
+            Format::Table | Format::Vertical => self.with_output(|out| Ok(writeln!(out, "{tag}")?))?,
+            Format::Csv | Format::Json | Format::Lines => self.note(tag),
         }
+        Ok(())
     }
 
     /// Calls `write` with where rows go at the moment.
@@ -407,9 +508,10 @@ impl Display {
         &mut self,
         write: impl FnOnce(&mut dyn Write) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
-        match &mut self.file {
-            Some(file) => write(file),
-            None => {
+        match (&mut self.sink, &mut self.page) {
+            (Some(sink), _) => write(sink),
+            (None, Some(page)) => write(page),
+            (None, None) => {
                 let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
                 let value = write(&mut out)?;
                 out.flush()?;
@@ -429,24 +531,37 @@ async fn show(
     match session.execute(&statement).await? {
         Outcome::Rows { schema, mut stream, progress, .. } => {
             let mut bar = Bar::new(&progress, is_bar_wanted);
-            let mut writer = row_writer(display.row_format(), &schema, &display.null);
-            while let Some(batch) = bar.during(stream.next()).await {
+            let schema = statement.named(&schema);
+            let mut writer = row_writer(display.layout(), &schema, &display.null);
+            let mut rows = 0;
+            display.begin_page();
+            while !display.is_page_left()
+                && let Some(batch) = bar.during(stream.next()).await
+            {
                 let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                rows += batch.num_rows();
                 display.with_output(|out| Ok(writer.batch(out, &batch)?))?;
                 // A statement whose rows are always there would not hear of Ctrl-C.
                 tokio::task::yield_now().await;
             }
             drop(bar);
             display.with_output(|out| Ok(writer.end(out)?))?;
-            if let Some(file) = &mut display.file {
-                file.flush()?;
+            display.end_page()?;
+            if let Some(tag) = statement.written_tag(rows) {
+                display.tag(&tag)?;
+            }
+            if rows == 0 && statement.checks_table() && !display.is_quiet {
+                display.note("NOTICE: nothing is wrong with the table");
+            }
+            if let Some(sink) = &mut display.sink {
+                sink.flush()?;
             }
         }
         Outcome::Write(write) => {
             let mut bar = Bar::new(&write.progress, is_bar_wanted);
             let written = bar.during(write.finish()).await?;
             drop(bar);
-            display.written(&written);
+            display.written(&written)?;
         }
         Outcome::CopyIn(copy) => return Ok(Some(copy)),
         Outcome::CopyOut(mut copy) => {
@@ -454,6 +569,7 @@ async fn show(
                 display.with_output(|out| Ok(out.write_all(&text)?))?;
                 tokio::task::yield_now().await;
             }
+            // As in psql, which says nothing among the rows either.
             if display.is_chatty {
                 display.note(&copy.tag());
             }
@@ -465,9 +581,7 @@ async fn show(
             for warning in warnings {
                 eprintln!("WARNING: {warning}");
             }
-            if display.is_chatty {
-                display.note(&tag);
-            }
+            display.tag(&tag)?;
         }
         _ => {}
     }

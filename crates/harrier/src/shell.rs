@@ -9,6 +9,7 @@ use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 
 use crate::complete::{Names, ShellHelper};
+use crate::meta;
 use crate::runner::{Runner, Script, Stop};
 
 /// How many statements the history file keeps.
@@ -22,7 +23,8 @@ const PROMPT_IN_ROWS: &str = ">> ";
 
 /// Reads and runs statements until Ctrl-D or `\q`. A failed statement does not end it.
 pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
-    runner.display.is_chatty = true;
+    runner.display.is_chatty = !runner.display.is_quiet;
+    runner.display.pager = meta::pager();
     let config = Config::builder()
         .max_history_size(HISTORY_MAX)
         .map(|config| config.completion_type(CompletionType::List).auto_add_history(false).build())
@@ -82,6 +84,11 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
             let _ = runner.line(&mut script, &format!("{line}\n"), None).await;
             continue;
         }
+        let line = match line.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
+            "quit" | "exit" if is_first => "\\q".to_string(),
+            "help" if is_first => "\\?".to_string(),
+            _ => line,
+        };
         if !entered.is_empty() {
             entered.push('\n');
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use harrier_engine::nesting::THREAD_STACK_BYTES;
-use harrier_engine::{Engine, EngineOptions, SqlError, memory};
+use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory};
 use harrier_exec::history::History;
 use harrier_exec::{Carrier, Gang, Launch, Told};
 
@@ -22,6 +22,7 @@ use crate::lines;
 use crate::output::Format;
 use crate::runner::{Display, Runner, Stop};
 use crate::shell;
+use crate::sink::Sink;
 use crate::sys_interconnect;
 use crate::trace_file::TraceFile;
 use crate::warehouse_args::WarehouseArgs;
@@ -43,6 +44,12 @@ pub(crate) struct Args {
     /// How rows are written
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Leave out what statements without rows say when they are done, such as INSERT 0 1
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// Give a variable its value, as \set does: statements say it as :NAME, :'NAME' or :"NAME"
+    #[arg(short = 'v', long = "variable", value_name = "NAME=VALUE", value_parser = key_value)]
+    variables: Vec<(String, String)>,
     /// Set a parameter, as SET does
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     settings: Vec<(String, String)>,
@@ -111,7 +118,8 @@ pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
 /// Runs the command; `matches` knows in which order `-c` and `-f` were given.
 pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
-    let format = args.format;
+    let place = args.warehouse.describe();
+    let (format, is_quiet, variables) = (args.format, args.quiet, args.variables.clone());
     let launch = match gang::launch(args.hosts.as_deref(), args.alone) {
         Ok(launch) => launch.map(|launch| {
             // By a hosts file ranks are started one by one, and those without statements are at work for rank 0.
@@ -145,7 +153,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         },
         async move |engine| {
             let history = engine.history().cloned();
-            let status = run_sql(format, inputs, engine).await;
+            let status = run_sql(Display::new(format, is_quiet), place, variables, inputs, engine).await;
             if let Some(history) = history {
                 history.settle().await;
             }
@@ -163,6 +171,7 @@ fn told(args: &Args, inputs: &[Input]) -> Vec<Told> {
     vec![
         Told::new("statements", &statements.join(" ")),
         Told::new("format", &format!("{:?}", args.format)),
+        Told::new("variables", &format!("{:?}", args.variables)),
         Told::hidden("settings", &format!("{:?}", args.settings)),
         Told::new("warehouse", &args.warehouse.describe()),
         Told::hidden("catalog or data folder", &args.warehouse.identity()),
@@ -254,7 +263,13 @@ async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
 
 /// Runs the inputs in their order and stops at the first statement that fails; without any, the shell or
 /// standard input. Returns the exit status.
-async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
+async fn run_sql(
+    display: Display,
+    place: String,
+    variables: Vec<(String, String)>,
+    inputs: Vec<Input>,
+    engine: Engine,
+) -> u8 {
     let interrupts = match Interrupts::listen() {
         Ok(interrupts) => interrupts,
         Err(error) => {
@@ -264,18 +279,23 @@ async fn run_sql(format: Format, inputs: Vec<Input>, engine: Engine) -> u8 {
     };
     let session = engine.session();
     session.begin_alone(&user());
-    if format == Format::Lines {
+    if display.format == Format::Lines {
         return match lines::run(&session, interrupts).await {
             Ok(()) => exit::DONE,
             Err(_) => exit::FAILED,
         };
     }
-    let mut runner = Runner::new(session, Display::new(format), interrupts);
+    let mut runner = Runner::new(session, display, interrupts);
+    let ranks = engine.gang().map_or(String::new(), |gang| format!(", on {} ranks", gang.ranks()));
+    runner.place = format!("You work in the warehouse \"{place}\" as user \"{}\"{ranks}.", user());
+    for (name, value) in variables {
+        if let Err(message) = runner.variables.set(&name, value) {
+            eprintln!("ERROR {}: {message}", SqlState::INVALID_PARAMETER_VALUE);
+            return exit::USAGE;
+        }
+    }
     let result = run_inputs(&mut runner, inputs).await;
-    let flushed = match &mut runner.display.file {
-        Some(file) => io::Write::flush(file),
-        None => Ok(()),
-    };
+    let flushed = runner.display.sink.take().map_or(Ok(()), Sink::close);
     match result {
         Ok(()) | Err(Stop::Quit | Stop::Closed) if flushed.is_ok() => exit::DONE,
         _ => exit::FAILED,

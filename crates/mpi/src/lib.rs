@@ -58,6 +58,7 @@ pub mod process;
 pub mod processor;
 pub mod schedule;
 pub mod shared;
+pub mod terminal;
 
 use std::marker::PhantomData;
 use std::path::PathBuf;

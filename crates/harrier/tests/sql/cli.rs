@@ -62,8 +62,154 @@ fn columns_that_nobody_named() {
     let folder = Folder::new();
     prints(
         &folder.sql(&["--format", "csv", "-c", "select 1, 'x', 1, a, a::text from (values (2)) t(a)"]),
-        "1,'x',1_1,a,a_1\n1,x,1,2,2\n",
+        "?column?,?column?,?column?,a,a\n1,x,1,2,2\n",
     );
+    // In all formats; keys of one object are told apart.
+    let sql =
+        "select sum(a), count(*), sum(b), case when a = 2 then 1 end from (values (2, 3)) t(a, b) group by a";
+    for (format, expected) in [
+        (
+            "table",
+            " sum | count | sum | case\n-----+-------+-----+------\n   2 |     1 |   3 |    1\n(1 row)\n",
+        ),
+        ("csv", "sum,count,sum,case\n2,1,3,1\n"),
+        ("json", "{\"sum\":2,\"count\":1,\"sum_1\":3,\"case\":1}\n"),
+        ("vertical", "-[ RECORD 1 ]\nsum   | 2\ncount | 1\nsum   | 3\ncase  | 1\n"),
+    ] {
+        prints(&folder.sql(&["--format", format, "-c", sql]), expected);
+    }
+    prints(
+        &folder.sql(&[
+            "--format",
+            "csv",
+            "-c",
+            "select * from (select max(a), max(b), a + b from (values (2, 3)) t(a, b) group by a + b) s",
+        ]),
+        "max,max,?column?\n2,3,5\n",
+    );
+}
+
+#[test]
+fn prepared_statements_have_the_names_of_columns_too() {
+    let folder = Folder::new();
+    let prepare =
+        "prepare p (int) as select count(*), $1 + 1, 1, max(a), a::text from (values (1)) t(a) group by a";
+    let run = folder.sql(&["-q", "--format", "csv", "-c", prepare, "-c", "execute p (1)"]);
+    prints(&run, "count,?column?,?column?,max,a\n1,2,1,1,1\n");
+}
+
+#[test]
+fn files_have_the_names_of_columns_too() {
+    let folder = Folder::new();
+    let query = "select sum(a), sum(b), 1, a + b from (values (2, 3)) t(a, b) group by a + b";
+    for name in ["x.parquet", "x.csv", "x.json", "x.orc", "x.arrow"] {
+        let copy = format!("copy ({query}) to '{name}'");
+        let read = format!("select sum, sum_1, \"?column?\", \"?column?_1\" from '{name}'");
+        let run = folder.sql(&["-q", "--format", "csv", "-c", &copy, "-c", &read]);
+        prints(&run, "sum,sum_1,?column?,?column?_1\n2,3,1,5\n");
+    }
+    let run = folder.sql(&[
+        "-q",
+        "--format",
+        "csv",
+        "-c",
+        &format!("copy ({query}) to stdout (format csv, header)"),
+    ]);
+    prints(&run, "sum,sum_1,?column?,?column?_1\n2,3,1,5\n");
+    let made = "create table u as select max(a), a + 1 from (values (1)) t(a) group by a";
+    let run = folder.sql(&[
+        "-q",
+        "--warehouse",
+        ":memory:",
+        "--format",
+        "csv",
+        "-c",
+        made,
+        "-c",
+        "select * from u",
+    ]);
+    prints(&run, "max,?column?\n1,2\n");
+}
+
+#[test]
+fn statements_say_what_they_have_done() {
+    let folder = Folder::new();
+    let sql = "create table t (a int); insert into t values (1), (2), (3); update t set a = 5 where a > 1; \
+               delete from t where a = 1 returning a; copy t to 't.csv'; copy t to stdout; \
+               create table u as select a from t; begin; commit; set timezone = 'UTC'";
+    let tags = "CREATE TABLE\nINSERT 0 3\nUPDATE 2\n a\n---\n 1\n(1 row)\nDELETE 1\nCOPY 2\n5\n5\nSELECT 2\nBEGIN\nCOMMIT\nSET\n";
+    prints(&folder.sql(&["-c", sql]), tags);
+    let folder = Folder::new();
+    prints(&folder.sql(&["-q", "-c", sql]), " a\n---\n 1\n(1 row)\n5\n5\n");
+    // Programs that read rows get rows alone.
+    let folder = Folder::new();
+    let run = folder.sql(&["--format", "csv", "-c", sql]);
+    assert_eq!(run.stdout, "a\n1\n5\n5\n");
+    assert_eq!(
+        run.stderr,
+        "CREATE TABLE\nINSERT 0 3\nUPDATE 2\nDELETE 1\nCOPY 2\nSELECT 2\nBEGIN\nCOMMIT\nSET\n"
+    );
+    let run = folder.sql(&["-c", "check table t"]);
+    assert!(run.stdout.ends_with("(0 rows)\n"), "{run:?}");
+    assert_eq!(run.stderr, "NOTICE: nothing is wrong with the table\n");
+}
+
+#[test]
+fn a_closed_standard_output_is_no_success() {
+    let folder = Folder::new();
+    let run = folder.shell("exec >&-; $HARRIER sql -c 'select 1'");
+    fails(&run, "58030", "standard output is closed");
+    let run = folder.shell("$HARRIER sql -c 'select 1' >/dev/null");
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn variables_and_commands_of_scripts() {
+    let folder = Folder::new();
+    let script = "\\set n 41\n\\set who 'O''Hara'\n\\echo :n :'who' 'as it is'\n\
+                  select :n + 1 as a, :'who' as :\"who\", '::n' as c, '5'::int as d\n\\g\n\
+                  select 1 as e \\g out.csv\nselect 2 as f \\g |tr 2 3\n\\unset n\nselect 4 as g \\gx\n";
+    folder.write("s.sql", script);
+    prints(
+        &folder.sql(&["--format", "csv", "-f", "s.sql"]),
+        "41 'O''Hara' as it is\na,O'Hara,c,d\n42,O'Hara,::n,5\nf\n3\ng\n4\n",
+    );
+    assert_eq!(std::fs::read_to_string(folder.path().join("out.csv")).unwrap(), "e\n1\n");
+    prints(&folder.sql(&["--format", "csv", "-v", "x=7", "-c", "select :x as x"]), "x\n7\n");
+    let run = folder.sql(&["-c", "select 1\n\\nope"]);
+    fails(&run, "42601", "invalid command \\nope");
+    folder.write("rows.csv", "1,a\n2,b\n");
+    prints(
+        &folder.sql(&[
+            "-q",
+            "--format",
+            "csv",
+            "-c",
+            "create table t (a int, b text)",
+            "-c",
+            "\\copy t from rows.csv with (format csv, header false)",
+            "-c",
+            "\\copy (select a from t order by a) to 'back.csv' csv header",
+            "-c",
+            "select * from 'back.csv'",
+            "-c",
+            "\\watch i=0.01 c=2",
+        ]),
+        "a\n1\n2\na\n1\n2\na\n1\n2\n",
+    );
+    let run = folder.sql(&["-c", "\\l", "-c", "\\du", "-c", "\\conninfo"]);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.contains("Role name") && run.stdout.contains("warehouse"), "{run:?}");
+}
+
+#[test]
+fn a_plan_has_no_frame_that_is_wider_than_a_page() {
+    let folder = Folder::new();
+    let sql = "explain select a + 1, count(*) from generate_series(1, 10) g(a) group by a + 1 having count(*) > 0 order by 2, 1 limit 5";
+    let run = folder.sql(&["-c", sql]);
+    let lines: Vec<&str> = run.stdout.lines().take(2).collect();
+    assert!(lines[0].trim() == "QUERY PLAN" && lines[0].len() <= 100, "{run:?}");
+    assert!(lines[1].chars().all(|c| c == '-') && lines[1].len() <= 100, "{run:?}");
 }
 
 #[test]
@@ -274,7 +420,7 @@ fn files_are_tables() {
     let copies = "copy (select * from 'a.csv') to 'p/one.parquet'; \
                   copy (select id + 10 as id, name from 'a.csv') to 'p/two.parquet'; \
                   copy (select * from 'a.csv') to 'a.arrow'";
-    prints(&folder.sql(&["-c", copies]), "");
+    prints(&folder.sql(&["-c", copies]), "COPY 2\nCOPY 2\nCOPY 2\n");
     for (sql, expected) in [
         ("select * from 'a.csv' order by id", "id,name\n1,x\n2,y\n"),
         ("select * from \"a.csv\" order by id", "id,name\n1,x\n2,y\n"),
@@ -310,7 +456,7 @@ fn external_tables() {
                insert into w select * from a;
                insert into w values (3, 'z');
                select count(*) as n, max(name) as m from w;";
-    let run = folder.sql(&["--format", "csv", "-c", sql]);
+    let run = folder.sql(&["-q", "--format", "csv", "-c", sql]);
     prints(&run, "n\n2\nyear,v\n2023,10\n2024,20\nn,m\n3,z\n");
 }
 
@@ -323,7 +469,10 @@ fn bad_files() {
     folder.write("junk.parquet", "this is no parquet file, whatever its name says");
     folder.write("empty/readme.txt", "");
     folder.write("nothing.parquet", "");
-    prints(&folder.sql(&["-c", "copy (select * from generate_series(1, 100000)) to 'whole.parquet'"]), "");
+    prints(
+        &folder.sql(&["-c", "copy (select * from generate_series(1, 100000)) to 'whole.parquet'"]),
+        "COPY 100000\n",
+    );
     let whole = fs::read(folder.path().join("whole.parquet")).unwrap();
     fs::write(folder.path().join("cut.parquet"), &whole[..whole.len() / 2]).unwrap();
     let mut rotten = whole.clone();
@@ -489,6 +638,13 @@ fn the_doctor_reports() {
     {
         assert!(run.stdout.lines().any(|line| line.starts_with(finding)), "{finding}: {run:?}");
     }
+    assert!(run.stdout.lines().any(|line| line.starts_with("memory of a rank ")), "{run:?}");
+    let run = folder.shell("ulimit -n 300; ulimit -f 4000000; $HARRIER doctor");
+    let told =
+        |name: &str, text: &str| run.stdout.lines().any(|line| line.starts_with(name) && line.contains(text));
+    assert!(told("open files", " 300 at most"), "{run:?}");
+    assert!(told("size of a file", "GiB at most"), "{run:?}");
+    assert!(told("NOTE: 300 open files", "ulimit -n 1024"), "{run:?}");
 }
 
 /// The processor that qemu plays is of 2008, and has none of what the program is compiled for.

@@ -16,13 +16,20 @@ struct Shell(PtySession);
 
 impl Shell {
     fn start(folder: &Folder) -> Self {
-        let mut command = Command::new(BINARY);
+        Self::start_with(folder, &[], "")
+    }
+
+    /// The same after commands of sh, with variables of the environment.
+    fn start_with(folder: &Folder, variables: &[(&str, &str)], before: &str) -> Self {
+        let mut command = Command::new("sh");
         command
+            .args(["-c", &format!("{before} exec \"$0\" \"$@\""), BINARY])
             .args(["sql", "--warehouse", ":memory:", "--memory", "1GiB", "--threads", "2"])
             .current_dir(folder.path())
             .env("XDG_STATE_HOME", folder.path().join("state"))
             .env("TERM", "xterm")
-            .env_remove("COLUMNS");
+            .env_remove("COLUMNS")
+            .envs(variables.iter().copied());
         let mut shell = Self(spawn_command(command, Some(REPLY_MS)).unwrap());
         shell.expect(PROMPT);
         shell
@@ -103,6 +110,60 @@ fn statements_of_several_lines() {
     // An error does not end the shell.
     assert!(shell.ask("select nope;").contains("ERROR 42703: "));
     assert!(shell.ask("select 1 as one; select 2 as two;").contains("two"));
+    shell.leave();
+}
+
+#[test]
+fn commands_behind_statements_and_inside_of_them() {
+    let folder = Folder::new();
+    let mut shell = Shell::start(&folder);
+    assert!(shell.ask("select 6 as six \\g").contains("(1 row)"));
+    assert!(shell.ask("\\gx").contains("-[ RECORD 1 ]"));
+    shell.send("select 7 as seven");
+    shell.expect(CONTINUED);
+    assert!(shell.ask("\\g").contains("seven"));
+    shell.send("select 8");
+    shell.expect(CONTINUED);
+    assert!(shell.ask("\\nope").contains("ERROR 42601: invalid command \\nope"));
+    shell.send("select 8");
+    shell.expect(CONTINUED);
+    shell.ask("\\r");
+    shell.ask("\\set x 'it''s'");
+    assert!(shell.ask("select :'x' as x;").contains("it's"));
+    assert!(shell.ask("\\timing").contains("Timing is on."));
+    let failed = shell.ask("select nope;");
+    assert!(failed.find("ERROR 42703").unwrap() < failed.find("Time: ").unwrap(), "{failed}");
+    assert!(shell.ask("\\conninfo").contains(":memory:"));
+    assert!(shell.ask("\\l").contains("Encoding"));
+    assert!(shell.ask("help").contains("\\watch"));
+    // The editor writes what is run.
+    folder.write("edit.sh", "echo 'select 9 as nine;' > \"$1\"\n");
+    let editor = folder.path().join("edit.sh").display().to_string();
+    shell.send("quit");
+    shell.0.exp_eof().unwrap();
+    let mut shell = Shell::start_with(&folder, &[("EDITOR", &format!("sh {editor}"))], "");
+    assert!(shell.ask("\\e").contains("nine"));
+    shell.send("exit");
+    shell.0.exp_eof().unwrap();
+}
+
+#[test]
+fn what_is_longer_than_the_screen_is_paged() {
+    let folder = Folder::new();
+    let mut shell = Shell::start_with(&folder, &[("PAGER", "sed 's/^/paged /'")], "stty rows 10 cols 90;");
+    assert!(!shell.ask("select 1 as one;").contains("paged"));
+    let long = shell.ask("select * from generate_series(1, 20);");
+    assert!(long.contains("paged   20") || long.contains("paged               20"), "{long}");
+    assert!(long.contains("paged (20 rows)"), "{long}");
+    let wide = "select repeat('x', 80) as a, repeat('y', 80) as b;";
+    assert!(shell.ask(wide).contains("paged"));
+    shell.ask("\\pset pager off");
+    assert!(!shell.ask("select * from generate_series(1, 20);").contains("paged"));
+    assert!(shell.ask("\\x auto").contains("used automatically"));
+    assert!(shell.ask(wide).contains("RECORD 1"));
+    assert!(shell.ask("select 1 as one;").contains("(1 row)"));
+    let plan = shell.ask("explain select repeat('x', 80) as a, repeat('y', 80) as b;");
+    assert!(plan.contains(&"-".repeat(90)) && !plan.contains(&"-".repeat(91)), "{plan}");
     shell.leave();
 }
 
