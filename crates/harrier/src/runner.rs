@@ -105,6 +105,10 @@ impl Display {
         self.page.take().map_or(Ok(()), Pager::close)
     }
 
+    fn has_pager(&self) -> bool {
+        self.page.as_ref().is_some_and(Pager::is_started)
+    }
+
     fn is_page_left(&self) -> bool {
         self.page.as_ref().is_some_and(Pager::is_left)
     }
@@ -535,9 +539,13 @@ async fn show(
             let mut writer = row_writer(display.layout(), &schema, &display.null);
             let mut rows = 0;
             display.begin_page();
-            while !display.is_page_left()
-                && let Some(batch) = bar.during(stream.next()).await
-            {
+            while !display.is_page_left() {
+                // A pager has the terminal for itself.
+                let next = match display.has_pager() {
+                    true => stream.next().await,
+                    false => bar.during(stream.next()).await,
+                };
+                let Some(batch) = next else { break };
                 let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
                 rows += batch.num_rows();
                 display.with_output(|out| Ok(writer.batch(out, &batch)?))?;

@@ -78,6 +78,11 @@ impl Pager {
         Self { command, rows, columns, held: Vec::new(), started: None, is_left: false }
     }
 
+    /// Whether the terminal is the pager's.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.is_some()
+    }
+
     pub(crate) fn is_left(&self) -> bool {
         self.is_left
     }
