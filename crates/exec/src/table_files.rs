@@ -25,6 +25,7 @@ mod nested;
 mod partitions;
 pub(crate) mod plan;
 mod record;
+mod row_groups;
 pub mod seconds;
 mod stats;
 mod visible_rows;

@@ -11,11 +11,12 @@ use datafusion::error::Result;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::ObjectStoreExt;
 use datafusion::object_store::path::Path;
-use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::errors::Result as ParquetResult;
 use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData};
+
+use super::row_groups::RowGroups;
 
 /// The key of it in the footer. Its value is `bytes:sum`: how many from the first on, and their CRC-32 in hexadecimal digits.
 const KEY: &str = "harrier.crc32";
@@ -43,7 +44,7 @@ impl Sum {
 
 /// Writes rows into a Parquet file, whose bytes go on whenever a row group is complete.
 pub(super) struct ParquetWriter<S> {
-    rows: ArrowWriter<Vec<u8>>,
+    rows: RowGroups,
     sink: S,
     /// `None`: the file tells none.
     sum: Option<Sum>,
@@ -56,7 +57,7 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
         options: ArrowWriterOptions,
         has_sum: bool,
     ) -> ParquetResult<Self> {
-        let rows = ArrowWriter::try_new_with_options(Vec::new(), schema, options)?;
+        let rows = RowGroups::try_new(schema, options)?;
         Ok(Self { rows, sink, sum: has_sum.then(Sum::default) })
     }
 
@@ -71,11 +72,9 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
     }
 
     pub(super) async fn write(&mut self, batch: &RecordBatch) -> ParquetResult<()> {
-        let before = self.rows.flushed_row_groups().len();
-        self.rows.write(batch)?;
-        match self.rows.flushed_row_groups().len() == before {
-            true => Ok(()),
-            false => self.hand_on().await,
+        match self.rows.write(batch)? {
+            true => self.hand_on().await,
+            false => Ok(()),
         }
     }
 
@@ -85,11 +84,9 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
         self.hand_on().await
     }
 
-    /// Completes the file; returns its footer.
+    /// Completes the file; returns its footer, with bounds that it does not tell itself.
     pub(super) async fn close(mut self) -> ParquetResult<ParquetMetaData> {
         self.rows.flush()?;
-        // The last pages may still be in a buffer of the writer's.
-        self.rows.sync()?;
         self.hand_on().await?;
         if let Some(sum) = self.sum.take() {
             self.rows.append_key_value_metadata(KeyValue::new(KEY.to_string(), sum.text()));
@@ -101,7 +98,7 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
     }
 
     async fn hand_on(&mut self) -> ParquetResult<()> {
-        let bytes = Bytes::from(mem::take(self.rows.inner_mut()));
+        let bytes = Bytes::from(mem::take(self.rows.bytes_mut()));
         if let Some(sum) = &mut self.sum {
             sum.see(&bytes);
         }

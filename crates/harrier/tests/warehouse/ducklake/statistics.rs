@@ -2,7 +2,7 @@
 //! bounds goes through random steps, each done by one of the two, and a table in DuckDB's memory through the same. After each step all three
 //! answer alike what bounds are used for: filters, `min`, `max`, counts.
 //!
-//! The steps are the states that statistics have words of their own for: no rows, NULLs alone, texts too long for a bound, infinities,
+//! The steps are the states that statistics have words of their own for: no rows, NULLs alone, texts too long for a bound, infinities and NaN,
 //! columns added and widened, rows deleted, rows that the catalog keeps, files merged by either. A seed is one history; `HARRIER_SEED` runs
 //! another one than those of every run.
 
@@ -104,7 +104,7 @@ impl History<'_> {
                 self.insert(from, count, &|name| name.len() % 2 == some % 2 && name != "i", true);
             }
             5 => {
-                let float = ["'Infinity'", "'-Infinity'"][self.random.below(2) as usize];
+                let float = ["'Infinity'", "'-Infinity'", "'NaN'"][self.random.below(3) as usize];
                 let is_by_duck = self.is_by_duck();
                 let row = format!("({from}, {float}::DOUBLE PRECISION, 'infinity'::DATE)");
                 let rows = vec![row; count as usize].join(", ");
@@ -203,6 +203,30 @@ fn take_turns(harrier: &mut Session, duck: &mut Duck, seed: u64) {
         history.check(2);
     }
     history.check(5);
+}
+
+/// Bounds leave NaN out, and DuckDB passes over row groups by those of their files.
+#[test]
+fn duckdb_finds_nan() {
+    if skipped() {
+        return;
+    }
+    let lake = Lake::new();
+    let mut harrier = lake.harrier();
+    let (rows, nan) =
+        ("FROM generate_series(1, 100) AS g(v)", "CASE WHEN v = 50 THEN 'NaN' ELSE v::TEXT END");
+    run(&mut harrier, "CREATE TABLE n (id INT, r REAL, d DOUBLE PRECISION)");
+    run(&mut harrier, &format!("INSERT INTO n SELECT v, ({nan})::REAL, ({nan})::DOUBLE PRECISION {rows}"));
+    run(&mut harrier, &format!("INSERT INTO n SELECT v, v, v {rows}"));
+    let mut duck = Duck::attached(&lake);
+    for column in ["r", "d"] {
+        for condition in ["> 1000", ">= 100", "= 'NaN'", "< 3", "= 50", "= (SELECT max({}) FROM n)"] {
+            let sql = format!("SELECT count(*) FROM n WHERE {column} {}", condition.replace("{}", column));
+            agree(&mut harrier, &mut duck, &[&sql]);
+        }
+        let sql = format!("SELECT count(*) FROM n WHERE {column} > 1000");
+        assert_eq!(duck.run(&sql), [[Some("1".to_string())]], "{sql}");
+    }
 }
 
 /// As many histories as take some seconds; the soak has more of them by other seeds.
