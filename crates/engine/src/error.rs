@@ -252,8 +252,15 @@ impl Parts {
         match error {
             E::NotFound { path, .. } => Self::new(format!("file \"{path}\" does not exist")),
             E::AlreadyExists { path, .. } => Self::new(format!("file \"{path}\" already exists")),
-            E::PermissionDenied { path, .. } | E::Unauthenticated { path, .. } => {
-                Self::new(format!("permission denied for file \"{path}\""))
+            E::PermissionDenied { path, source } | E::Unauthenticated { path, source } => {
+                let mut parts = match path.as_str() {
+                    "" => Self::new("permission denied"),
+                    path => Self::new(format!("permission denied for file \"{path}\"")),
+                };
+                // What a store says; the kernel has nothing to add.
+                parts.detail =
+                    (!is_of_kernel(source.as_ref())).then(|| clean(&source.to_string()).into_owned());
+                parts
             }
             // What the local file system's private type wraps is the kernel's answer; its own text names
             // the file, so both are wanted.
@@ -603,6 +610,18 @@ fn without_debug(text: &str) -> &str {
         Some(brace) if is_debug => text[..brace].rsplit_once(' ').map_or(text, |(message, _)| message),
         _ => text,
     }
+}
+
+/// Whether an error, or one that it comes from, is of this host's files.
+fn is_of_kernel(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// The kernel's words without Rust's ` (os error 28)`.

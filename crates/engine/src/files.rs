@@ -479,7 +479,12 @@ pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError 
     match sqlstate {
         SqlState::UNDEFINED_FILE => missing(name),
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            CodedError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)))
+            let error =
+                CodedError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)));
+            match cause.detail {
+                Some(detail) => error.with_detail(detail),
+                None => error,
+            }
         }
         SqlState::DATA_CORRUPTED => CodedError::new(
             sqlstate,

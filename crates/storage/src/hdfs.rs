@@ -41,6 +41,8 @@ use crate::patience::Patience;
 use crate::staging::{Shown, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
+/// Of a NameNode whose URL names none, as Hadoop has it.
+const PORT: u16 = 8020;
 /// The end of the names of files that are written to be renamed at once.
 const UNFINISHED: &str = ".unfinished";
 /// Files that are deleted at the same time.
@@ -59,17 +61,26 @@ pub(crate) fn open_staging(url: &Url, options: &Options) -> Result<Arc<dyn Stagi
 
 fn connect(url: &Url, options: &Options) -> Result<Hdfs> {
     let limits = options.limits()?;
-    let root: Arc<str> = root_of(url).into();
+    let mut root = root_of(url);
     let settings: Vec<(String, String)> = options
         .iter()
         .filter(|(key, _)| !is_limit(key))
         .map(|(key, value)| (key.to_string(), value.to_string()))
         .collect();
-    let client = ClientBuilder::new()
-        .with_url(root.to_string())
-        .with_config(settings)
-        .build()
-        .map_err(|error| explain(&root, "", error))?;
+    let client =
+        |root: &str| ClientBuilder::new().with_url(root.to_string()).with_config(settings.clone()).build();
+    let client = client(&root).or_else(|error| {
+        // Where no name service has this name it is a host's.
+        if url.port().is_some() {
+            return Err(error);
+        }
+        let on_host = format!("{root}:{PORT}");
+        let opened = client(&on_host)?;
+        root = on_host;
+        Ok(opened)
+    });
+    let root: Arc<str> = root.into();
+    let client = client.map_err(|error| explain(&root, "", error))?;
     let inner = Arc::new(HdfsObjectStore::new(client.clone()));
     Ok(Hdfs { client, inner, root, limits })
 }

@@ -6,7 +6,7 @@
 //!
 //! | URL | options | environment |
 //! |---|---|---|
-//! | `s3://bucket` | `access_key_id`, `secret_access_key`, `session_token`, `region`, `endpoint`, `allow_http`, and the other keys of `object_store` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_METADATA_ENDPOINT` for the role of an instance; without credentials requests are not signed |
+//! | `s3://bucket` | `access_key_id`, `secret_access_key`, `session_token`, `region`, `endpoint`, `allow_http`, and the other keys of `object_store` | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`; `AWS_ALLOW_HTTP=true` for one without TLS; `AWS_CA_BUNDLE`, `AWS_PROXY_URL`; credentials as AWS's tools take them (`credentials.rs`), none with `AWS_SKIP_SIGNATURE=true` |
 //! | `hdfs://host:port`, `hdfs://nameservice` | every key of Hadoop's configuration, as `dfs.ha.namenodes.NAME` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
 //! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
@@ -17,14 +17,18 @@
 //! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an upload in parts, carry a
 //! mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its final path (`hdfs.rs`).
 
+mod credentials;
 mod hdfs;
 mod options;
 mod patience;
 mod profiles;
 mod s3;
+mod signing;
 mod staging;
 mod transfer;
+mod under_way;
 mod unfinished;
+mod whole_answers;
 
 use std::sync::Arc;
 
@@ -35,6 +39,7 @@ pub use hdfs::{beside, finished_name};
 pub use options::Options;
 pub use profiles::{adopt, encoded, profile_of, with_options, without_profiles};
 pub use staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
+pub use under_way::{UnderWay, settled};
 pub use unfinished::{UnfinishedUpload, UnfinishedUploads};
 
 /// The store that `url` is in, by the environment alone; `None` for a kind that is not known.

@@ -26,13 +26,15 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::StaticCredentialProvider;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
+use object_store::aws::{
+    AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3ConditionalPut,
+};
 use object_store::client::{HttpClient, HttpConnector, ReqwestConnector};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, BackoffConfig, ClientConfigKey, ClientOptions, CopyOptions, Error, GetOptions,
-    GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    Attribute, Attributes, BackoffConfig, Certificate, ClientConfigKey, ClientOptions, CopyOptions, Error,
+    GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig,
     UploadPart,
 };
@@ -42,10 +44,13 @@ use tokio::task::JoinSet;
 use url::Url;
 use uuid::Uuid;
 
+use crate::credentials::{Chain, Settings, Variables};
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
 use crate::patience::Patience;
+use crate::signing::Signing;
 use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
 use crate::transfer::Transfer;
+use crate::under_way::UnderWay;
 use crate::unfinished::UnfinishedUploads;
 use crate::wrong;
 
@@ -53,14 +58,14 @@ pub(crate) const STORE: &str = "S3";
 /// Where requests go if nothing says so, as the library has it.
 const REGION: &str = "us-east-1";
 
-/// Whichever of these the environment has says that requests are to be signed, and with what.
-const CREDENTIALS: [&str; 6] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_METADATA_ENDPOINT",
-    "AWS_IMDSV1_FALLBACK",
+/// Options that say where credentials come from, in place of the environment's.
+const SOURCES: [AmazonS3ConfigKey; 6] = [
+    AmazonS3ConfigKey::WebIdentityTokenFile,
+    AmazonS3ConfigKey::RoleArn,
+    AmazonS3ConfigKey::RoleSessionName,
+    AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
+    AmazonS3ConfigKey::ContainerCredentialsFullUri,
+    AmazonS3ConfigKey::MetadataEndpoint,
 ];
 
 /// Objects' own metadata by which a writer knows its work again: `x-amz-meta-harrier-mark`.
@@ -73,12 +78,35 @@ const DELETING_MAX: usize = 8;
 /// Uploads that are given up at the same time.
 const GIVING_UP_MAX: usize = 8;
 
-/// Bytes of the first parts of a staged file; S3 wants 5 MiB at least.
+/// Bytes of the first parts of a file; S3 wants 5 MiB at least.
 const PART_BYTES: usize = 8 << 20;
-/// After so many, parts are larger.
-const PARTS_GROW: usize = 1000;
+/// After so many, parts are larger: 4 times as large as the first ones, then 9 times, and so on.
+const PARTS_GROW: usize = 700;
 /// S3 takes no more.
 const PARTS_MAX: usize = 10_000;
+/// The largest object that S3 takes, of 5 TiB, has fewer parts than that.
+const _: () = {
+    let (mut sent, mut bytes) = (0, 0_u64);
+    while sent < PARTS_MAX {
+        bytes += part_bytes(sent) as u64;
+        sent += 1;
+    }
+    assert!(bytes > 5 << 40);
+};
+
+/// Bytes of the part that comes after so many.
+const fn part_bytes(sent: usize) -> usize {
+    let times = 1 + sent / PARTS_GROW;
+    PART_BYTES * times * times
+}
+
+/// Of a writer that hands over parts of its own size: the first ones go as they come.
+const fn part_bytes_min(sent: usize) -> usize {
+    match sent < PARTS_GROW {
+        true => 0,
+        false => part_bytes(sent),
+    }
+}
 /// Parts of one file that are under way at the same time.
 const SENDING_MAX: usize = 2;
 
@@ -110,37 +138,42 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
         max_retries: limits.retries,
         retry_timeout: limits.retry,
     };
-    let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
-    let client = ClientOptions::new()
-        .with_connect_timeout(limits.connect)
-        // On silence there is one (`transfer.rs`).
-        .with_timeout_disabled()
-        .with_allow_http(allow_http);
-    // Without any, requests are not signed: asking a cloud's metadata service would make others wait for what is not there.
-    let mut is_signed = CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some());
-    let mut builder = AmazonS3Builder::from_env().with_client_options(client);
+    let variables = Variables::of_process();
+    let settings = Settings::of(&variables)?;
+    let mut builder = AmazonS3Builder::from_env().with_client_options(client_options(&limits, &settings)?);
+    if let Some(region) = variables.get("AWS_REGION") {
+        builder = builder.with_region(region);
+    } else if let (None, Some(region)) = (variables.get("AWS_DEFAULT_REGION"), &settings.region) {
+        builder = builder.with_region(region);
+    }
+    let names_endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT"];
+    if let (false, Some(endpoint)) =
+        (names_endpoint.iter().any(|name| variables.get(name).is_some()), &settings.endpoint)
+    {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let mut sources: Vec<(String, String)> = Vec::new();
     for (key, value) in options.iter().filter(|(key, _)| !is_limit(key)) {
         let known = config_key(key).ok_or_else(|| {
             wrong(STORE, format!("unknown option \"{key}\" (known are access_key_id, secret_access_key, session_token, region, endpoint, allow_http and more)"))
         })?;
-        is_signed |= matches!(
-            known,
-            AmazonS3ConfigKey::AccessKeyId
-                | AmazonS3ConfigKey::WebIdentityTokenFile
-                | AmazonS3ConfigKey::MetadataEndpoint
-        );
+        if SOURCES.contains(&known) {
+            sources.push((known.as_ref().to_uppercase(), value.to_string()));
+        }
         // The library takes the environment's for the other of both.
         if known == AmazonS3ConfigKey::Endpoint {
             builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, value);
         }
         builder = builder.with_config(known, value);
     }
-    if let Some(own) = own_credentials(options)? {
-        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(own)));
-    }
-    if !is_signed {
-        builder = builder.with_skip_signature(true);
-    }
+    let credentials: AwsCredentialProvider = match own_credentials(options)? {
+        Some(own) => Arc::new(StaticCredentialProvider::new(own)),
+        None => Chain::shared(&match sources.is_empty() {
+            true => variables,
+            false => variables.instead(sources),
+        }),
+    };
+    let builder = builder.with_credentials(Arc::clone(&credentials));
     let said = |key: AmazonS3ConfigKey| builder.get_config_value(&key).unwrap_or_default();
     let may_be_open =
         said(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)).eq_ignore_ascii_case("true");
@@ -161,7 +194,9 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
     }
     let region = Some(said(AmazonS3ConfigKey::Region)).filter(|region| !region.is_empty());
     let is_signed = !said(AmazonS3ConfigKey::SkipSignature).eq_ignore_ascii_case("true");
-    let kept = Kept { last: Arc::default(), silence: limits.request };
+    let region = region.unwrap_or_else(|| REGION.to_string());
+    let signing = is_signed.then(|| Arc::new(Signing::new(&region, credentials)));
+    let kept = Kept { last: Arc::default(), silence: limits.request, signing };
     let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
     let inner = builder.clone().with_retry(retry.clone()).with_http_connector(kept.clone()).build()?;
     let client = kept.last.lock().take();
@@ -179,9 +214,42 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
         bucket: bucket.into(),
         limits,
         client,
-        region: region.unwrap_or_else(|| REGION.to_string()),
+        region,
         is_signed,
     })
+}
+
+/// How connections are made: what the environment says about them, but for the time that they may take.
+fn client_options(limits: &Limits, settings: &Settings) -> Result<ClientOptions> {
+    let mut client = ClientOptions::new();
+    for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
+        if let Ok(AmazonS3ConfigKey::Client(key)) = name.to_lowercase().parse() {
+            client = client.with_config(key, value);
+        }
+    }
+    let allow_http = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    let client = client
+        .with_connect_timeout(limits.connect)
+        // On silence there is one (`transfer.rs`).
+        .with_timeout_disabled()
+        .with_allow_http(allow_http);
+    with_authorities(client, settings.ca_bundle.as_deref())
+}
+
+/// `client`, which believes those as well whose certificates are in the file that `AWS_CA_BUNDLE` names, or else in `otherwise`.
+///
+/// Errors: there are none in it.
+pub(crate) fn with_authorities(mut client: ClientOptions, otherwise: Option<&str>) -> Result<ClientOptions> {
+    let said = std::env::var("AWS_CA_BUNDLE").ok().filter(|file| !file.is_empty());
+    let Some(file) = said.as_deref().or(otherwise) else { return Ok(client) };
+    let failed = |why: &dyn fmt::Display| {
+        wrong(STORE, format!("could not read the certificates of AWS_CA_BUNDLE \"{file}\": {why}"))
+    };
+    let text = std::fs::read(file).map_err(|error| failed(&error))?;
+    for certificate in Certificate::from_pem_bundle(&text).map_err(|error| failed(&error))? {
+        client = client.with_root_certificate(certificate);
+    }
+    Ok(client)
 }
 
 fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
@@ -194,11 +262,13 @@ fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
 struct Kept {
     last: Arc<Mutex<Option<HttpClient>>>,
     silence: Duration,
+    signing: Option<Arc<Signing>>,
 }
 
 impl HttpConnector for Kept {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        let client = Transfer::client(ReqwestConnector::default().connect(options)?, self.silence);
+        let client = ReqwestConnector::default().connect(options)?;
+        let client = Transfer::signed(client, self.silence, self.signing.clone());
         *self.last.lock() = Some(client.clone());
         Ok(client)
     }
@@ -305,6 +375,10 @@ impl ObjectStore for S3 {
             bucket: Arc::clone(&self.bucket),
             location: location.clone(),
             mark,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            sent: 0,
+            under_way: Some(UnderWay::begin()),
         }))
     }
 
@@ -314,13 +388,17 @@ impl ObjectStore for S3 {
             Some(GetRange::Bounded(range)) => Some(range.clone()),
             _ => None,
         };
-        let mut found =
-            self.inner.get_opts(location, options).await.map_err(|error| explain(&self.bucket, error))?;
+        let found = match self.inner.get_opts(location, options).await {
+            Err(error) if is_head => Err(self.with_cause(location, error).await),
+            found => found,
+        };
+        let mut found = found.map_err(|error| explain(&self.bucket, error))?;
         found.meta = told_apart(found.meta);
         if is_head {
             return Ok(found);
         }
         let name: Arc<str> = format!("{self}/{location}").into();
+        check_encoding(&found.attributes, location, &name)?;
         if let Some(wanted) = wanted.filter(|wanted| found.range != *wanted) {
             // Who asks for a range has been told how long the object is.
             let size = found.meta.size;
@@ -385,6 +463,29 @@ impl ObjectStore for S3 {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.inner.copy_opts(from, to, options).await.map_err(|error| explain(&self.bucket, error))
+    }
+}
+
+impl S3 {
+    /// The error of a HEAD with what the server says about it: only an answer to a GET has a body to say it in.
+    async fn with_cause(&self, location: &Path, error: Error) -> Error {
+        let is_refused = match &error {
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
+            Error::Generic { source, .. } => source.to_string().contains("400 Bad Request"),
+            _ => false,
+        };
+        if !is_refused {
+            return error;
+        }
+        let first = GetOptions::new().with_range(Some(0..1));
+        match self.inner.get_opts(location, first).await {
+            Err(
+                told @ (Error::Generic { .. }
+                | Error::PermissionDenied { .. }
+                | Error::Unauthenticated { .. }),
+            ) => told,
+            _ => error,
+        }
     }
 }
 
@@ -487,6 +588,27 @@ impl Reading {
     }
 }
 
+/// Readers take the compression of a file from its name.
+///
+/// Errors: the store says that the object is compressed, and its name does not.
+fn check_encoding(attributes: &Attributes, location: &Path, name: &str) -> Result<()> {
+    let Some(encoding) = attributes.get(&Attribute::ContentEncoding) else { return Ok(()) };
+    let endings: &[&str] = match encoding.as_ref() {
+        "gzip" | "x-gzip" => &["gz", "gzip"],
+        "zstd" => &["zst", "zstd"],
+        "br" | "deflate" | "compress" => &[],
+        _ => return Ok(()),
+    };
+    if location.extension().is_some_and(|ending| endings.contains(&ending)) {
+        return Ok(());
+    }
+    let said: &str = encoding.as_ref();
+    let what = format!(
+        "{name} is stored with Content-Encoding {said}, which its name has to tell (.csv.gz, .csv.zst)"
+    );
+    Err(Error::NotSupported { source: what.into() })
+}
+
 /// Asks for ranges of an object as long as it is the one with this tag.
 fn reopen(inner: Arc<AmazonS3>, bucket: Arc<str>, location: Path, e_tag: String) -> Reopen {
     Arc::new(move |range| {
@@ -542,6 +664,23 @@ struct Upload {
     bucket: Arc<str>,
     location: Path,
     mark: String,
+    /// What goes with the next part.
+    waiting: Vec<Bytes>,
+    waiting_bytes: usize,
+    sent: usize,
+    under_way: Option<UnderWay>,
+}
+
+impl Upload {
+    /// Sends what waits as one part.
+    fn send(&mut self) -> UploadPart {
+        let Some(inner) = &mut self.inner else { return Box::pin(async { Err(over()) }) };
+        self.waiting_bytes = 0;
+        self.sent += 1;
+        let part = inner.put_part(std::mem::take(&mut self.waiting).into_iter().collect());
+        let bucket = Arc::clone(&self.bucket);
+        Box::pin(async move { part.await.map_err(|error| explain(&bucket, error)) })
+    }
 }
 
 impl fmt::Debug for Upload {
@@ -556,14 +695,20 @@ fn over() -> Error {
 
 #[async_trait]
 impl MultipartUpload for Upload {
+    /// Parts grow, so that the largest object has no more of them than S3 takes: what is less than the next one waits.
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let Some(inner) = &mut self.inner else { return Box::pin(async { Err(over()) }) };
-        let part = inner.put_part(data);
-        let bucket = Arc::clone(&self.bucket);
-        Box::pin(async move { part.await.map_err(|error| explain(&bucket, error)) })
+        self.waiting_bytes += data.content_length();
+        self.waiting.extend(data);
+        match self.waiting_bytes < part_bytes_min(self.sent) {
+            true => Box::pin(async { Ok(()) }),
+            false => self.send(),
+        }
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
+        if self.waiting_bytes > 0 || self.sent == 0 {
+            self.send().await?;
+        }
         let inner = self.inner.as_mut().ok_or_else(over)?;
         let put = match inner.complete().await {
             Err(error @ Error::NotFound { .. }) => {
@@ -573,12 +718,17 @@ impl MultipartUpload for Upload {
         };
         let put = put.map_err(|error| explain(&self.bucket, error))?;
         self.inner = None;
+        self.under_way = None;
         Ok(put)
     }
 
     async fn abort(&mut self) -> Result<()> {
         let mut inner = self.inner.take().ok_or_else(over)?;
-        inner.abort().await.map_err(|error| explain(&self.bucket, error))
+        // Who waits for this may be given up as well.
+        let under_way = self.under_way.take();
+        let aborted = inner.abort().await.map_err(|error| explain(&self.bucket, error));
+        drop(under_way);
+        aborted
     }
 }
 
@@ -587,10 +737,12 @@ impl Drop for Upload {
         let Some(mut inner) = self.inner.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let location = self.location.clone();
+        let under_way = self.under_way.take();
         runtime.spawn(async move {
             if let Err(error) = inner.abort().await {
                 tracing::warn!(%location, %error, "parts of an upload stay");
             }
+            drop(under_way);
         });
     }
 }
@@ -717,7 +869,7 @@ impl Uploads {
 }
 
 /// The parts of a staged file. Each is as large as it has to be for the largest file that S3 lets anybody upload with growing
-/// parts: 8 MiB, and as much more with every thousand of them, 430 GiB in all.
+/// parts.
 struct Parts {
     inner: Arc<AmazonS3>,
     bucket: Arc<str>,
@@ -729,10 +881,6 @@ struct Parts {
 }
 
 impl Parts {
-    fn part_bytes(&self) -> usize {
-        PART_BYTES * (1 + self.sent / PARTS_GROW)
-    }
-
     async fn send(&mut self, bytes: Bytes) -> Result<()> {
         if self.sent == PARTS_MAX {
             return Err(wrong(STORE, format!("\"{}\" has more than {PARTS_MAX} parts", self.file.bound)));
@@ -765,8 +913,8 @@ impl StagedWriter for Parts {
     async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.file.bytes += bytes.len() as u64;
         self.buffer.extend_from_slice(&bytes);
-        while self.buffer.len() >= self.part_bytes() {
-            let part = self.buffer.split_to(self.part_bytes()).freeze();
+        while self.buffer.len() >= part_bytes(self.sent) {
+            let part = self.buffer.split_to(part_bytes(self.sent)).freeze();
             self.send(part).await?;
         }
         Ok(())
@@ -805,11 +953,22 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
         | Error::Unauthenticated { path, .. } => path.clone(),
         _ => String::new(),
     };
-    let source = format!("{before}: {message} ({code})").into();
+    let source = match advice(code) {
+        Some(advice) => format!("{before}: {message} ({code}); {advice}"),
+        None => format!("{before}: {message} ({code})"),
+    };
+    let source = source.into();
     match (code, error) {
         ("NoSuchBucket", _) => wrong(STORE, format!("bucket \"{bucket}\" does not exist")),
         (
-            "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken",
+            "AccessDenied"
+            | "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "InvalidToken"
+            | "TokenRefreshRequired"
+            | "RequestExpired"
+            | "RequestTimeTooSkewed",
             _,
         ) => Error::PermissionDenied { path, source },
         // What else may not be found is no object.
@@ -818,6 +977,27 @@ pub(crate) fn explain(bucket: &str, error: Error) -> Error {
         (_, Error::Unauthenticated { .. }) => Error::Unauthenticated { path, source },
         _ => Error::Generic { store: STORE, source },
     }
+}
+
+/// What is to be done about an error that a server names so.
+fn advice(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "ExpiredToken" | "TokenRefreshRequired" | "RequestExpired" => {
+            "the credentials have expired: new ones are taken from the profile or service that they come from, and AWS_SESSION_TOKEN and s3.session_token have to be set anew"
+        }
+        "AccessDenied" => "the credentials that the request was signed with may not do this",
+        "InvalidToken" => "the session token does not belong to the access key",
+        "InvalidAccessKeyId" => "the store does not know the access key",
+        "SignatureDoesNotMatch" => "the secret access key is another's",
+        "RequestTimeTooSkewed" => "the clock of this host is wrong",
+        "AuthorizationHeaderMalformed"
+        | "PermanentRedirect"
+        | "TemporaryRedirect"
+        | "IllegalLocationConstraintException" => {
+            "the bucket is in another region: AWS_REGION or s3.region names it"
+        }
+        _ => return None,
+    })
 }
 
 /// What stands in an element of an answer of S3: `<Code>NoSuchKey</Code>`.

@@ -10,6 +10,7 @@
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ use object_store::client::{
 };
 use tokio::time::{Instant, Sleep};
 
+use crate::signing::Signing;
+use crate::whole_answers::{Asked, Part, narrowed};
+
 /// So slow may what is sent arrive: as long as the body takes at this speed, no answer is no silence.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 
@@ -29,21 +33,49 @@ const SENT_BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 pub(crate) struct Transfer {
     inner: HttpClient,
     silence: Duration,
+    /// Requests to a bucket that are signed.
+    signing: Option<Arc<Signing>>,
 }
 
 impl Transfer {
     /// `inner` makes the connections, and has no limit of its own on requests.
     pub(crate) fn client(inner: HttpClient, silence: Duration) -> HttpClient {
-        HttpClient::new(Self { inner, silence })
+        Self::signed(inner, silence, None)
+    }
+
+    /// The same for requests that are signed, and go where their bucket turns out to be.
+    pub(crate) fn signed(inner: HttpClient, silence: Duration, signing: Option<Arc<Signing>>) -> HttpClient {
+        HttpClient::new(Self { inner, silence, signing })
     }
 }
 
 #[async_trait]
 impl HttpService for Transfer {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let Some(signing) = self.signing.as_ref().filter(|_| is_signed(&request)) else {
+            return self.once(request).await;
+        };
+        signing.redirect(&mut request).await?;
+        let mut again = request.clone();
+        let (head, body) = self.once(request).await?.into_parts();
+        if !Signing::may_be_elsewhere(head.status) {
+            return Ok(HttpResponse::from_parts(head, body));
+        }
+        let body = body.bytes().await.map_err(interrupted)?;
+        if signing.learn(&head.headers, &body) {
+            signing.redirect(&mut again).await?;
+            return self.once(again).await;
+        }
+        Ok(HttpResponse::from_parts(head, body.into()))
+    }
+}
+
+impl Transfer {
+    async fn once(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let sending = request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN;
         let limit = self.silence + Duration::from_secs(sending);
         let is_object = is_of_object(&request);
+        let asked = Asked::of(request.headers()).filter(|_| is_object);
         let writes = request.method() == "PUT" || request.method() == "POST";
         let answered = tokio::time::timeout(limit, self.inner.execute(request)).await;
         let answer = match answered {
@@ -57,13 +89,21 @@ impl HttpService for Transfer {
         {
             head.status = again;
         }
+        let range = narrowed(asked, &mut head);
         let body = Heard::new(body, self.silence);
         let body = match is_object && head.status.is_success() {
-            true => HttpResponseBody::new(body),
+            true => match range {
+                Some(range) => HttpResponseBody::new(Part::new(body, &range)),
+                None => HttpResponseBody::new(body),
+            },
             false => HttpResponseBody::new(body).bytes().await.map_err(interrupted)?.into(),
         };
         Ok(HttpResponse::from_parts(head, body))
     }
+}
+
+fn is_signed(request: &HttpRequest) -> bool {
+    request.headers().contains_key("authorization")
 }
 
 /// Whether a request asks for an object's bytes, of which as many as came are used.
@@ -241,7 +281,10 @@ mod tests {
                 1 => std::future::pending().await,
                 _ => {}
             }
+            let length: usize =
+                pieces.iter().map(|piece| if let Text(text) = piece { text.len() } else { 0 }).sum();
             let mut answer = HttpResponse::new(HttpResponseBody::new(Pieces(pieces)));
+            answer.headers_mut().insert("content-length", length.into());
             *answer.status_mut() = self.status.try_into().unwrap();
             Ok(answer)
         }
@@ -296,6 +339,18 @@ mod tests {
         // What says why it failed is heard as well.
         let answer = client(404, &broken).execute(request("GET", "/b/x")).await;
         assert_eq!(answer.unwrap_err().kind(), HttpErrorKind::Interrupted);
+    }
+
+    #[tokio::test]
+    async fn the_whole_is_as_good_as_a_range_of_it() {
+        let server = Server { status: 200, pieces: Mutex::new(vec![Text("abc"), Text("def"), Text("ghi")]) };
+        let client = Transfer::client(HttpClient::new(server), SILENCE);
+        let mut range = request("GET", "/b/x");
+        range.headers_mut().insert("range", "bytes=1-6".parse().unwrap());
+        let answer = client.execute(range).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 206);
+        assert_eq!(answer.headers()["content-range"], "bytes 1-6/9");
+        assert_eq!(answer.into_body().bytes().await.unwrap(), "bcdefg");
     }
 
     #[tokio::test]
