@@ -8,6 +8,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +20,8 @@ use datafusion::object_store::{
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::found_files;
+
 /// What Hadoop's S3 file systems lay down for an empty folder.
 pub(crate) const FOLDER_MARK: &str = "_$folder$";
 
@@ -29,11 +32,21 @@ pub(crate) fn is_hidden(name: &str, is_folder: bool) -> bool {
 
 /// A store whose listings have data in them only. [`ObjectStore::list_with_offset`] lists everything.
 #[derive(Debug)]
-pub(crate) struct DataFiles(Arc<dyn ObjectStore>);
+pub(crate) struct DataFiles {
+    inner: Arc<dyn ObjectStore>,
+    /// What a query finds in it is remembered while it is planned, by this number.
+    remembered: Option<usize>,
+}
 
 impl DataFiles {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self(inner)
+        Self { inner, remembered: None }
+    }
+
+    /// The same for a store that is asked over a network.
+    pub(crate) fn remembered(inner: Arc<dyn ObjectStore>) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        Self { inner, remembered: Some(COUNT.fetch_add(1, Ordering::Relaxed)) }
     }
 }
 
@@ -58,14 +71,14 @@ fn is_data(object: &ObjectMeta, prefix: Option<&Path>) -> bool {
 
 impl fmt::Display for DataFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.inner.fmt(f)
     }
 }
 
 #[async_trait]
 impl ObjectStore for DataFiles {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.0.put_opts(location, payload, options).await
+        self.inner.put_opts(location, payload, options).await
     }
 
     async fn put_multipart_opts(
@@ -73,25 +86,38 @@ impl ObjectStore for DataFiles {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.0.put_multipart_opts(location, options).await
+        self.inner.put_multipart_opts(location, options).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.0.get_opts(location, options).await
+        let is_head = options.head && options.version.is_none() && options.if_match.is_none();
+        let Some(store) = self.remembered.filter(|_| is_head && options.if_none_match.is_none()) else {
+            return self.inner.get_opts(location, options).await;
+        };
+        if let Some(said) = found_files::file(store, location) {
+            return Ok(said);
+        }
+        let said = self.inner.get_opts(location, options).await?;
+        found_files::keep_file(store, location, &said);
+        Ok(said)
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.0.get_ranges(location, ranges).await
+        self.inner.get_ranges(location, ranges).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.0.delete_stream(locations)
+        self.inner.delete_stream(locations)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let below = prefix.cloned();
         let data = move |object: &ObjectMeta| futures::future::ready(is_data(object, below.as_ref()));
-        self.0.list(prefix).try_filter(data).boxed()
+        let list = || self.inner.list(prefix).try_filter(data).boxed();
+        match self.remembered {
+            Some(store) => found_files::folder(store, prefix, list),
+            None => list(),
+        }
     }
 
     fn list_with_offset(
@@ -99,22 +125,24 @@ impl ObjectStore for DataFiles {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list_with_offset(prefix, offset)
+        found_files::asked();
+        self.inner.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let mut found = self.0.list_with_delimiter(prefix).await?;
+        found_files::asked();
+        let mut found = self.inner.list_with_delimiter(prefix).await?;
         found.objects.retain(|object| is_data(object, prefix));
         found.common_prefixes.retain(|folder| !folder.filename().is_some_and(|name| is_hidden(name, true)));
         Ok(found)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.0.copy_opts(from, to, options).await
+        self.inner.copy_opts(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.0.rename_opts(from, to, options).await
+        self.inner.rename_opts(from, to, options).await
     }
 }
 

@@ -45,6 +45,16 @@ pub enum StatementKind {
 }
 
 impl ParsedStatement {
+    /// Whether it is nothing but a query.
+    pub(crate) fn is_query(&self) -> bool {
+        match &self.form {
+            Form::Sql(Statement::Statement(statement)) => {
+                matches!(statement.as_ref(), ast::Statement::Query(_))
+            }
+            _ => false,
+        }
+    }
+
     pub fn kind(&self) -> StatementKind {
         let Form::Sql(Statement::Statement(statement)) = &self.form else {
             return StatementKind::Plain;

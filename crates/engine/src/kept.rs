@@ -33,6 +33,7 @@ use crate::auto_analyze::AutoAnalyze;
 use crate::declared_types;
 use crate::dialect;
 use crate::explain_options;
+use crate::found_files;
 use crate::grants::Deferred;
 use crate::hive::{FolderTable, Watched};
 use crate::names;
@@ -102,6 +103,14 @@ impl Kept {
 impl Session {
     /// The outer error is DataFusion's, the inner one is already what the user sees.
     pub(crate) async fn run(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
+        match statement.is_query() {
+            true => found_files::remembering(self.run_it(statement)).await,
+            // What they write is found, too.
+            false => self.run_it(statement).await,
+        }
+    }
+
+    async fn run_it(&self, statement: &ParsedStatement) -> Result<Result<Outcome, SqlError>> {
         let Some(kept) = self.kept() else {
             self.look_at_own_tables(statement).await;
             return self.run_statement(statement).await;

@@ -56,6 +56,7 @@ mod explain_options;
 mod extensions;
 mod file_kinds;
 mod files;
+mod found_files;
 mod function_relations;
 mod grants;
 mod grouping_sets;

@@ -47,7 +47,7 @@ impl ObjectStoreRegistry for Stores {
         }
         match harrier_storage::open(url) {
             Ok(Some(store)) => {
-                let store: Arc<dyn ObjectStore> = Arc::new(DataFiles::new(store));
+                let store: Arc<dyn ObjectStore> = Arc::new(DataFiles::remembered(store));
                 self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }

@@ -301,6 +301,11 @@ impl Root {
 }
 
 impl Settled {
+    /// Whether nobody has ever shown anything here: locks of those who have stay.
+    pub fn is_untouched(self) -> bool {
+        !self.is_blind && self.number.is_none()
+    }
+
     /// Whether nothing is known of what others do, so that only files themselves tell.
     pub fn is_blind(self) -> bool {
         self.is_blind

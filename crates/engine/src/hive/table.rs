@@ -31,6 +31,7 @@ use harrier_folders::Root;
 use harrier_store_folders::Root as StoreRoot;
 
 use super::watched::Watched;
+use crate::found_files;
 
 /// How often a folder in a store is listed in which others show files all the time.
 const LOOKS_MAX: usize = 10;
@@ -355,8 +356,19 @@ impl FolderTable {
             loop {
                 looks += 1;
                 let settled = root.settled().await.map_err(|error| cannot_stage_in_store(&error))?;
+                // Where nobody has ever shown anything, what was found before is whole as well.
+                let listed = match settled.is_untouched() {
+                    true => found_files::listings(),
+                    false => {
+                        found_files::forget();
+                        None
+                    }
+                };
                 let plan = self.scan_objects(session, projection, filters, limit).await;
-                let is_settled = root.is_settled(settled).await;
+                let is_settled = match listed.is_some() && listed == found_files::listings() {
+                    true => Ok(true),
+                    false => root.is_settled(settled).await,
+                };
                 if !is_settled.map_err(|error| cannot_stage_in_store(&error))? && looks < LOOKS_MAX {
                     // It may have failed because of that, too.
                     continue;
