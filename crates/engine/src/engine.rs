@@ -180,9 +180,9 @@ impl Engine {
         whole_sinks::remove_local();
     }
 
-    /// Waits until stores have given up what canceled statements have begun there, some seconds at most.
+    /// Waits until stores have given up what statements that were canceled or have failed have begun there, some seconds at most.
     pub async fn settle_stores(&self) {
-        whole_sinks::given_up().await;
+        harrier_storage::settled().await;
     }
 
     /// What sessions are made with.

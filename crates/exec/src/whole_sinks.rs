@@ -28,9 +28,8 @@ mod hidden;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -51,6 +50,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::ready;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use harrier_storage::UnderWay;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -64,22 +64,6 @@ pub use hidden::remove_local;
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Files that are shown, or given up, at the same time.
 const AT_ONCE: usize = 8;
-/// How long a process that ends waits for stores.
-const GIVING_UP_MAX: Duration = Duration::from_secs(10);
-
-/// Statements whose files are being given up in the background.
-static GIVING_UP: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
-
-/// Waits until the files of statements that were canceled are given up, for a process that is about to end;
-/// not for longer than [`GIVING_UP_MAX`], after which some may stay.
-pub async fn given_up() {
-    let mut statements = GIVING_UP.subscribe();
-    let none = statements.wait_for(|statements| *statements == 0);
-    if tokio::time::timeout(GIVING_UP_MAX, none).await.is_err() {
-        tracing::warn!("uploads of statements that were canceled stay");
-    }
-}
-
 /// The files that a statement writes by sinks. Dropped, it gives them up: local files at once, others in the
 /// background.
 #[derive(Debug)]
@@ -153,7 +137,7 @@ impl Drop for WholeFiles {
             && (is_busy || !elsewhere.is_empty())
         {
             let files = Arc::clone(&self.0);
-            let giving_up = Counted::new(&GIVING_UP);
+            let giving_up = UnderWay::begin();
             runtime.spawn(async move {
                 files.give_up(elsewhere).await;
                 drop(giving_up);

@@ -175,6 +175,7 @@ fn served(args: Args) -> Result<(), Trouble> {
         locks,
     };
     let ended = clients.block_on(parts.serve(standby));
+    clients.block_on(engine.settle_stores());
     clients.block_on(engine.close());
     clients.shutdown_timeout(SHUTDOWN);
     statements.shutdown_timeout(SHUTDOWN);

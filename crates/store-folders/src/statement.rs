@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use harrier_storage::UnderWay;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 
@@ -164,9 +165,11 @@ impl Drop for Statement {
         let (root, id) = (self.root.clone(), self.id.clone());
         let mut living = std::mem::take(&mut self.living);
         if let Ok(runtime) = Handle::try_current() {
+            let under_way = UnderWay::begin();
             drop(runtime.spawn(async move {
                 living.end().await;
                 take_back(&root, &id).await;
+                drop(under_way);
             }));
         }
     }

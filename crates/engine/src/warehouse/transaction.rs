@@ -19,6 +19,7 @@ use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::remove_objects;
+use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
 
 use super::names::{Names, Sight};
@@ -538,34 +539,64 @@ impl Transactions {
         }
     }
 
-    /// Removes files that nothing refers to. One that stays is swept later: a store that is away is not waited for again for each of them.
+    /// Removes files that nothing refers to. One that stays is swept later.
     async fn discard(&self, files: BTreeSet<String>) {
-        let mut stored: BTreeMap<String, (ObjectStoreUrl, Vec<Path>)> = BTreeMap::new();
-        for file in files {
-            if let Some(path) = local(&file) {
-                if let Err(error) = std::fs::remove_file(&path)
-                    && error.kind() != std::io::ErrorKind::NotFound
-                {
-                    tracing::warn!(file, %error, "a file that nothing refers to stays");
-                }
-                continue;
-            }
-            match locate(&file) {
-                Ok((store, path)) => {
-                    let of_store = stored.entry(store.as_str().to_string());
-                    of_store.or_insert_with(|| (store, Vec::new())).1.push(path);
-                }
-                Err(error) => tracing::warn!(file, %error, "a file that nothing refers to stays"),
-            }
+        discard_stored(&self.runtime, discard_local(files)).await;
+    }
+}
+
+/// A session that ends in a transaction leaves nothing of it.
+impl Drop for Transactions {
+    fn drop(&mut self) {
+        let Some(Open { written, writers, .. }) = self.inner.get_mut().open.take() else { return };
+        let stored = discard_local(written);
+        if stored.is_empty() {
+            return;
         }
-        for (name, (store, paths)) in stored {
-            let removed = async {
-                let store = self.runtime.object_store(&store)?;
-                remove_objects(store.as_ref(), paths).await.map_err(DataFusionError::from)
-            };
-            if let Err(error) = removed.await {
-                tracing::warn!(store = name, %error, "files that nothing refers to stay");
+        let Ok(handle) = tokio::runtime::Handle::try_current() else { return };
+        let (runtime, under_way) = (Arc::clone(&self.runtime), UnderWay::begin());
+        handle.spawn(async move {
+            discard_stored(&runtime, stored).await;
+            drop((writers, under_way));
+        });
+    }
+}
+
+/// Files of stores, by their names.
+type Stored = BTreeMap<String, (ObjectStoreUrl, Vec<Path>)>;
+
+/// Removes those on local disks; returns the others.
+fn discard_local(files: BTreeSet<String>) -> Stored {
+    let mut stored = Stored::new();
+    for file in files {
+        if let Some(path) = local(&file) {
+            if let Err(error) = std::fs::remove_file(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(file, %error, "a file that nothing refers to stays");
             }
+            continue;
+        }
+        match locate(&file) {
+            Ok((store, path)) => {
+                let of_store = stored.entry(store.as_str().to_string());
+                of_store.or_insert_with(|| (store, Vec::new())).1.push(path);
+            }
+            Err(error) => tracing::warn!(file, %error, "a file that nothing refers to stays"),
+        }
+    }
+    stored
+}
+
+/// A store that is away is not waited for again for each file.
+async fn discard_stored(runtime: &RuntimeEnv, stored: Stored) {
+    for (name, (store, paths)) in stored {
+        let removed = async {
+            let store = runtime.object_store(&store)?;
+            remove_objects(store.as_ref(), paths).await.map_err(DataFusionError::from)
+        };
+        if let Err(error) = removed.await {
+            tracing::warn!(store = name, %error, "files that nothing refers to stay");
         }
     }
 }

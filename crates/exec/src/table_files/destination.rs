@@ -19,6 +19,7 @@ use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_folders::Places;
+use harrier_storage::UnderWay;
 use harrier_store_folders::{Placing, Root, Staged, StagedWriter};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -277,6 +278,15 @@ pub(super) struct Made {
     pub(super) paths: Vec<String>,
     /// What is still being uploaded: a request that has gone out is answered, whoever waits for it.
     pub(super) closing: JoinSet<Result<FileRecord>>,
+    under_way: Option<UnderWay>,
+}
+
+impl Made {
+    pub(super) fn new(store: Store, paths: Vec<String>) -> Self {
+        // Local files are removed at once.
+        let under_way = matches!(store, Store::Objects { .. }).then(UnderWay::begin);
+        Self { store, paths, closing: JoinSet::new(), under_way }
+    }
 }
 
 impl Drop for Made {
@@ -287,7 +297,11 @@ impl Drop for Made {
         let paths = std::mem::take(&mut self.paths);
         let store = self.store.clone();
         let mut closing = std::mem::take(&mut self.closing);
-        let remove = async move { store.remove(paths).await };
+        let under_way = self.under_way.take();
+        let remove = async move {
+            store.remove(paths).await;
+            drop(under_way);
+        };
         match (&self.store, tokio::runtime::Handle::try_current()) {
             (Store::Objects { .. }, Ok(runtime)) => {
                 // An object that was removed before its upload arrived would stay.

@@ -42,7 +42,6 @@ use futures::StreamExt;
 use harrier_store_folders::Takes;
 use parking_lot::Mutex;
 use prost::Message;
-use tokio::task::JoinSet;
 
 use super::bucket::murmur3;
 use super::checksum::ParquetWriter;
@@ -337,7 +336,7 @@ impl Writing {
             input,
             told_schema,
             file_schema,
-            made: Made { store: store.clone(), paths: Vec::new(), closing: JoinSet::new() },
+            made: Made::new(store.clone(), Vec::new()),
             store,
             stage,
             spec,
@@ -628,9 +627,9 @@ fn shortened(text: &str) -> String {
     short + &hash
 }
 
-/// All but letters, digits and a few signs percent-encoded.
+/// All but letters, digits and a few signs percent-encoded, `:` among them as Hive and Spark have it: HDFS takes none.
 fn encode(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
@@ -727,7 +726,7 @@ pub async fn write_delete_file(
     let store = Store::open(&format!("{folder}/"), context)?;
     let tail = Arc::new(Mutex::new(Tail::default()));
     let sink = Tailed { sink: store.create(name).await?, tail: Arc::clone(&tail) };
-    let mut made = Made { store: store.clone(), paths: vec![name.to_string()], closing: JoinSet::new() };
+    let mut made = Made::new(store.clone(), vec![name.to_string()]);
     let written = async {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);

@@ -5,11 +5,14 @@
 //! `cargo test -p harrier --test stores options::`.
 
 mod broken_answers;
+mod credentials;
 mod failed_copies;
 mod formats;
+mod left_nothing;
 mod names;
 mod options;
 mod replaced_objects;
+mod requests;
 #[path = "../support/served.rs"]
 mod served;
 mod warehouses;

@@ -92,7 +92,25 @@ fn check_signs(session: &mut Session, place: &str) {
     }
     let all = one(session, &format!("SELECT count(*) FROM '{place}/'"));
     assert_eq!(all, names.len().to_string(), "{place}");
-    // As Hive and Spark write it.
+    // A sign that HDFS does not take, as Hive and Spark write it, too.
+    let table = format!("{place}-parted/");
+    run(
+        session,
+        &format!(
+            "CREATE EXTERNAL TABLE parted (id BIGINT, ts TIMESTAMP) STORED AS PARQUET PARTITIONED BY (ts) LOCATION '{table}'"
+        ),
+    );
+    for _ in 0..2 {
+        run(session, "INSERT OVERWRITE parted VALUES (1, '2024-01-01 10:00:00')");
+        assert_eq!(
+            one(session, "SELECT count(*) FROM parted WHERE ts = '2024-01-01 10:00:00'"),
+            "1",
+            "{place}"
+        );
+    }
+    let one_folder = format!("{table}ts=2024-01-01%2010%3A00%3A00/");
+    assert_eq!(one(session, &format!("SELECT count(*) FROM '{one_folder}'")), "1", "{place}");
+    run(session, "DROP TABLE parted");
     let folder = format!("{place}-by-time/ts=10%3A00%3A00");
     write(session, &folder, &["x.parquet"]);
     for name in [format!("{folder}/x.parquet"), format!("{folder}/")] {

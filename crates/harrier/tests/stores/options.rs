@@ -161,7 +161,7 @@ fn a_table_says_where_the_namenodes_of_a_service_are() {
     for (number, configuration) in configurations().into_iter().enumerate() {
         let _turn = harrier_launch::alone();
         let mut session = Session::start(&configuration).unwrap();
-        let place = format!("hdfs://cluster/options-{number}/t/");
+        let place = format!("hdfs://cluster/opened-{number}/t/");
         fails(&mut session, &format!("SELECT * FROM '{place}'"));
         run(
             &mut session,

@@ -1,0 +1,65 @@
+//! Statements and transactions that fail leave nothing in a store: neither a file nor an upload, when their process has ended.
+
+use harrier_servers::{Fault, Rule};
+use harrier_testkit::session::Session;
+
+use crate::warehouses::{Bucket, on_ranks, run};
+
+/// Files of several writers, each of more than one part.
+const LARGE: &str =
+    "SELECT v AS id, md5(v::text) || md5((v + 1)::text) AS t FROM generate_series(1, 1200000) AS g(v)";
+
+fn is_clean(bucket: &Bucket) {
+    assert_eq!(bucket.objects(), 0, "{:?}", bucket.server.objects(&bucket.name));
+    assert_eq!(bucket.server.uploads(&bucket.name), 0);
+}
+
+fn check(bucket: &Bucket, start: impl Fn() -> Session) {
+    let start = || {
+        let mut session = start();
+        run(&mut session, "SET datafusion.execution.target_partitions = 2");
+        session
+    };
+    let mut session = start();
+    run(&mut session, "CREATE TABLE t (id BIGINT, t TEXT)");
+    // Every upload fails at its end.
+    bucket.proxy.add(Rule::new(Fault::Status(400)).of("POST").on("uploadId"));
+    session.run(&format!("INSERT INTO t {LARGE}")).unwrap_err();
+    drop(session);
+    bucket.proxy.clear();
+    is_clean(bucket);
+
+    // A transaction that nobody ends, whether its last statement has failed or not.
+    for last in ["SELECT 1 / 0", "SELECT 1"] {
+        let mut session = start();
+        run(&mut session, "BEGIN");
+        run(&mut session, "INSERT INTO t SELECT v, 'x' FROM generate_series(1, 1000) AS g(v)");
+        assert!(bucket.objects() > 0);
+        drop(session.run(last));
+        drop(session);
+        is_clean(bucket);
+    }
+
+    // One part of a statement fails while others write.
+    let mut session = start();
+    let failing = LARGE.replace("v AS id", "10 / (v - 1190000) AS id");
+    session.run(&format!("INSERT INTO t {failing}")).unwrap_err();
+    drop(session);
+    is_clean(bucket);
+    let mut session = start();
+    run(&mut session, "DROP TABLE t");
+}
+
+#[test]
+fn in_one_process() {
+    let Some(bucket) = Bucket::new() else { return };
+    check(&bucket, || bucket.session());
+}
+
+#[test]
+fn on_two_ranks() {
+    let Some(bucket) = Bucket::new() else { return };
+    let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
+    let _turn = harrier_launch::alone();
+    check(&bucket, || Session::start(&ranks).unwrap());
+}
