@@ -139,7 +139,7 @@ fn connect(url: &Url, options: &Options) -> Result<S3> {
         retry_timeout: limits.retry,
     };
     let variables = Variables::of_process();
-    let settings = Settings::of(&variables)?;
+    let settings = Settings::of(&variables);
     let mut builder = AmazonS3Builder::from_env().with_client_options(client_options(&limits, &settings)?);
     if let Some(region) = variables.get("AWS_REGION") {
         builder = builder.with_region(region);

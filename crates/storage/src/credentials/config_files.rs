@@ -47,11 +47,9 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of the profile that `variables` name.
-    ///
-    /// Errors: a file is there and cannot be read.
-    pub(crate) fn of(variables: &Variables) -> Result<Self> {
-        Ok(ConfigFiles::load(variables)?.settings(variables))
+    /// Those of the profile that `variables` name; none where its files cannot be read, which is an error for who needs credentials of theirs.
+    pub(crate) fn of(variables: &Variables) -> Self {
+        ConfigFiles::load(variables).map(|files| files.settings(variables)).unwrap_or_default()
     }
 }
 

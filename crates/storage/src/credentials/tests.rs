@@ -117,6 +117,12 @@ async fn the_environment_goes_before_profiles() {
         Home::new(&[("AWS_SHARED_CREDENTIALS_FILE", home.folder.path().join("elsewhere").to_str().unwrap())]);
     assert_eq!(named.key().await, "A hush");
     Home::new(&[]).fails("AWS_SKIP_SIGNATURE").await;
+    // A folder in the place of a file.
+    let broken = Home::new(&[]).with(".aws/config/x", "");
+    broken.fails("could not read file").await;
+    assert_eq!(Settings::of(&Variables(broken.variables.clone())), Settings::default());
+    let keys = keys.into_iter().chain([("AWS_CONFIG_FILE", "/")]).collect::<Vec<_>>();
+    assert_eq!(Home::new(&keys).key().await, "E hush");
     Home::new(&[]).with(".aws/credentials", "[default]\naws_access_key_id = A\n").fails("alone").await;
 }
 
