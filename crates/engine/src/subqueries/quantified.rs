@@ -40,6 +40,9 @@ const INNER_SUBQUERIES_MAX: usize = 14;
 /// The name of the rows of a subquery that a value is compared with.
 const ROWS: &str = "__compared";
 
+/// The name of a column that a value is looked for in, where a projection is made for it.
+const VALUE: &str = "__listed";
+
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
 pub(crate) struct Quantified;
@@ -201,9 +204,9 @@ fn alone(expr: Expr, denied: bool, scope: &DFSchema) -> Result<Expr> {
         && !search.value.is_volatile()
         && !has_subquery(&search.value);
     if search.op == Operator::Eq && search.negated && is_of_row && free(&search.rows.subquery)?.is_empty() {
-        return Ok(joined(search));
+        return joined(search);
     }
-    if is_joined(&search)? { Ok(joined(search)) } else { search.decided(Null::IsFalse, scope) }
+    if is_joined(&search)? { joined(search) } else { search.decided(Null::IsFalse, scope) }
 }
 
 /// Whether DataFusion joins by IN what it has to.
@@ -216,10 +219,20 @@ fn is_joined(search: &Search) -> Result<bool> {
         && is_plain(&unsorted(search.rows.subquery.as_ref().clone()))?)
 }
 
-fn joined(search: Search) -> Expr {
-    let plan = unsorted(search.rows.subquery.as_ref().clone());
+fn joined(search: Search) -> Result<Expr> {
+    let plan = projected(unsorted(search.rows.subquery.as_ref().clone()))?;
     let subquery = Subquery { subquery: Arc::new(plan), ..search.rows };
-    Expr::InSubquery(InSubquery::new(Box::new(search.value), subquery, search.negated))
+    Ok(Expr::InSubquery(InSubquery::new(Box::new(search.value), subquery, search.negated)))
+}
+
+/// The same rows from a projection: DataFusion looks for the column to join by in one. It finds none in VALUES, and that of a set operation twice
+/// where IN is a part of a condition.
+fn projected(plan: LogicalPlan) -> Result<LogicalPlan> {
+    if matches!(plan, LogicalPlan::Projection(_)) {
+        return Ok(plan);
+    }
+    let column = Expr::Column(Column::from(plan.schema().qualified_field(0)));
+    LogicalPlanBuilder::from(plan).project(vec![column.alias(VALUE)])?.build()
 }
 
 /// A condition. `joins`: DataFusion makes joins of IN.
@@ -235,7 +248,7 @@ fn condition(expr: Expr, null: Null, joins: bool, scope: &DFSchema) -> Result<Ex
         Expr::IsFalse(inner) => Ok(Expr::IsFalse(each(inner, Null::IsTrue)?)),
         Expr::IsNotFalse(inner) => Ok(Expr::IsNotFalse(each(inner, Null::IsTrue)?)),
         expr if is_search(&expr) => match Search::of(valued_within(expr, scope)?) {
-            Ok(search) if joins && null == Null::IsFalse && is_joined(&search)? => Ok(joined(search)),
+            Ok(search) if joins && null == Null::IsFalse && is_joined(&search)? => joined(search),
             Ok(search) => search.decided(null, scope),
             Err(other) => Ok(other),
         },
