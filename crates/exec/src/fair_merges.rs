@@ -140,26 +140,4 @@ mod tests {
         drop(one);
         assert_eq!(pool.reserved(), 0);
     }
-
-    #[test]
-    fn parts_are_of_all_reservations_of_a_merge() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(1000));
-        let (one, _other) = (merge(&pool, 0), merge(&pool, 1));
-        let next = one.new_empty();
-        one.try_grow(300).unwrap();
-        assert!(next.try_grow(300).is_err());
-        next.try_grow(200).unwrap();
-        drop(one);
-        next.try_grow(300).unwrap();
-    }
-
-    #[test]
-    fn nobody_is_left_without_two_buffers() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(1000));
-        let merges: Vec<_> = (0..10).map(|partition| merge(&pool, partition)).collect();
-        merges[0].try_grow(200).unwrap();
-        merges[0].try_grow(200).unwrap();
-        assert!(merges[0].try_grow(300).is_err());
-        assert!(MemoryConsumer::new("other").register(&pool).try_grow(600).is_ok());
-    }
 }

@@ -183,7 +183,7 @@ fn a_statement_that_runs_tells_of_its_streams() {
 }
 
 #[test]
-fn a_statement_of_the_server_itself_shows_its_plan_and_a_fast_one_none() {
+fn a_statement_of_the_server_itself_shows_its_plan() {
     let served = Served::start(ALONE);
     let mut client = served.client();
     make_table(&mut client);
@@ -194,13 +194,6 @@ fn a_statement_of_the_server_itself_shows_its_plan_and_a_fast_one_none() {
     let told = told(&served, statement);
     assert_eq!((told["slices"].as_array().unwrap().len(), &told["fraction"]), (1, &1.0.into()));
     assert_eq!(sum(named(&told, "HashJoinExec"), "rows"), 200_000);
-    // A machine with nothing to spare may make one of them slow.
-    let kept = (0..20).filter(|at| {
-        client.query(&format!("SELECT {at} AS fast")).unwrap();
-        let statement = number(&mut client, &format!("SELECT {at} AS fast"));
-        !self::told(&served, statement)["slices"].is_null()
-    });
-    assert!(kept.count() < 20);
     // Writing has a plan as well.
     client.query("INSERT INTO t SELECT a.x, b.k FROM t a JOIN t b USING (x)").unwrap();
     let statement = number(&mut client, "INSERT INTO t");
