@@ -3,7 +3,7 @@
 //! DataFusion's fair pool divides memory between consumers that can spill. A merge of spilled runs cannot, and reserves a buffer for as many of them as
 //! it gets memory for, of all there is: whoever merges first leaves the other partitions without a buffer for two, and the statement fails with
 //! 53200, or does not, by the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several levels.
-//! So each merge gets the same part of the pool here.
+//! So each merge gets the same part of half of the pool here: the other half is for whoever reads what they make, such as the merge of the partitions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +17,9 @@ use parking_lot::Mutex;
 
 /// How DataFusion's sorts name the consumer that merges.
 const MERGE: &str = "ExternalSorterMerge";
+
+/// All merges together get one such part of the pool.
+const MERGES_SHARE: usize = 2;
 
 /// Buffers that a merge gets whatever its part is: with two it goes on.
 const BUFFERS_MIN: usize = 3;
@@ -40,7 +43,7 @@ impl FairMerges {
     /// Errors: it is more than its part.
     fn take(&self, consumer: &MemoryConsumer, additional: usize) -> Result<()> {
         let mut merges = self.merges.lock();
-        let part = self.bytes / merges.len().max(1);
+        let part = self.bytes / (MERGES_SHARE * merges.len().max(1));
         let Some(held) = merges.get_mut(&consumer.id()) else { return Ok(()) };
         let wanted = held.saturating_add(additional);
         if wanted > part.max(additional.saturating_mul(BUFFERS_MIN)) {
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn merges_have_equal_parts() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(1000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
         let (one, other) = (merge(&pool, 0), merge(&pool, 1));
         for _ in 0..5 {
             one.try_grow(100).unwrap();
@@ -139,5 +142,29 @@ mod tests {
         assert_eq!(pool.reserved(), 900);
         drop(one);
         assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn parts_are_of_all_reservations_of_a_merge() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let (one, _other) = (merge(&pool, 0), merge(&pool, 1));
+        let next = one.new_empty();
+        one.try_grow(300).unwrap();
+        next.try_grow(200).unwrap();
+        assert!(next.try_grow(100).is_err());
+        drop(one);
+        next.try_grow(100).unwrap();
+    }
+
+    #[test]
+    fn nobody_is_left_without_two_buffers() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(1000));
+        let merges: Vec<_> = (0..10).map(|partition| merge(&pool, partition)).collect();
+        // Three of the same size, whatever the part is.
+        merges[0].try_grow(200).unwrap();
+        merges[0].try_grow(200).unwrap();
+        merges[0].try_grow(200).unwrap();
+        assert!(merges[0].try_grow(200).is_err());
+        assert!(MemoryConsumer::new("other").register(&pool).try_grow(400).is_ok());
     }
 }
