@@ -24,8 +24,9 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
 
-/// A state, the array that it is made into, and that array sorted, merged or on its way to another operator.
-const COPIES: usize = 3;
+/// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into, and that array sorted, merged or
+/// on its way to another operator.
+const COPIES: usize = 4;
 
 /// All of them.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {

@@ -64,6 +64,7 @@ pub use hidden::remove_local;
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Files that are shown, or given up, at the same time.
 const AT_ONCE: usize = 8;
+
 /// The files that a statement writes by sinks. Dropped, it gives them up: local files at once, others in the
 /// background.
 #[derive(Debug)]
