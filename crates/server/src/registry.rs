@@ -376,7 +376,7 @@ impl Registry {
             inner.ran = Some(ran);
             // With the probe goes what it holds on to.
             if let Some(probe) = inner.probe.take()
-                && (ran >= WORK_MIN || inner.work.is_some())
+                && is_work_kept(ran, inner.work.is_some())
             {
                 let work = probe.told();
                 if !work.is_empty() {
@@ -629,5 +629,21 @@ impl StatementEntry {
 
     pub fn has_ended(&self) -> bool {
         self.inner.lock().ran.is_some()
+    }
+}
+
+/// Whether it is remembered what a statement that took so long did.
+fn is_work_kept(ran: Duration, is_looked_at: bool) -> bool {
+    ran >= WORK_MIN || is_looked_at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_fast_statements_nothing_is_kept() {
+        assert!(!is_work_kept(WORK_MIN - Duration::from_nanos(1), false));
+        assert!(is_work_kept(WORK_MIN, false) && is_work_kept(Duration::ZERO, true));
     }
 }
