@@ -137,9 +137,11 @@ fn machine_memory(findings: &mut Findings) {
             .wrong
             .push("the size of the memory is unknown; statements have no limit without --memory".to_string()),
     }
-    if let Some(bytes) = memory::default_bytes() {
-        let share = |ranks: u64| format!("{} of {ranks}", memory::format_bytes(bytes / ranks));
-        let shares: Vec<String> = RANKS_SHOWN.into_iter().map(share).collect();
+    let share = |ranks: u64| {
+        memory::default_bytes_of(ranks).map(|bytes| format!("{} of {ranks}", memory::format_bytes(bytes)))
+    };
+    let shares: Vec<String> = RANKS_SHOWN.into_iter().filter_map(share).collect();
+    if !shares.is_empty() {
         findings.show("memory of a rank", format_args!("{} ranks on this machine", shares.join(", ")));
     }
     if let Some(bytes) = memory::address_space_bytes() {
