@@ -1,9 +1,12 @@
-//! A pool of memory in which no merge of sorted runs takes what the others need.
+//! A pool of memory in which no merge of spilled runs takes what the others need.
 //!
 //! DataFusion's fair pool divides memory between consumers that can spill. A merge of spilled runs cannot, and reserves a buffer for as many of them as
 //! it gets memory for, of all there is: whoever merges first leaves the other partitions without a buffer for two, and the statement fails with
 //! 53200, or does not, by the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several levels.
 //! So each merge gets the same part of half of the pool here: the other half is for whoever reads what they make, such as the merge of the partitions.
+//!
+//! The same consumer merges what a sort has in memory. That merge fails if it is refused, but takes no more than its sort gives back meanwhile: it gets
+//! as much as both of them held.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +18,8 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// How DataFusion's sorts name the consumer that merges.
+/// How DataFusion's sorts name their two consumers of memory, before the number of the partition: one holds rows, the other one merges.
+const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 
 /// All merges together get one such part of the pool.
@@ -29,38 +33,117 @@ const BUFFERS_MIN: usize = 3;
 pub struct FairMerges {
     pool: FairSpillPool,
     bytes: usize,
-    /// Bytes that each of those that are registered holds, by its number.
-    merges: Mutex<HashMap<usize, usize>>,
+    sorts: Mutex<Sorts>,
+}
+
+/// The sorts that have a consumer which merges.
+#[derive(Debug, Default)]
+struct Sorts {
+    /// By the number of the consumer that merges.
+    by_merge: HashMap<usize, Sort>,
+    /// The consumers that hold rows and wait for the one that merges for them, with their partition.
+    unpaired: Vec<(usize, String)>,
+    /// The consumer that merges, by the one that holds rows.
+    merge_of: HashMap<usize, usize>,
+}
+
+/// Bytes of one sort in one partition.
+#[derive(Debug, Default)]
+struct Sort {
+    /// Of rows.
+    held: usize,
+    /// Of its merge.
+    merging: usize,
+    /// What the merge reserves while rows are collected: its first bytes, and again whenever all that was in memory has been spilled.
+    reserve: Option<usize>,
+    /// The most of both together when rows came, since the merge reserved that.
+    most: usize,
+}
+
+impl Sort {
+    fn merge_grows(&mut self, bytes: usize) {
+        // Both may be empty while rows are on their way from the sort to its merge, so that alone does not tell that they have gone.
+        if self.held == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
+            self.most = 0;
+        }
+        self.merging = self.merging.saturating_add(bytes);
+    }
+}
+
+/// What a consumer is for its sort.
+enum Role {
+    Sorter,
+    Merge,
+}
+
+impl Sorts {
+    fn register(&mut self, consumer: &MemoryConsumer) {
+        let Some((name, partition)) = consumer.name().split_once('[') else { return };
+        if name == SORTER {
+            self.unpaired.push((consumer.id(), partition.to_owned()));
+        } else if name == MERGE {
+            self.by_merge.insert(consumer.id(), Sort::default());
+            // A sort registers both at once. Of two sorts that do so at the same time, both are of one partition: their parts are equal.
+            if let Some(at) = self.unpaired.iter().rposition(|(_, other)| *other == partition) {
+                let (sorter, _) = self.unpaired.swap_remove(at);
+                self.merge_of.insert(sorter, consumer.id());
+            }
+        }
+    }
+
+    fn unregister(&mut self, consumer: &MemoryConsumer) {
+        self.by_merge.remove(&consumer.id());
+        self.merge_of.remove(&consumer.id());
+        self.unpaired.retain(|(sorter, _)| *sorter != consumer.id());
+    }
+
+    fn of(&mut self, consumer: &MemoryConsumer) -> Option<(Role, &mut Sort)> {
+        match self.merge_of.get(&consumer.id()) {
+            Some(merge) => self.by_merge.get_mut(merge).map(|sort| (Role::Sorter, sort)),
+            None => self.by_merge.get_mut(&consumer.id()).map(|sort| (Role::Merge, sort)),
+        }
+    }
+
+    fn add(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        match self.of(consumer) {
+            Some((Role::Sorter, sort)) => {
+                sort.held = sort.held.saturating_add(bytes);
+                sort.most = sort.most.max(sort.held.saturating_add(sort.merging));
+            }
+            Some((Role::Merge, sort)) => sort.merge_grows(bytes),
+            None => {}
+        }
+    }
+
+    fn give_back(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        let held = match self.of(consumer) {
+            Some((Role::Sorter, sort)) => &mut sort.held,
+            Some((Role::Merge, sort)) => &mut sort.merging,
+            None => return,
+        };
+        *held = held.saturating_sub(bytes);
+    }
 }
 
 impl FairMerges {
     pub fn new(bytes: usize) -> Self {
-        Self { pool: FairSpillPool::new(bytes), bytes, merges: Mutex::default() }
+        Self { pool: FairSpillPool::new(bytes), bytes, sorts: Mutex::default() }
     }
 
-    /// Counts what a merge takes.
-    ///
-    /// Errors: it is more than its part.
-    fn take(&self, consumer: &MemoryConsumer, additional: usize) -> Result<()> {
-        let mut merges = self.merges.lock();
-        let part = self.bytes / (MERGES_SHARE * merges.len().max(1));
-        let Some(held) = merges.get_mut(&consumer.id()) else { return Ok(()) };
-        let wanted = held.saturating_add(additional);
-        if wanted > part.max(additional.saturating_mul(BUFFERS_MIN)) {
+    /// Errors: a merge wants more than its part, and more than its sort has given back.
+    fn check(&self, sorts: &mut Sorts, consumer: &MemoryConsumer, additional: usize) -> Result<()> {
+        let part = self.bytes / (MERGES_SHARE * sorts.by_merge.len().max(1));
+        let Some((Role::Merge, sort)) = sorts.of(consumer) else { return Ok(()) };
+        let most = part.max(additional.saturating_mul(BUFFERS_MIN)).max(sort.most);
+        if sort.merging.saturating_add(additional) > most {
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{} holds {held} bytes, its part of {} bytes is {part}, and it wants {additional} more",
+                "{} holds {} bytes, its part of {} bytes is {part}, and it wants {additional} more",
                 consumer.name(),
+                sort.merging,
                 self.bytes
             )));
         }
-        *held = wanted;
         Ok(())
-    }
-
-    fn give_back(&self, consumer: &MemoryConsumer, bytes: usize) {
-        if let Some(held) = self.merges.lock().get_mut(&consumer.id()) {
-            *held = held.saturating_sub(bytes);
-        }
     }
 }
 
@@ -76,34 +159,31 @@ impl MemoryPool for FairMerges {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if consumer.name().starts_with(MERGE) {
-            self.merges.lock().insert(consumer.id(), 0);
-        }
+        self.sorts.lock().register(consumer);
         self.pool.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.merges.lock().remove(&consumer.id());
+        self.sorts.lock().unregister(consumer);
         self.pool.unregister(consumer);
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        if let Some(held) = self.merges.lock().get_mut(&reservation.consumer().id()) {
-            *held = held.saturating_add(additional);
-        }
+        self.sorts.lock().add(reservation.consumer(), additional);
         self.pool.grow(reservation, additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        self.give_back(reservation.consumer(), shrink);
+        self.sorts.lock().give_back(reservation.consumer(), shrink);
         self.pool.shrink(reservation, shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        self.take(reservation.consumer(), additional)?;
-        self.pool
-            .try_grow(reservation, additional)
-            .inspect_err(|_| self.give_back(reservation.consumer(), additional))
+        let mut sorts = self.sorts.lock();
+        self.check(&mut sorts, reservation.consumer(), additional)?;
+        self.pool.try_grow(reservation, additional)?;
+        sorts.add(reservation.consumer(), additional);
+        Ok(())
     }
 
     fn reserved(&self) -> usize {
@@ -123,6 +203,39 @@ mod tests {
 
     fn merge(pool: &Arc<dyn MemoryPool>, partition: usize) -> MemoryReservation {
         MemoryConsumer::new(format!("{MERGE}[{partition}]")).register(pool)
+    }
+
+    fn sort(pool: &Arc<dyn MemoryPool>, partition: usize) -> (MemoryReservation, MemoryReservation) {
+        let rows = MemoryConsumer::new(format!("{SORTER}[{partition}]")).with_can_spill(true).register(pool);
+        (rows, merge(pool, partition))
+    }
+
+    #[test]
+    fn a_merge_in_memory_gets_what_its_sort_gives_back() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let ((rows, merge), (_other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
+        merge.try_grow(50).unwrap();
+        for _ in 0..9 {
+            rows.try_grow(100).unwrap();
+        }
+        merge.free();
+        let merging = merge.new_empty();
+        // All of it may be on its way at once.
+        rows.free();
+        for _ in 0..9 {
+            merging.try_grow(100).unwrap();
+        }
+        // What it makes comes back to the sort.
+        merging.shrink(300);
+        rows.try_grow(300).unwrap();
+        drop(merging);
+        rows.free();
+        // The next one merges runs, and holds nothing before.
+        merge.try_grow(50).unwrap();
+        merge.try_grow(450).unwrap();
+        assert!(merge.try_grow(100).is_err());
+        merge.free();
+        assert_eq!(pool.reserved(), 0);
     }
 
     #[test]
