@@ -55,6 +55,7 @@ mod types;
 mod upkeep;
 mod values;
 mod writers;
+mod written_files;
 
 pub use access::Viewer;
 pub(crate) use access::{SessionRole, denied};

@@ -448,7 +448,10 @@ impl Pending {
     /// Errors: those of [`Transactions::begin_writing`].
     pub(crate) async fn begin(&self, transactions: &Transactions) -> Result<()> {
         match self.work {
-            Work::Files { .. } | Work::Compact => transactions.begin_writing(&self.name).await,
+            Work::Files { .. } | Work::Compact => {
+                let folder = self.target.state().table_path(self.target.table());
+                transactions.begin_writing(&self.name, Some(folder)).await
+            }
             // Its rows go into the catalog, or only if there are many into files.
             Work::Keep | Work::Delete => Ok(()),
         }
@@ -471,7 +474,7 @@ impl Pending {
         }
         let written: Vec<String> =
             results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
-        transactions.wrote(written).await;
+        transactions.wrote_all(&self.name, written).await;
         let places: u64 = results.places.values().map(|rows| rows.len() as u64).sum();
         let rows: u64 = results.records.iter().map(|record| record.rows as u64).sum();
         let count = match self.count {
@@ -656,8 +659,8 @@ impl Pending {
     ) -> Result<NewDeleteFile> {
         let name = format!("{}-{number}-delete.parquet", self.name);
         let location = format!("{folder}{name}");
-        transactions.begin_writing(&self.name).await?;
-        transactions.wrote([location.clone()]).await;
+        transactions.begin_writing(&self.name, None).await?;
+        transactions.will_write(location.clone()).await;
         let positions: Vec<i64> = rows.iter().copied().collect();
         let (bytes, footer_bytes) = write_delete_file(&location, &file.location, &positions, context).await?;
         Ok(NewDeleteFile {

@@ -4,26 +4,23 @@
 //! serializable one all see what was committed when the first began. Read uncommitted is read committed, repeatable read is
 //! serializable. Both see the transaction's own changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::path::Path;
 use datafusion::sql::sqlparser::ast::{
     self, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_exec::table_files::location::{local, locate};
-use harrier_exec::table_files::remove_objects;
 use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
 
 use super::names::{Names, Sight};
 use super::writers::Writers;
+use super::written_files::WrittenFiles;
 use super::{Warehouse, explain};
 use crate::names::plain;
 
@@ -157,7 +154,7 @@ struct Open {
     work: Option<Transaction>,
     savepoints: Vec<(String, Option<Transaction>)>,
     /// Every file the transaction has written, whether it still refers to it or not.
-    written: BTreeSet<String>,
+    written: WrittenFiles,
     /// Who writes them, for VACUUM.
     writers: Writers,
 }
@@ -318,11 +315,11 @@ impl Transactions {
         result
     }
 
-    /// To be called before the present statement writes files whose names begin with `name`: nobody sweeps them until the transaction
-    /// has ended.
+    /// To be called before the present statement writes files whose names have `name` in them: nobody sweeps them until the transaction
+    /// has ended. `folder`: where they are looked for if the statement fails; `None`: it tells each of them before it is written.
     ///
     /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the catalog cannot be written.
-    pub(crate) async fn begin_writing(&self, name: &str) -> Result<()> {
+    pub(crate) async fn begin_writing(&self, name: &str, folder: Option<String>) -> Result<()> {
         let mut inner = self.inner.lock().await;
         let open = inner.open.as_mut().ok_or_else(outside)?;
         if open.read_only {
@@ -330,13 +327,24 @@ impl Transactions {
         }
         let catalog = self.warehouse.create().await?;
         self.warehouse.claim(&catalog).await?;
-        open.writers.begin(&catalog, name).await.map_err(explain)
+        open.writers.begin(&catalog, name).await.map_err(explain)?;
+        if let Some(folder) = folder {
+            open.written.begin(name, folder);
+        }
+        Ok(())
     }
 
-    /// Notes files that the present statement has written, so that they go if the transaction does not commit.
-    pub(crate) async fn wrote(&self, files: impl IntoIterator<Item = String>) {
+    /// Notes all files that the present statement has written under a name, so that they go if the transaction does not commit.
+    pub(crate) async fn wrote_all(&self, name: &str, files: impl IntoIterator<Item = String>) {
         if let Some(open) = self.inner.lock().await.open.as_mut() {
-            open.written.extend(files);
+            open.written.finish(name, files);
+        }
+    }
+
+    /// Notes a file that is about to be written.
+    pub(crate) async fn will_write(&self, file: String) {
+        if let Some(open) = self.inner.lock().await.open.as_mut() {
+            open.written.add(file);
         }
     }
 
@@ -505,9 +513,8 @@ impl Transactions {
         };
         work.writers = writers.names();
         let kept = referred(&work);
-        let dropped: BTreeSet<String> = written.difference(&kept).cloned().collect();
         if work.is_empty() {
-            self.discard(dropped).await;
+            self.discard(written).await;
             return Ok(());
         }
         let Some(catalog) = self.warehouse.open().await? else {
@@ -526,7 +533,7 @@ impl Transactions {
         match committed {
             Ok(Ok(_)) => {
                 writers.committed();
-                self.discard(dropped).await;
+                self.discard(written.without(&kept)).await;
                 Ok(())
             }
             // Nobody knows whether the files are referred to.
@@ -540,8 +547,8 @@ impl Transactions {
     }
 
     /// Removes files that nothing refers to. One that stays is swept later.
-    async fn discard(&self, files: BTreeSet<String>) {
-        discard_stored(&self.runtime, discard_local(files)).await;
+    async fn discard(&self, files: WrittenFiles) {
+        files.remove(&self.runtime).await;
     }
 }
 
@@ -549,55 +556,13 @@ impl Transactions {
 impl Drop for Transactions {
     fn drop(&mut self) {
         let Some(Open { written, writers, .. }) = self.inner.get_mut().open.take() else { return };
-        let stored = discard_local(written);
-        if stored.is_empty() {
-            return;
-        }
+        let Some(left) = written.remove_local() else { return };
         let Ok(handle) = tokio::runtime::Handle::try_current() else { return };
         let (runtime, under_way) = (Arc::clone(&self.runtime), UnderWay::begin());
         handle.spawn(async move {
-            discard_stored(&runtime, stored).await;
+            left.remove(&runtime).await;
             drop((writers, under_way));
         });
-    }
-}
-
-/// Files of stores, by their names.
-type Stored = BTreeMap<String, (ObjectStoreUrl, Vec<Path>)>;
-
-/// Removes those on local disks; returns the others.
-fn discard_local(files: BTreeSet<String>) -> Stored {
-    let mut stored = Stored::new();
-    for file in files {
-        if let Some(path) = local(&file) {
-            if let Err(error) = std::fs::remove_file(&path)
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
-                tracing::warn!(file, %error, "a file that nothing refers to stays");
-            }
-            continue;
-        }
-        match locate(&file) {
-            Ok((store, path)) => {
-                let of_store = stored.entry(store.as_str().to_string());
-                of_store.or_insert_with(|| (store, Vec::new())).1.push(path);
-            }
-            Err(error) => tracing::warn!(file, %error, "a file that nothing refers to stays"),
-        }
-    }
-    stored
-}
-
-/// A store that is away is not waited for again for each file.
-async fn discard_stored(runtime: &RuntimeEnv, stored: Stored) {
-    for (name, (store, paths)) in stored {
-        let removed = async {
-            let store = runtime.object_store(&store)?;
-            remove_objects(store.as_ref(), paths).await.map_err(DataFusionError::from)
-        };
-        if let Err(error) = removed.await {
-            tracing::warn!(store = name, %error, "files that nothing refers to stay");
-        }
     }
 }
 
@@ -609,7 +574,7 @@ impl Open {
             read_only,
             work: None,
             savepoints: Vec::new(),
-            written: BTreeSet::new(),
+            written: WrittenFiles::default(),
             writers: Writers::default(),
         }
     }

@@ -215,7 +215,7 @@ pub(crate) async fn vacuum_dry_run(
 }
 
 /// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a table partition if there is one.
-fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
+pub(super) fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
     parts(path).any(|part| writers.contains(part))
 }
 
@@ -274,7 +274,7 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
 }
 
 /// Every file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
-async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
+pub(super) async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
     let (store_url, prefix) = locate(root)?;
     let store = runtime.object_store(&store_url)?;
     let begin = match local(root) {

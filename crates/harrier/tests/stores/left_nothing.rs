@@ -29,6 +29,14 @@ fn check(bucket: &Bucket, start: impl Fn() -> Session) {
     bucket.proxy.clear();
     is_clean(bucket);
 
+    // One writer has finished when another one fails.
+    let mut session = start();
+    let late = "SELECT v, 'early' FROM generate_series(1, 2000) AS g(v) \
+                UNION ALL SELECT 1 / (1500000 - v), 'late' FROM generate_series(1, 1500000) AS g(v)";
+    assert_eq!(session.run(&format!("INSERT INTO t {late}")).unwrap_err().sqlstate, "22012");
+    drop(session);
+    is_clean(bucket);
+
     // A transaction that nobody ends, whether its last statement has failed or not.
     for last in ["SELECT 1 / 0", "SELECT 1"] {
         let mut session = start();

@@ -358,3 +358,47 @@ fn files_and_their_row_groups_are_as_large_as_their_table_says() {
         fails(&mut session, &format!("CREATE TABLE no (k INT) WITH ({wrong})"), "22023");
     }
 }
+
+/// A writer that had finished before another one of the same statement failed has told its files to nobody.
+#[test]
+fn a_statement_that_fails_late_leaves_no_file() {
+    let early_and_late = "SELECT v, 'early' FROM generate_series(1, 2000) AS g(v) \
+                          UNION ALL SELECT 1 / (1500000 - v), 'late' FROM generate_series(1, 1500000) AS g(v)";
+    let twice = "MERGE INTO t USING (SELECT 1 + v % 2000 AS n FROM generate_series(1, 4000) AS g(v)) AS s ON t.n = s.n \
+                 WHEN MATCHED THEN UPDATE SET text = 'twice'";
+    let warehouse = Warehouse::new();
+    let mut session = warehouse.session();
+    run(&mut session, "SET datafusion.execution.target_partitions = 2");
+    run(
+        &mut session,
+        "CREATE TABLE t AS SELECT v AS n, 'first' AS text FROM generate_series(1, 2000) AS g(v)",
+    );
+    run(&mut session, "CREATE TABLE p (n BIGINT, text TEXT) PARTITIONED BY (text)");
+    let before = warehouse.files();
+    for (sql, sqlstate) in [
+        (format!("INSERT INTO t {early_and_late}"), "22012"),
+        (format!("INSERT INTO p {early_and_late}"), "22012"),
+        (format!("CREATE TABLE other AS {early_and_late}"), "22012"),
+        (twice.to_string(), "21000"),
+    ] {
+        for explicit in [false, true] {
+            if explicit {
+                run(&mut session, "BEGIN");
+            }
+            fails(&mut session, &sql, sqlstate);
+            if explicit {
+                run(&mut session, "ROLLBACK");
+            }
+            warehouse.settles_at(before, &sql);
+        }
+    }
+    // What was rolled back to a savepoint has failed as well, though the transaction commits.
+    run(&mut session, "BEGIN");
+    run(&mut session, "INSERT INTO p VALUES (1, 'kept')");
+    run(&mut session, "SAVEPOINT s");
+    fails(&mut session, &format!("INSERT INTO t {early_and_late}"), "22012");
+    run(&mut session, "ROLLBACK TO s");
+    run(&mut session, "COMMIT");
+    warehouse.settles_at(before, "a savepoint");
+    assert_eq!(one(&mut session, "SELECT count(*) FROM p"), "1");
+}
