@@ -5,8 +5,9 @@
 //! 53200, or does not, by the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several levels.
 //! So each merge gets the same part of half of the pool here: the other half is for whoever reads what they make, such as the merge of the partitions.
 //!
-//! The same consumer merges what a sort has in memory. That merge fails if it is refused, but takes no more than its sort gives back meanwhile: it gets
-//! as much as both of them held.
+//! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than its sort gives back meanwhile: comparisons by
+//! several columns are made of keys, twice as long as rows of one number are counted. So it gets what the pool has, and sorts collect no more
+//! rows than a third of the pool before they spill.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,6 +25,9 @@ const MERGE: &str = "ExternalSorterMerge";
 
 /// All merges together get one such part of the pool.
 const MERGES_SHARE: usize = 2;
+
+/// All sorts together collect rows in one such part of the pool.
+const SORTERS_SHARE: usize = 3;
 
 /// Buffers that a merge gets whatever its part is: with two it goes on.
 const BUFFERS_MIN: usize = 3;
@@ -56,15 +60,15 @@ struct Sort {
     merging: usize,
     /// What the merge reserves while rows are collected: its first bytes, and again whenever all that was in memory has been spilled.
     reserve: Option<usize>,
-    /// The most of both together when rows came, since the merge reserved that.
-    most: usize,
+    /// Whether rows have come since the merge reserved that: what it merges then is in memory.
+    has_rows: bool,
 }
 
 impl Sort {
     fn merge_grows(&mut self, bytes: usize) {
         // Both may be empty while rows are on their way from the sort to its merge, so that alone does not tell that they have gone.
         if self.held == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
-            self.most = 0;
+            self.has_rows = false;
         }
         self.merging = self.merging.saturating_add(bytes);
     }
@@ -108,7 +112,7 @@ impl Sorts {
         match self.of(consumer) {
             Some((Role::Sorter, sort)) => {
                 sort.held = sort.held.saturating_add(bytes);
-                sort.most = sort.most.max(sort.held.saturating_add(sort.merging));
+                sort.has_rows = true;
             }
             Some((Role::Merge, sort)) => sort.merge_grows(bytes),
             None => {}
@@ -130,16 +134,24 @@ impl FairMerges {
         Self { pool: FairSpillPool::new(bytes), bytes, sorts: Mutex::default() }
     }
 
-    /// Errors: a merge wants more than its part, and more than its sort has given back.
-    fn check(&self, sorts: &mut Sorts, consumer: &MemoryConsumer, additional: usize) -> Result<()> {
-        let part = self.bytes / (MERGES_SHARE * sorts.by_merge.len().max(1));
-        let Some((Role::Merge, sort)) = sorts.of(consumer) else { return Ok(()) };
-        let most = part.max(additional.saturating_mul(BUFFERS_MIN)).max(sort.most);
-        if sort.merging.saturating_add(additional) > most {
+    /// Errors: a merge of spilled runs wants more than its part, or a sort that collects rows does.
+    fn check(&self, sorts: &mut Sorts, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let count = sorts.by_merge.len().max(1);
+        let Some((role, sort)) = sorts.of(reservation.consumer()) else { return Ok(()) };
+        let (held, part, is_limited) = match role {
+            Role::Sorter => {
+                let is_collecting = sort.reserve == Some(sort.merging);
+                (sort.held, self.bytes / (SORTERS_SHARE * count), is_collecting && sort.held > 0)
+            }
+            Role::Merge => {
+                let part = self.bytes / (MERGES_SHARE * count);
+                (sort.merging, part.max(additional.saturating_mul(BUFFERS_MIN)), !sort.has_rows)
+            }
+        };
+        if is_limited && held.saturating_add(additional) > part {
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{} holds {} bytes, its part of {} bytes is {part}, and it wants {additional} more",
-                consumer.name(),
-                sort.merging,
+                "{} holds {held} bytes, its part of {} bytes is {part}, and it wants {additional} more",
+                reservation.consumer().name(),
                 self.bytes
             )));
         }
@@ -180,7 +192,7 @@ impl MemoryPool for FairMerges {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut sorts = self.sorts.lock();
-        self.check(&mut sorts, reservation.consumer(), additional)?;
+        self.check(&mut sorts, reservation, additional)?;
         self.pool.try_grow(reservation, additional)?;
         sorts.add(reservation.consumer(), additional);
         Ok(())
@@ -211,18 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_in_memory_gets_what_its_sort_gives_back() {
+    fn a_merge_in_memory_gets_what_there_is() {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
         let ((rows, merge), (_other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
         merge.try_grow(50).unwrap();
-        for _ in 0..9 {
+        for _ in 0..3 {
             rows.try_grow(100).unwrap();
         }
+        // A third of the pool is for rows, of two sorts.
+        assert!(rows.try_grow(100).is_err());
         merge.free();
         let merging = merge.new_empty();
         // All of it may be on its way at once.
         rows.free();
-        for _ in 0..9 {
+        // Keys that are made for comparisons take more than the rows did.
+        for _ in 0..15 {
             merging.try_grow(100).unwrap();
         }
         // What it makes comes back to the sort.
