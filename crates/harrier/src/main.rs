@@ -8,6 +8,7 @@ mod copying;
 mod ctl;
 mod doctor;
 mod exit;
+mod freed_memory;
 mod gang;
 mod generate;
 mod interrupt;
@@ -27,7 +28,6 @@ mod warehouse_args;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use harrier_engine::nesting::THREAD_STACK_BYTES;
@@ -40,10 +40,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
-
-/// How long freed memory stays with the process. A statement frees and allocates the same sizes many times a second; who
-/// stops running statements has the memory back soon.
-const FREED_MEMORY_KEPT: Duration = Duration::from_secs(10);
 
 /// An SQL engine for a folder of files, alone, over MPI, or over the hosts of a file
 #[derive(Parser, Debug)]
@@ -88,7 +84,7 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     harrier_mpi::processor::check();
-    harrier_mpi::allocator::keep_freed_memory(FREED_MEMORY_KEPT);
+    freed_memory::keep();
     harrier_mpi::process::outlive_warnings();
     let matches = Cli::command().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {

@@ -64,6 +64,7 @@ pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 pub(crate) use self::watching::work;
 use crate::exit;
+use crate::freed_memory;
 use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
 use crate::serve::launching::Plan;
@@ -143,6 +144,7 @@ fn served(args: Args) -> Result<(), Trouble> {
         true => options.memory_bytes = plan.memory_bytes,
         false => options.threads = plan.threads,
     }
+    freed_memory::keep_within(options.memory_bytes);
     options.link = link.clone();
     let folder = own_folder()?;
     let gang = link.map(|link| Supervisor::new(link, plan, folder.path().to_path_buf()));

@@ -16,6 +16,7 @@ use harrier_exec::{Carrier, Gang, Launch, Told};
 
 use crate::bench;
 use crate::exit;
+use crate::freed_memory;
 use crate::gang;
 use crate::interrupt::{self, Interrupts};
 use crate::lines;
@@ -341,6 +342,7 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     if args.memory.is_some() {
         options.memory_bytes = args.memory;
     }
+    freed_memory::keep_within(options.memory_bytes);
     options.settings = args.settings.clone();
     options.spill_dirs = args.spill_dirs.clone();
     options.warehouse = args.warehouse.options();

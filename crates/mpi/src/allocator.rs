@@ -12,13 +12,13 @@ use std::time::Duration;
 const PURGE_DELAY: c_int = 15;
 
 /// Tells mimalloc, which must be the program's allocator, to keep freed memory for `delay` before it goes back to the
-/// system. To be called before there are other threads. The environment's `MIMALLOC_PURGE_DELAY` has precedence.
+/// system. To be called before there are threads that free much. The environment's `MIMALLOC_PURGE_DELAY` has precedence.
 pub fn keep_freed_memory(delay: Duration) {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_some() {
         return;
     }
     let delay_ms = c_long::try_from(delay.as_millis()).unwrap_or(c_long::MAX);
-    // SAFETY: changes a number in mimalloc's own table; no other thread reads it yet.
+    // SAFETY: changes one word of mimalloc's own table, which other threads only read, and take either value of.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, delay_ms) };
 }
 

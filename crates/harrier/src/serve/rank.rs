@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::segments::Segments;
 use crate::exit;
+use crate::freed_memory;
 use crate::gang;
 use crate::sql::{memory_size, on_ranks};
 
@@ -55,6 +56,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let mut options = EngineOptions::default();
         options.threads = threads;
         options.memory_bytes = args.memory.or(options.memory_bytes);
+        freed_memory::keep_within(options.memory_bytes);
         options.spill_dirs = args.spill_dirs.clone();
         options.gang = gang;
         options
