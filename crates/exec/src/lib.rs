@@ -108,7 +108,7 @@ mod janitor;
 pub mod json;
 pub mod local_sockets;
 pub mod local_times;
-mod long_states;
+pub mod long_states;
 pub mod look;
 mod loss;
 mod means;

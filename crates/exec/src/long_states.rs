@@ -5,14 +5,13 @@
 //! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is refused with 53200, or sent on by a partial
 //! aggregate, while there is still room for the copies.
 //!
-//! The accumulators of many groups at once, which `array_agg`, `string_agg` and `median` have, stay as they are: their states come back from exchanges and
-//! spills in batches of as many rows as a session's batches have, whatever a row takes, so that counting more would refuse more and bound nothing.
+//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage` of crate engine).
 //!
 //! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks decode plans.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::{array_agg, count, median, percentile_cont, string_agg};
@@ -20,9 +19,10 @@ use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams,
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
+use datafusion::physical_plan::aggregates::AggregateExec;
 
 /// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into, and that array sorted, merged or
 /// on its way to another operator.
@@ -40,6 +40,35 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     plain.into_iter().map(|inner| Arc::new(AggregateUDF::from(LongStates { inner })))
 }
 
+/// How the states of an aggregate grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Growth {
+    /// They take few bytes, whatever comes.
+    None,
+    /// With every value that has not come before.
+    ByValues,
+    /// With every row.
+    ByRows,
+}
+
+/// Of the function whose states grow most.
+///
+/// Errors: an argument has no type.
+pub fn growth(aggregate: &AggregateExec) -> Result<Growth> {
+    let schema = aggregate.input_schema();
+    let mut most = Growth::None;
+    for function in aggregate.aggr_expr() {
+        let Some(known) = function.fun().inner().downcast_ref::<LongStates>() else { continue };
+        let arguments = function.expressions();
+        let types =
+            arguments.iter().map(|argument| argument.data_type(&schema)).collect::<Result<Vec<_>>>()?;
+        if known.grows(function.is_distinct(), &types) {
+            most = most.max(if known.name() == "count" { Growth::ByValues } else { Growth::ByRows });
+        }
+    }
+    Ok(most)
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LongStates {
     inner: Arc<AggregateUDF>,
@@ -51,12 +80,14 @@ impl LongStates {
     }
 
     /// Whether the state grows with its input. `count` keeps different values alone, and those of fixed width take what is counted for them.
-    fn grows(&self, args: &AccumulatorArgs) -> bool {
-        let is_fixed = |field: &FieldRef| {
-            field.data_type().is_primitive()
-                || matches!(field.data_type(), DataType::Boolean | DataType::Null)
-        };
-        self.name() != "count" || (args.is_distinct && !args.expr_fields.iter().all(is_fixed))
+    fn grows<'a>(&self, is_distinct: bool, types: impl IntoIterator<Item = &'a DataType>) -> bool {
+        let is_fixed =
+            |kind: &DataType| kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null);
+        self.name() != "count" || (is_distinct && !types.into_iter().all(is_fixed))
+    }
+
+    fn grows_with(&self, args: &AccumulatorArgs) -> bool {
+        self.grows(args.is_distinct, args.expr_fields.iter().map(|field| field.data_type()))
     }
 
     fn copied(&self, grows: bool, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
@@ -110,7 +141,7 @@ impl AggregateUDFImpl for LongStates {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let grows = self.grows(&args);
+        let grows = self.grows_with(&args);
         Ok(self.copied(grows, self.inner.accumulator(args)?))
     }
 
@@ -123,11 +154,13 @@ impl AggregateUDFImpl for LongStates {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        let grows = self.grows_with(&args);
+        let inner = self.inner.create_groups_accumulator(args)?;
+        Ok(if grows { Box::new(CopiedGroups(inner)) } else { inner })
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let grows = self.grows(&args);
+        let grows = self.grows_with(&args);
         Ok(self.copied(grows, self.inner.create_sliding_accumulator(args)?))
     }
 
@@ -231,6 +264,41 @@ impl Accumulator for Copied {
 
     fn supports_retract_batch(&self) -> bool {
         self.0.supports_retract_batch()
+    }
+}
+
+/// The states of many groups.
+struct CopiedGroups(Box<dyn GroupsAccumulator>);
+
+impl GroupsAccumulator for CopiedGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        groups: usize,
+    ) -> Result<()> {
+        self.0.update_batch(values, group_indices, filter, groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.0.evaluate(emit_to)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.0.state(emit_to)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], group_indices: &[usize], groups: usize) -> Result<()> {
+        self.0.merge_batch(states, group_indices, groups)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.0.convert_to_state(values, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.0.size().saturating_mul(COPIES)
     }
 }
 

@@ -1,0 +1,62 @@
+//! Whether the states of an aggregate may take more memory than a statement has.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use crate::settings::HarrierSettings;
+
+/// States of rows that take less than such a part of the memory fit into it, with their copies.
+const MEMORY_SHARE: usize = 16;
+
+/// Bytes of a column's value of which nothing is known.
+const COLUMN_BYTES: usize = 32;
+
+/// The memory of a process, for rules that plan by it.
+#[derive(Debug, Clone)]
+pub(crate) struct StateBudget {
+    runtime: Arc<RuntimeEnv>,
+}
+
+impl StateBudget {
+    pub(crate) fn new(runtime: Arc<RuntimeEnv>) -> Self {
+        Self { runtime }
+    }
+
+    /// Whether states that are as long as what `input` is expected to yield fit for certain.
+    ///
+    /// Errors: those of estimates.
+    pub(crate) fn holds(&self, input: &dyn ExecutionPlan, config: &ConfigOptions) -> Result<bool> {
+        let Some(memory) = self.memory_bytes(config) else { return Ok(true) };
+        Ok(bytes_of(input)?.is_some_and(|bytes| bytes < memory / MEMORY_SHARE))
+    }
+
+    /// Bytes that a statement may take. `None`: as many as there are.
+    fn memory_bytes(&self, config: &ConfigOptions) -> Option<usize> {
+        let statement = config
+            .extensions
+            .get::<HarrierSettings>()
+            .map(|settings| settings.statement_memory)
+            .filter(|bytes| *bytes > 0);
+        let process = match self.runtime.memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => Some(bytes),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => None,
+        };
+        statement.into_iter().chain(process).min()
+    }
+}
+
+/// Bytes that a plan is expected to yield. `None`: nothing is known.
+fn bytes_of(plan: &dyn ExecutionPlan) -> Result<Option<usize>> {
+    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new())?;
+    let by_rows = statistics
+        .num_rows
+        .get_value()
+        .map(|rows| rows.saturating_mul(COLUMN_BYTES.saturating_mul(plan.schema().fields().len())));
+    Ok(statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max())
+}
