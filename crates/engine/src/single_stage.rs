@@ -62,7 +62,7 @@ fn in_one_stage(
     }
     let is_better = match long_states::growth(&first)? {
         Growth::None => false,
-        Growth::ByValues => !budget.holds(first.input().as_ref(), config)?,
+        Growth::ByValues => !budget.holds(first.input(), config)?,
         Growth::ByRows => true,
     };
     if !is_better {

@@ -59,7 +59,7 @@ fn over_sorted_rows(
         || aggregate.limit_options().is_some()
         || !aggregate.group_expr().is_single()
         || long_states::growth(aggregate)? == Growth::None
-        || budget.holds(aggregate.input().as_ref(), config)?
+        || budget.holds(aggregate.input(), config)?
     {
         return Ok(None);
     }

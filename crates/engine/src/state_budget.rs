@@ -8,6 +8,7 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use harrier_exec::dispatch;
 
 use crate::settings::HarrierSettings;
 
@@ -16,6 +17,9 @@ const MEMORY_SHARE: usize = 16;
 
 /// Bytes of a column's value of which nothing is known.
 const COLUMN_BYTES: usize = 32;
+
+/// How many times as long as their files rows of texts may be: files may be compressed.
+const FILE_EXPANSION: usize = 8;
 
 /// The memory of a process, for rules that plan by it.
 #[derive(Debug, Clone)]
@@ -31,7 +35,7 @@ impl StateBudget {
     /// Whether states that are as long as what `input` is expected to yield fit for certain.
     ///
     /// Errors: those of estimates.
-    pub(crate) fn holds(&self, input: &dyn ExecutionPlan, config: &ConfigOptions) -> Result<bool> {
+    pub(crate) fn holds(&self, input: &Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<bool> {
         let Some(memory) = self.memory_bytes(config) else { return Ok(true) };
         Ok(bytes_of(input)?.is_some_and(|bytes| bytes < memory / MEMORY_SHARE))
     }
@@ -51,12 +55,16 @@ impl StateBudget {
     }
 }
 
-/// Bytes that a plan is expected to yield. `None`: nothing is known.
-fn bytes_of(plan: &dyn ExecutionPlan) -> Result<Option<usize>> {
-    let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new())?;
+/// Bytes that a plan is expected to yield. `None`: nothing is known, such as of rows that no file has.
+fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let by_rows = statistics
         .num_rows
         .get_value()
         .map(|rows| rows.saturating_mul(COLUMN_BYTES.saturating_mul(plan.schema().fields().len())));
-    Ok(statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max())
+    let told = statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max();
+    Ok(told.or_else(|| match dispatch::scanned_bytes(plan) {
+        0 => None,
+        bytes => Some(bytes.saturating_mul(FILE_EXPANSION)),
+    }))
 }

@@ -95,7 +95,7 @@ pub mod date_parts;
 mod date_trunc;
 pub mod day_times;
 pub mod declared_types;
-mod dispatch;
+pub mod dispatch;
 mod encoded;
 mod file_versions;
 pub mod functions;
