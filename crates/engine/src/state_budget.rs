@@ -18,6 +18,9 @@ const MEMORY_SHARE: usize = 16;
 /// Bytes of a column's value of which nothing is known.
 const COLUMN_BYTES: usize = 32;
 
+/// Bytes of rows of which nothing is known and that come from no file, such as those of functions.
+const UNKNOWN_BYTES: usize = 128 << 20;
+
 /// How many times as long as their files rows of texts may be: files may be compressed.
 const FILE_EXPANSION: usize = 8;
 
@@ -37,7 +40,7 @@ impl StateBudget {
     /// Errors: those of estimates.
     pub(crate) fn holds(&self, input: &Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<bool> {
         let Some(memory) = self.memory_bytes(config) else { return Ok(true) };
-        Ok(bytes_of(input)?.is_some_and(|bytes| bytes < memory / MEMORY_SHARE))
+        Ok(bytes_of(input)? < memory / MEMORY_SHARE)
     }
 
     /// Bytes that a statement may take. `None`: as many as there are.
@@ -55,16 +58,16 @@ impl StateBudget {
     }
 }
 
-/// Bytes that a plan is expected to yield. `None`: nothing is known, such as of rows that no file has.
-fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+/// Bytes that a plan is expected to yield.
+fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let by_rows = statistics
         .num_rows
         .get_value()
         .map(|rows| rows.saturating_mul(COLUMN_BYTES.saturating_mul(plan.schema().fields().len())));
     let told = statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max();
-    Ok(told.or_else(|| match dispatch::scanned_bytes(plan) {
-        0 => None,
-        bytes => Some(bytes.saturating_mul(FILE_EXPANSION)),
+    Ok(told.unwrap_or_else(|| match dispatch::scanned_bytes(plan) {
+        0 => UNKNOWN_BYTES,
+        bytes => bytes.saturating_mul(FILE_EXPANSION),
     }))
 }
