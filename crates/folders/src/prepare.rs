@@ -299,7 +299,7 @@ impl Preparing<'_> {
         let gone = || present.iter().filter(|entry| self.goes.has(entry, real));
         let mut removed: Vec<Seen> = gone().map(Entry::seen).collect();
         let files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
-        let over = files_gone.filter(|_| !files.is_empty()).last();
+        let over = files_gone.filter(|_| !files.is_empty()).next_back();
         if let Some(over) = &over {
             removed.retain(|seen| seen != over);
         }

@@ -135,14 +135,12 @@ pub(crate) enum Above {
 
 /// See [`Above`]; `variable` is `KEY=value`.
 pub(crate) fn above(ancestors: &[Ancestor], variable: &str) -> Above {
-    let between = ancestors.iter().take_while(|ancestor| ancestor.families().is_none());
-    for ancestor in between.filter(|ancestor| ancestor.has_mpi()) {
-        return match ancestor.started_with(variable) {
-            true => Above::Rank(ancestor.clone()),
-            false => Above::Own,
-        };
+    let mut between = ancestors.iter().take_while(|ancestor| ancestor.families().is_none());
+    match between.find(|ancestor| ancestor.has_mpi()) {
+        Some(rank) if rank.started_with(variable) => Above::Rank(rank.clone()),
+        Some(_) => Above::Own,
+        None => Above::Nobody,
     }
-    Above::Nobody
 }
 
 /// The folders of the launchers above this process, which may have MPI libraries below: the nearest first.

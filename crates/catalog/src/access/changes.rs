@@ -16,6 +16,9 @@ use crate::values;
 /// Objects that the message about a role which cannot be dropped names.
 const DEPENDENTS_MAX: usize = 100;
 
+/// An object, and what is to be granted or revoked of it or of its columns.
+type Target = (Object, Vec<(Privilege, ColumnId)>);
+
 /// An `Access` that somebody changes.
 pub(super) struct Change<'a> {
     pub access: Access,
@@ -398,7 +401,7 @@ impl<'a> Change<'a> {
     }
 
     /// What is to be granted or revoked, one by one, after a check that there is all that.
-    fn targets(&self, privileges: &Privileges) -> Result<Vec<(Object, Vec<(Privilege, ColumnId)>)>> {
+    fn targets(&self, privileges: &Privileges) -> Result<Vec<Target>> {
         let mut targets = Vec::new();
         for object in &privileges.objects {
             if *object != Object::Warehouse && Object::of_id(self.state, object.id()) != Some(*object) {
