@@ -50,6 +50,7 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_user" | "pg_shadow" => view.pg_user(),
             "pg_group" => view.pg_group(),
             "pg_auth_members" => view.pg_auth_members(),
+            "pg_db_role_setting" => view.pg_db_role_setting(),
             "pg_description" => view.pg_description(),
             "pg_shdescription" => view.pg_shdescription(),
             "pg_rewrite" => view.pg_rewrite(),
@@ -168,6 +169,12 @@ impl Columns {
         self.0.push((name, value.into().to_array_of_size(rows)?));
         Ok(self)
     }
+}
+
+/// What sessions of a role begin with, as `name=value`.
+fn settings(role: &Role) -> Option<Vec<String>> {
+    let settings = role.settings.iter().map(|(name, value)| format!("{name}={value}"));
+    (!role.settings.is_empty()).then(|| settings.collect())
 }
 
 impl View<'_> {
@@ -431,7 +438,8 @@ impl View<'_> {
             .times("rolvaliduntil", roles.iter().map(|role| role.valid_until));
         // What a password is made of is shown to nobody.
         if self.relation.name == "pg_roles" {
-            columns = columns.all("rolpassword", "********", rows)?;
+            columns =
+                columns.all("rolpassword", "********", rows)?.lists("rolconfig", roles.iter().map(settings));
         }
         self.batch(rows, columns)
     }
@@ -447,7 +455,8 @@ impl View<'_> {
             .bools("usesuper", roles.iter().map(|role| role.superuser))
             .all("userepl", false, rows)?
             .all("usebypassrls", false, rows)?
-            .times("valuntil", roles.iter().map(|role| role.valid_until));
+            .times("valuntil", roles.iter().map(|role| role.valid_until))
+            .lists("useconfig", roles.iter().map(|role| settings(role)));
         if self.relation.name == "pg_user" {
             columns = columns.all("passwd", "********", rows)?;
         }
@@ -480,6 +489,17 @@ impl View<'_> {
             .numbers("member", found.iter().map(|m| self.catalog.role_oid(&roles, &m.0.name)))
             .numbers("grantor", found.iter().map(|_| OWNER_OID))
             .bools("admin_option", found.iter().map(|m| m.2));
+        self.batch(found.len(), columns)
+    }
+
+    /// Settings are a role's in every database.
+    fn pg_db_role_setting(&self) -> Result<RecordBatch> {
+        let roles = self.catalog.source.roles()?;
+        let found = roles.iter().filter(|role| !role.settings.is_empty()).collect::<Vec<_>>();
+        let columns = Columns::default()
+            .numbers("setdatabase", found.iter().map(|_| 0))
+            .numbers("setrole", found.iter().map(|role| self.catalog.role_oid(&roles, &role.name)))
+            .lists("setconfig", found.iter().map(|role| settings(role)));
         self.batch(found.len(), columns)
     }
 

@@ -227,6 +227,8 @@ pub struct Role {
     pub valid_until: Option<i64>,
     /// The roles it is a member of, by name, and whether it may pass the membership on.
     pub member_of: Vec<(String, bool)>,
+    /// What its sessions begin with: names and values.
+    pub settings: Vec<(String, String)>,
     pub comment: Option<String>,
 }
 

@@ -118,7 +118,7 @@ impl System {
 impl SystemRelation {
     /// Whether it never has rows here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
-        const LIVE: [&str; 13] = [
+        const LIVE: [&str; 14] = [
             "pg_attrdef",
             "pg_attribute",
             "pg_auth_members",
@@ -126,6 +126,7 @@ impl SystemRelation {
             "pg_class",
             "pg_constraint",
             "pg_database",
+            "pg_db_role_setting",
             "pg_depend",
             "pg_index",
             "pg_init_privs",

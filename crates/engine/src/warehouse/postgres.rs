@@ -463,6 +463,7 @@ fn told_role(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> 
         connection_limit: role.connection_limit.map(|limit| limit as i32),
         valid_until: role.valid_until,
         member_of: of.collect(),
+        settings: access.settings_of(&role.name),
         comment: None,
     }
 }

@@ -643,6 +643,13 @@ fn sessions_begin_with_what_their_role_was_given() {
     assert_eq!(show(&mut ann, "statement_timeout"), "5min");
     assert_eq!(show(&mut ann, "search_path"), "\"Sales\", main");
     assert_eq!(show(&mut ann, "timezone"), "Europe/Berlin");
+    for catalog in [
+        "SELECT array_to_string(rolconfig, '|') FROM pg_roles WHERE rolname = 'bob'",
+        "SELECT array_to_string(useconfig, '|') FROM pg_user WHERE usename = 'bob'",
+        "SELECT array_to_string(setconfig, '|') FROM pg_db_role_setting WHERE setrole = 'bob'::regrole",
+    ] {
+        assert_eq!(ann.one(catalog).as_deref(), Ok("harrier.result_rows_max=2"), "{catalog}");
+    }
     // What the client asks for itself comes after it, and RESET goes back to the role's.
     let mut asked = Client::connect(served.port, &[("user", "ann"), ("TimeZone", "Asia/Tokyo")]).unwrap();
     assert_eq!(show(&mut asked, "timezone"), "Asia/Tokyo");

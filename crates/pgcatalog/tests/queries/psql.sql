@@ -1313,7 +1313,17 @@ LEFT JOIN pg_catalog.pg_roles r ON r.oid = setrole
 ORDER BY 1, 2
 ----
 => Role	Database	Settings
--- not compared: settings of roles are not told
+-- not compared: values of several lines
+
+-- what pgAdmin shows of a role
+SELECT r.rolname, r.rolconfig, s.setdatabase, s.setconfig
+FROM pg_catalog.pg_roles r LEFT JOIN pg_catalog.pg_db_role_setting s ON s.setrole = r.oid
+ORDER BY 1
+----
+=> rolname	rolconfig	setdatabase	setconfig
+analyst	{TimeZone=Europe/Paris,work_mem=64MB}	0	{TimeZone=Europe/Paris,work_mem=64MB}
+harrier	\N	\N	\N
+readers	\N	\N	\N
 
 -- \dconfig work_mem
 SELECT s.name AS "Parameter", pg_catalog.current_setting(s.name) AS "Value"

@@ -207,6 +207,10 @@ impl Source for Shop {
             login: true,
             inherit: true,
             member_of: vec![("readers".to_string(), false)],
+            settings: vec![
+                ("TimeZone".to_string(), "Europe/Paris".to_string()),
+                ("work_mem".to_string(), "64MB".to_string()),
+            ],
             ..Role::default()
         };
         let readers = Role { id: 2, name: "readers".to_string(), inherit: true, ..Role::default() };
