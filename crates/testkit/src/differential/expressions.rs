@@ -214,10 +214,51 @@ impl Maker<'_> {
     }
 
     fn comparison(&mut self, depth: usize, scope: &Scope) -> String {
+        if self.choices.happens(1, 12) {
+            return self.row_condition(scope);
+        }
         let kind = self.kind();
         let operator = self.choices.one_of(&["=", "<>", "<", "<=", ">", ">="]);
         let (left, right) = (self.expr(kind, depth, scope), self.expr(kind, depth, scope));
         format!("({left} {operator} {right})")
+    }
+
+    /// A condition about rows of values.
+    fn row_condition(&mut self, scope: &Scope) -> String {
+        let kinds = [self.kind(), self.kind()];
+        let row =
+            |maker: &mut Self| format!("({}, {})", maker.atom(kinds[0], scope), maker.atom(kinds[1], scope));
+        let (first, second) = (row(self), row(self));
+        match self.choices.choose(4) {
+            0 | 1 => {
+                let operator = self.choices.one_of(&["=", "<>", "<", "<=", ">", ">="]);
+                format!("({first} {operator} {second})")
+            }
+            2 => {
+                let not = self.choices.one_of(&["", "NOT "]);
+                format!("({first} {not}IN ({second}, {}))", row(self))
+            }
+            _ => {
+                let is = self.choices.one_of(&["IS NULL", "IS NOT NULL", "IS DISTINCT FROM (NULL, NULL)"]);
+                format!("({first} {is})").replace("(NULL, NULL)", &second)
+            }
+        }
+    }
+
+    /// What stands in the brackets of IN, EXISTS, ANY and ALL.
+    fn set(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        match self.choices.choose(8) {
+            6 => self.set_operation(kinds, depth, scope),
+            7 => {
+                let row = |maker: &mut Self| {
+                    let values: Vec<String> = kinds.iter().map(|kind| maker.atom(*kind, scope)).collect();
+                    format!("({})", values.join(", "))
+                };
+                let rows: Vec<String> = (0..1 + self.choices.choose(3)).map(|_| row(self)).collect();
+                format!("VALUES {}", rows.join(", "))
+            }
+            _ => self.query(kinds, depth, scope),
+        }
     }
 
     fn subquery_condition(&mut self, depth: usize, scope: &Scope) -> String {
@@ -227,26 +268,26 @@ impl Maker<'_> {
             0 | 1 => {
                 let not = self.choices.one_of(&["", "NOT "]);
                 let kind = self.kind();
-                format!("({not}EXISTS ({}))", self.query(&[kind], depth, &inside))
+                format!("({not}EXISTS ({}))", self.set(&[kind], depth, &inside))
             }
             2 | 3 => {
                 let not = self.choices.one_of(&["", "NOT "]);
                 let kind = self.kind();
                 let of = self.expr(kind, depth, scope);
-                format!("({of} {not}IN ({}))", self.query(&[kind], depth, &inside))
+                format!("({of} {not}IN ({}))", self.set(&[kind], depth, &inside))
             }
             4 => {
                 let kind = self.kind();
                 let of = self.expr(kind, depth, scope);
                 let operator = self.choices.one_of(&["=", "<>", "<", ">="]);
                 let all = self.choices.one_of(&["ANY", "ALL"]);
-                format!("({of} {operator} {all} ({}))", self.query(&[kind], depth, &inside))
+                format!("({of} {operator} {all} ({}))", self.set(&[kind], depth, &inside))
             }
             _ => {
                 let kinds = [self.kind(), self.kind()];
                 let (first, second) = (self.expr(kinds[0], 0, scope), self.expr(kinds[1], 0, scope));
                 let not = self.choices.one_of(&["", "NOT "]);
-                format!("(({first}, {second}) {not}IN ({}))", self.query(&kinds, depth, &inside))
+                format!("(({first}, {second}) {not}IN ({}))", self.set(&kinds, depth, &inside))
             }
         }
     }
@@ -255,8 +296,12 @@ impl Maker<'_> {
     fn scalar_subquery(&mut self, kind: Kind, scope: &Scope) -> String {
         self.subqueries -= 1;
         let inside = scope.inside();
-        match self.choices.choose(3) {
-            0 | 1 => format!("({})", self.one_aggregate(kind, &inside)),
+        match self.choices.choose(6) {
+            0..=3 => format!("({})", self.one_aggregate(kind, &inside)),
+            4 => {
+                let queries = self.set_operation(&[kind], 0, &inside);
+                format!("({queries} ORDER BY 1 LIMIT 1)")
+            }
             _ => format!("({} ORDER BY 1 LIMIT 1)", self.plain_select(&[kind], 1, &inside)),
         }
     }

@@ -85,7 +85,7 @@ impl Maker<'_> {
         }
     }
 
-    fn set_operation(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+    pub(super) fn set_operation(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let operator = self.choices.one_of(&[
             "UNION ALL",
             "UNION",
