@@ -28,21 +28,26 @@ impl Limits {
     }
 }
 
-/// `512MB`, `2 GB`; `unit`: of a number alone, in bytes.
+/// Bytes of a size as settings have it: `512MB`, `2 GB`, `1.5GiB`. As with PostgreSQL `MB` counts in 1024s, and so does `MiB`. `unit`: of a number
+/// alone, in bytes.
 pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
     let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let count: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let unit: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
         "" => unit,
         "b" => 1,
-        "k" | "kb" => 1 << 10,
-        "m" | "mb" => 1 << 20,
-        "g" | "gb" => 1 << 30,
-        "t" | "tb" => 1 << 40,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
         _ => return None,
     };
-    count.checked_mul(unit)
+    let count = &text[..digits];
+    if count.contains('.') {
+        let bytes = (count.parse::<f64>().ok()? * unit as f64).round();
+        return (bytes < u64::MAX as f64).then_some(bytes as u64);
+    }
+    count.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// The same rows, until there are more than so many (54000).

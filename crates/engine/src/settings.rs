@@ -103,7 +103,7 @@ impl ExtensionOptions for HarrierSettings {
         match key {
             "interconnect" => self.interconnect = one_of(key, value, INTERCONNECTS)?,
             "interconnect_compression" => self.interconnect_compression = one_of(key, value, CODECS)?,
-            "distribute_bytes_min" => self.distribute_bytes_min = number(key, value)?,
+            "distribute_bytes_min" => self.distribute_bytes_min = bytes(key, value)?,
             "progress" => self.progress = boolean(key, value)?,
             "vacuum_age_seconds" => self.vacuum_age_seconds = number(key, value)?,
             "statement_memory" => self.statement_memory = bytes(key, value)?,
@@ -242,7 +242,7 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
 fn bytes(key: &str, value: &str) -> Result<usize> {
     let bytes = limits::bytes_of(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| {
-        invalid(key, value).with_hint("a number of bytes is expected, such as 1073741824 or 1GB").into()
+        invalid(key, value).with_hint("a number of bytes is expected, alone or with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, which all count in 1024s").into()
     })
 }
 
@@ -282,7 +282,13 @@ mod tests {
             ("progress", "off", None),
             ("progress", "maybe", Some("22023")),
             ("statement_memory", "64MB", None),
-            ("statement_memory", "1.5GB", Some("22023")),
+            ("statement_memory", "1.5GB", None),
+            ("statement_memory", "2GiB", None),
+            ("statement_memory", "1.5.5GB", Some("22023")),
+            ("statement_memory", ".", Some("22023")),
+            ("statement_memory", "1XB", Some("22023")),
+            ("distribute_bytes_min", "1MiB", None),
+            ("distribute_bytes_min", "64 kB", None),
             ("statement_spill", "100", None),
             ("result_rows_max", "many", Some("22023")),
             ("analyze_bytes", "256MB", None),

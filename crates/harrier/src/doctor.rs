@@ -279,6 +279,7 @@ fn configuration(path: &Path, findings: &mut Findings) {
         // Values may be secrets.
         findings.show(&format!("settings.{name}"), "is set in every session");
     }
+    findings.wrong.extend(crate::serve::settings::refused(&config));
     for finding in config.findings() {
         let told = format!("{}: {}", finding.key, finding.message);
         match finding.gravity {

@@ -23,6 +23,7 @@ mod queues;
 mod rank;
 mod segments;
 mod session;
+pub(crate) mod settings;
 mod sockets;
 mod standby;
 mod views;
@@ -136,6 +137,7 @@ impl Trouble {
 
 fn served(args: Args) -> Result<(), Trouble> {
     let config = args.config().map_err(Trouble::usage)?;
+    settings::check(&config).map_err(Trouble::usage)?;
     raise_open_files(&config);
     let mut options = engine_options(&args, &config)?;
     let plan = Plan::of(&config, &options).map_err(Trouble::usage)?;
@@ -272,21 +274,6 @@ fn server_options(config: &Config) -> ServerOptions {
     }
 }
 
-/// What every session starts with, as a client would set it.
-fn session_settings(config: &Config) -> Vec<(String, String)> {
-    let statements = &config.statements;
-    let timeouts = [
-        ("statement_timeout", &statements.timeout),
-        ("idle_session_timeout", &statements.idle_session_timeout),
-        ("idle_in_transaction_session_timeout", &statements.idle_in_transaction_timeout),
-    ];
-    let timeouts = timeouts
-        .into_iter()
-        .filter_map(|(name, limit)| Some((name.to_string(), format!("{}ms", limit.get()?.0.as_millis()))));
-    let plain = config.settings.of_sessions();
-    timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
-}
-
 /// The rules of who may come in, and what connections are encrypted with, if they fit together and where the server listens.
 fn entrance(config: &Config, addresses: &[SocketAddr]) -> Result<(Rules, Option<Tls>), String> {
     let rules = gate::rules(config.server.hba_file.get().map(PathBuf::as_path))
@@ -356,7 +343,7 @@ impl Parts {
                 locks: Arc::clone(&self.locks),
             }),
             queues: RoleQueues::new(self.queues.clone(), self.engine.clone(), default_queue(&self.config)),
-            settings: parking_lot::RwLock::new(session_settings(&self.config)),
+            settings: parking_lot::RwLock::new(settings::of_sessions(&self.config)),
             controls: Arc::clone(&self.controls),
             registry: Arc::clone(&self.registry),
             locks: Arc::clone(&self.locks),
@@ -674,6 +661,7 @@ impl Running {
     /// Takes over what can change. Returns the keys that need a restart.
     fn take_over(&mut self) -> Result<Vec<&'static str>, String> {
         let new = self.parts.args.config()?;
+        settings::check(&new)?;
         let everywhere: Vec<_> = self.addresses.iter().copied().chain(self.flight).collect();
         let (rules, tls) = entrance(&new, &everywhere)?;
         audit(&new, &self.parts.registry)?;
@@ -684,7 +672,7 @@ impl Running {
         self.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
         self.doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
         self.server.set_options(server_options(config));
-        *self.backend.settings.write() = session_settings(config);
+        *self.backend.settings.write() = settings::of_sessions(config);
         self.parts.queues.set_limits(limits(config));
         self.backend.queues.set_default(default_queue(config));
         Ok(restart)

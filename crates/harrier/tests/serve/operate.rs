@@ -464,6 +464,61 @@ fn the_doctor_explains_a_configuration() {
     assert!(told.contains("line 2: gang.rank: there is no such key (did you mean ranks?)"), "{told}");
 }
 
+/// What a server would refuse when it starts, or every client when it comes, is told before.
+#[test]
+fn settings_that_no_session_would_take_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("harrier.toml");
+    let run = |command: &mut Command, text: &str| {
+        fs::write(&path, text).unwrap();
+        let output = command.arg("--config").arg(&path).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let settings = [
+        ("harrier.distribute_bytes_min", "lots", "22023"),
+        ("harrier.statement_memory", "1XB", "22023"),
+        ("harrier.nosuch", "1", "42704"),
+        ("datafusion.execution.batch_size", "many", "22023"),
+        ("timezone", "Nowhere/City", "22023"),
+        ("statement_timeout", "soon", "22023"),
+        ("nosuch", "1", "42704"),
+    ];
+    let mut all = "[settings]\n".to_string();
+    for (name, value, sqlstate) in settings {
+        let line = format!("{name} = \"{value}\"\n");
+        all += &line;
+        let mut server = Command::new(BINARY);
+        server.args(["serve", "--listen", "127.0.0.1:0", "--http", "off", "--warehouse"]);
+        server.arg(folder.path().join("warehouse"));
+        let (status, told) = run(&mut server, &format!("[settings]\n{line}"));
+        assert_eq!(status, Some(2), "{line}: {told}");
+        assert!(told.contains(&format!("settings.{name}: ERROR {sqlstate}")), "{line}: {told}");
+    }
+    let (status, told) = run(Command::new(BINARY).arg("doctor"), &all);
+    assert_eq!(status, Some(3), "{told}");
+    for (name, _, sqlstate) in settings {
+        assert!(told.contains(&format!("WRONG: settings.{name}: ERROR {sqlstate}")), "{name}: {told}");
+    }
+}
+
+#[test]
+fn rules_that_let_nobody_in_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("harrier.toml");
+    fs::write(&path, "[server]\nhba_file = \"hba\"\n").unwrap();
+    for (rules, lets_in) in [
+        ("hostssl all all all scram-sha-256\n", false),
+        ("local all all peer\nhostssl all all all scram-sha-256\n", true),
+        ("host all all 127.0.0.1/32 peer\n", true),
+        ("host all all 127.0.0.1/32 scram-sha-256\n", false),
+    ] {
+        fs::write(folder.path().join("hba"), rules).unwrap();
+        let output = Command::new(BINARY).arg("doctor").arg("--config").arg(&path).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(told.contains("nobody comes in"), !lets_in, "{rules}: {told}");
+    }
+}
+
 #[test]
 fn what_happens_is_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();

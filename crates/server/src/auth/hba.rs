@@ -163,6 +163,12 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// Whether somebody on this machine may come in who knows no password: as whom the operating system says, or with a certificate.
+    pub fn let_in_without_password(&self) -> bool {
+        let knows_none = |rule: &Rule| matches!(rule.method, Method::Trust | Method::Peer | Method::Cert);
+        self.rules().iter().any(|rule| !rule.is_remote() && knows_none(rule))
+    }
+
     /// Rules as text. Errors: all lines that cannot be understood.
     pub fn parse(text: &str) -> Result<Self, HbaErrors> {
         let (mut rules, mut errors) = (Vec::new(), Vec::new());

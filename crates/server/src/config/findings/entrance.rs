@@ -36,6 +36,12 @@ impl Config {
         };
         self.find_openness(&rules, found);
         self.find_unusable(&rules, found);
+        if !rules.let_in_without_password() {
+            let message = "no rule lets users of this machine in without a password, and a new warehouse has none: \
+                           as long as no role has one, nobody comes in; `local all all peer` is for unix_socket, \
+                           `host all all 127.0.0.1/32 peer` for an address";
+            found.note(KEY, message.to_string());
+        }
         find_readers(path, &rules, found);
         for rule in rules.rules() {
             if let Some(ldap) = &rule.ldap {

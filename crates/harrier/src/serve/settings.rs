@@ -1,0 +1,72 @@
+//! The settings of a configuration: what every session starts with, and whether a session would take it.
+
+use harrier_engine::{Engine, EngineOptions, SqlError};
+use harrier_server::config::Config;
+
+/// What every session starts with, as a client would set it.
+pub(super) fn of_sessions(config: &Config) -> Vec<(String, String)> {
+    let statements = &config.statements;
+    let timeouts = [
+        ("statement_timeout", &statements.timeout),
+        ("idle_session_timeout", &statements.idle_session_timeout),
+        ("idle_in_transaction_session_timeout", &statements.idle_in_transaction_timeout),
+    ];
+    let timeouts = timeouts
+        .into_iter()
+        .filter_map(|(name, limit)| Some((name.to_string(), format!("{}ms", limit.get()?.0.as_millis()))));
+    let plain = config.settings.of_sessions();
+    timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
+}
+
+/// Why the settings of a configuration cannot be had, one for each that cannot. With such the server would not start, or let nobody in.
+pub(crate) fn refused(config: &Config) -> Vec<String> {
+    let of_engine = config.settings.of_engine().filter_map(|(name, value)| {
+        let mut options = EngineOptions::default();
+        options.settings = vec![(name.clone(), value.clone())];
+        let error = Engine::try_new(options).err()?;
+        Some(format!("settings.{name}: {}", error.report(None)))
+    });
+    let mut refused: Vec<String> = of_engine.collect();
+    let engine = match Engine::try_new(EngineOptions::default()) {
+        Ok(engine) => engine,
+        Err(error) => {
+            refused.push(error.report(None));
+            return refused;
+        }
+    };
+    let session = engine.session();
+    refused.extend(config.settings.of_sessions().filter_map(|(name, value)| {
+        let error = session.checked_setting(name, value).err()?;
+        Some(format!("settings.{name}: {}", SqlError::from(error).report(None)))
+    }));
+    refused
+}
+
+/// Errors: those of [`refused`], a line each.
+pub(super) fn check(config: &Config) -> Result<(), String> {
+    let refused = refused(config);
+    if refused.is_empty() { Ok(()) } else { Err(refused.join("\n")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Every line of the example without its mark, one at a time, and all of them together.
+    #[test]
+    fn the_example_can_be_used_as_it_is() {
+        let example = Config::example();
+        let lines: Vec<&str> = example.lines().collect();
+        let is_marked = |line: &str| line.starts_with('#') && !line.starts_with("# ") && line.contains(" = ");
+        let marked: Vec<usize> = (0..lines.len()).filter(|at| is_marked(lines[*at])).collect();
+        assert!(marked.len() > Config::keys().len(), "the settings are among them: {example}");
+        for active in marked.chunks(1).chain([marked.as_slice()]) {
+            let line = |at: usize| if active.contains(&at) { &lines[at][1..] } else { lines[at] };
+            let text: Vec<&str> = (0..lines.len()).map(line).collect();
+            let config = Config::parse(&text.join("\n"), Path::new("/")).unwrap();
+            assert_eq!(refused(&config), Vec::<String>::new());
+        }
+    }
+}
