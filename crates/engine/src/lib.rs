@@ -106,6 +106,7 @@ mod session;
 pub mod settings;
 mod simplification;
 mod single_stage;
+mod skipped_rows;
 mod sort_limits;
 mod sorted_groups;
 mod spill;

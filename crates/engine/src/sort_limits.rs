@@ -22,7 +22,9 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-/// The rule that enforces orders, with limits apart from sorts.
+use crate::skipped_rows;
+
+/// The rule that enforces orders, with limits apart from sorts, and behind fences where they skip rows.
 #[derive(Debug)]
 struct Apart(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
@@ -40,7 +42,11 @@ impl PhysicalOptimizerRule for Apart {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let parted = plan.transform_up(|plan| Ok(parted(plan)))?;
-        let plan = self.0.optimize(parted.data, config)?;
+        let fenced = skipped_rows::fenced(parted.data)?;
+        let mut plan = self.0.optimize(fenced.data, config)?;
+        if fenced.transformed {
+            plan = skipped_rows::without_fences(plan)?;
+        }
         if !parted.transformed {
             return Ok(plan);
         }
