@@ -298,8 +298,8 @@ impl Preparing<'_> {
     fn replace(&self, real: &Path, present: &[Entry], files: &[&StagedFile]) -> (Replace, bool) {
         let gone = || present.iter().filter(|entry| self.goes.has(entry, real));
         let mut removed: Vec<Seen> = gone().map(Entry::seen).collect();
-        let files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
-        let over = files_gone.filter(|_| !files.is_empty()).next_back();
+        let mut files_gone = gone().filter(|entry| !entry.is_hidden() && !entry.is_folder).map(Entry::seen);
+        let over = if files.is_empty() { None } else { files_gone.next_back() };
         if let Some(over) = &over {
             removed.retain(|seen| seen != over);
         }

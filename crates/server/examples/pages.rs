@@ -159,7 +159,7 @@ impl Overview for Invented {
             at: self.since + Duration::from_secs(1000 * id),
             changes: format!("inserted_into_table:{id},created_table:\"main\".\"t<{id}>\""),
             author: Some("ada".to_string()),
-            message: (id % 2 == 0).then(|| "night's load".to_string()),
+            message: id.is_multiple_of(2).then(|| "night's load".to_string()),
         };
         Ok((1..=20).rev().map(snapshot).collect())
     }

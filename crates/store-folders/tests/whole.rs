@@ -161,7 +161,8 @@ async fn beside(store: &dyn ObjectStore, table: &str) -> Vec<String> {
     let found: Vec<_> = store.list(Some(&control)).try_collect().await.unwrap();
     let is_left = |file: &&object_store::ObjectMeta| {
         let name = file.location.as_ref();
-        !name.contains("/lock-") && !(name.contains("/journal-") && file.size == 0)
+        let is_empty_journal = name.contains("/journal-") && file.size == 0;
+        !name.contains("/lock-") && !is_empty_journal
     };
     found.iter().filter(is_left).map(|file| file.location.to_string()).collect()
 }

@@ -28,17 +28,17 @@ const DIGITS: u8 = 38;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// (day, time, interval or number; pattern) → text
-    ToChar,
+    Char,
     /// (text; pattern) → local timestamp, of the zone that the text says or of none; see [`to_timestamp`]
-    ToTimestamp,
+    Timestamp,
     /// (text; pattern) → day
-    ToDate,
+    Date,
     /// (text; pattern) → number
-    ToNumber,
+    Number,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::ToChar, Self::ToTimestamp, Self::ToDate, Self::ToNumber];
+    const ALL: [Self; 4] = [Self::Char, Self::Timestamp, Self::Date, Self::Number];
 
     fn function(self) -> Arc<ScalarUDF> {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -52,22 +52,22 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 
 /// (day, time, interval or number; pattern) → text.
 pub fn to_char() -> Arc<ScalarUDF> {
-    Kind::ToChar.function()
+    Kind::Char.function()
 }
 
 /// (text; pattern) → text of a timestamp, which a cast reads: with the zone behind it, if the text says it.
 pub fn to_timestamp() -> Arc<ScalarUDF> {
-    Kind::ToTimestamp.function()
+    Kind::Timestamp.function()
 }
 
 /// (text; pattern) → day.
 pub fn to_date() -> Arc<ScalarUDF> {
-    Kind::ToDate.function()
+    Kind::Date.function()
 }
 
 /// (text; pattern) → number.
 pub fn to_number() -> Arc<ScalarUDF> {
-    Kind::ToNumber.function()
+    Kind::Number.function()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -92,10 +92,10 @@ fn shown_type(given: &DataType) -> Option<DataType> {
 impl ScalarUDFImpl for ByPattern {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::ToChar => "harrier_to_char",
-            Kind::ToTimestamp => "harrier_to_timestamp",
-            Kind::ToDate => "harrier_to_date",
-            Kind::ToNumber => "harrier_to_number",
+            Kind::Char => "harrier_to_char",
+            Kind::Timestamp => "harrier_to_timestamp",
+            Kind::Date => "harrier_to_date",
+            Kind::Number => "harrier_to_number",
         }
     }
 
@@ -113,9 +113,9 @@ impl ScalarUDFImpl for ByPattern {
         }
         let value = match self.kind {
             _ if value.is_null() => {
-                Some(if self.kind == Kind::ToChar { DataType::Date32 } else { DataType::Utf8 })
+                Some(if self.kind == Kind::Char { DataType::Date32 } else { DataType::Utf8 })
             }
-            Kind::ToChar => shown_type(value),
+            Kind::Char => shown_type(value),
             _ => value.is_string().then_some(DataType::Utf8),
         };
         match value {
@@ -130,9 +130,9 @@ impl ScalarUDFImpl for ByPattern {
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         let kind = match self.kind {
-            Kind::ToChar | Kind::ToTimestamp => DataType::Utf8,
-            Kind::ToDate => DataType::Date32,
-            Kind::ToNumber => match arguments.scalar_arguments.get(1) {
+            Kind::Char | Kind::Timestamp => DataType::Utf8,
+            Kind::Date => DataType::Date32,
+            Kind::Number => match arguments.scalar_arguments.get(1) {
                 Some(Some(ScalarValue::Utf8(Some(pattern)))) => {
                     DataType::Decimal128(DIGITS, numbers::pattern(pattern)?.scale() as i8)
                 }
@@ -153,10 +153,10 @@ impl ScalarUDFImpl for ByPattern {
         let patterns = cast(&patterns, &DataType::Utf8)?;
         let patterns = patterns.as_string::<i32>();
         let found: ArrayRef = match self.kind {
-            Kind::ToChar => Arc::new(shown(&values, patterns)?),
-            Kind::ToTimestamp => Arc::new(timestamps(&values, patterns)?),
-            Kind::ToDate => Arc::new(dates(&values, patterns)?),
-            Kind::ToNumber => {
+            Kind::Char => Arc::new(shown(&values, patterns)?),
+            Kind::Timestamp => Arc::new(timestamps(&values, patterns)?),
+            Kind::Date => Arc::new(dates(&values, patterns)?),
+            Kind::Number => {
                 let DataType::Decimal128(_, scale) = arguments.return_field.data_type() else {
                     return internal_err!("{} returns a decimal", self.name());
                 };

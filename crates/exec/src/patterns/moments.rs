@@ -482,13 +482,13 @@ impl Input<'_> {
                 self.rest = self.rest.strip_prefix(',').unwrap_or(self.rest);
                 read.year = Some(thousands * 1_000 + self.number(Some(3))?.0);
             }
-            Field::Year(wanted) => {
+            Field::Year(_) => {
                 let (year, digits) = self.number(most)?;
-                read.year = Some(completed(year, digits.max(usize::from(digits > 3) * 4), wanted));
+                read.year = Some(completed(year, digits));
             }
-            Field::IsoYear(wanted) => {
+            Field::IsoYear(_) => {
                 let (year, digits) = self.number(most)?;
-                read.iso_year = Some(completed(year, digits, wanted));
+                read.iso_year = Some(completed(year, digits));
             }
             Field::Era(_) => read.is_before = self.word(["AD", "A.D.", "BC", "B.C."])? >= 2,
             Field::MonthName => {
@@ -548,16 +548,13 @@ impl Input<'_> {
 }
 
 /// A year of two digits is the next one to 2020, as in PostgreSQL.
-fn completed(year: i64, digits: usize, wanted: u8) -> i64 {
-    if wanted == 4 && digits > 3 || digits > 3 || year < 0 {
-        return year;
-    }
-    match (wanted, year) {
-        (4, year) if digits == 4 => year,
-        (_, 0..=69) if digits <= 2 => year + 2000,
-        (_, 70..=99) if digits <= 2 => year + 1900,
-        (_, 100..=519) => year + 2000,
-        (_, 520..=999) => year + 1000,
-        (_, year) => year,
+fn completed(year: i64, digits: usize) -> i64 {
+    match year {
+        year if digits > 3 || year < 0 => year,
+        0..=69 if digits <= 2 => year + 2000,
+        70..=99 if digits <= 2 => year + 1900,
+        100..=519 => year + 2000,
+        520..=999 => year + 1000,
+        year => year,
     }
 }

@@ -277,16 +277,9 @@ impl Pattern {
                 '-' | '<' => is_negative = true,
                 '.' if self.after > 0 || self.tokens.contains(&Token::Point) => is_behind = true,
                 '.' => break,
-                digit if digit.is_ascii_digit() && is_behind => {
-                    if fraction.len() < self.after {
-                        fraction.push(digit);
-                    }
-                }
-                digit if digit.is_ascii_digit() => {
-                    if whole.len() < self.before + self.shift {
-                        whole.push(digit);
-                    }
-                }
+                digit if !digit.is_ascii_digit() => {}
+                digit if is_behind && fraction.len() < self.after => fraction.push(digit),
+                digit if !is_behind && whole.len() < self.before + self.shift => whole.push(digit),
                 _ => {}
             }
         }

@@ -240,6 +240,8 @@ impl Taken {
     }
 }
 
+// One is made for a plan.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Format {
     #[prost(message, tag = "13")]

@@ -328,10 +328,13 @@ pub(crate) fn text(work: &Work) -> String {
     lines.join("\n")
 }
 
+/// A number of a rank's work.
+type Number = fn(&RankWork) -> u64;
+
 /// What each rank has done, if there are several: its time, rows and bytes beside those of the others.
 pub(crate) fn ranks(work: &Work) -> Markup {
     let ranks = work.by_rank();
-    let columns: [(&str, &str, fn(&RankWork) -> u64, u64, fn(u64) -> String); 5] = [
+    let columns: [(&str, &str, Number, u64, fn(u64) -> String); 5] = [
         (
             "busy",
             "time of its threads in operators",

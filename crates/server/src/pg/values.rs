@@ -202,39 +202,36 @@ fn array_items(text: &str) -> Option<Vec<Option<String>>> {
         return Some(items);
     }
     let mut chars = inner.chars().peekable();
-    loop {
-        let (mut item, mut is_quoted, mut depth) = (String::new(), false, 0);
-        loop {
-            match chars.next() {
-                None => break,
-                Some(',') if depth == 0 => {
-                    chars.peek()?;
-                    items.push(item_of(item, is_quoted));
-                    (item, is_quoted) = (String::new(), false);
-                }
-                Some('"') if depth == 0 => {
-                    is_quoted = true;
-                    loop {
-                        match chars.next()? {
-                            '"' => break,
-                            '\\' => item.push(chars.next()?),
-                            other => item.push(other),
-                        }
+    let (mut item, mut is_quoted, mut depth) = (String::new(), false, 0);
+    while let Some(next) = chars.next() {
+        match next {
+            ',' if depth == 0 => {
+                chars.peek()?;
+                items.push(item_of(item, is_quoted));
+                (item, is_quoted) = (String::new(), false);
+            }
+            '"' if depth == 0 => {
+                is_quoted = true;
+                loop {
+                    match chars.next()? {
+                        '"' => break,
+                        '\\' => item.push(chars.next()?),
+                        other => item.push(other),
                     }
                 }
-                Some('\\') => item.push(chars.next()?),
-                Some(other) => {
-                    depth += i32::from(other == '{') - i32::from(other == '}');
-                    item.push(other);
-                }
+            }
+            '\\' => item.push(chars.next()?),
+            other => {
+                depth += i32::from(other == '{') - i32::from(other == '}');
+                item.push(other);
             }
         }
-        if depth != 0 {
-            return None;
-        }
-        items.push(item_of(item, is_quoted));
-        return Some(items);
     }
+    if depth != 0 {
+        return None;
+    }
+    items.push(item_of(item, is_quoted));
+    Some(items)
 }
 
 fn item_of(item: String, is_quoted: bool) -> Option<String> {
