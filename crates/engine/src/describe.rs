@@ -136,9 +136,8 @@ impl Session {
         let Form::Sql(parsed) = &statement.form else {
             return Ok(Described::default());
         };
-        match Change::of(parsed) {
-            Some(change) => return Ok(Described { columns: change.columns(), ..Described::default() }),
-            None => {}
+        if let Some(change) = Change::of(parsed) {
+            return Ok(Described { columns: change.columns(), ..Described::default() });
         }
         let returns_rows = returns_rows(parsed);
         if !returns_rows && !may_have_parameters(parsed) {

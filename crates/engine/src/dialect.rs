@@ -229,7 +229,7 @@ fn plain_interval(interval: &mut Interval) {
         return;
     }
     if let Some(text) = text_of(&interval.value).and_then(interval_texts::normal) {
-        interval.value = Box::new(Expr::value(Value::SingleQuotedString(text)));
+        *interval.value = Expr::value(Value::SingleQuotedString(text));
         (interval.leading_field, interval.last_field) = (None, None);
     }
 }

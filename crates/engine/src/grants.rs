@@ -429,7 +429,7 @@ impl Namer<'_> {
             AccessStatement::SetOwner { target, name, if_exists, owner } => {
                 let object = match target {
                     Target::Warehouse => Object::Warehouse,
-                    Target::Schema => self.schema(&warehouse::reference(name)?.table().to_string())?,
+                    Target::Schema => self.schema(warehouse::reference(name)?.table())?,
                     Target::Relation | Target::Sequence => match self.relation(name) {
                         Ok(object) => object,
                         Err(_) if *if_exists => return Ok(warnings),

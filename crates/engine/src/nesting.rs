@@ -109,10 +109,12 @@ pub(crate) fn step() -> Result<(), ParserError> {
 ///
 /// Errors: there is none (54001).
 pub(crate) fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    match depth {
-        ..=SHALLOW => work(),
-        ..=CHAINED_MAX => stacker::grow(DEEP_STACK_BYTES, work),
-        _ => Err(too_deep()),
+    if depth <= SHALLOW {
+        work()
+    } else if depth <= CHAINED_MAX {
+        stacker::grow(DEEP_STACK_BYTES, work)
+    } else {
+        Err(too_deep())
     }
 }
 

@@ -508,7 +508,7 @@ fn milliseconds(text: &str) -> Option<u64> {
 /// In the largest unit in which it is a whole number.
 fn time_text(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
-    match units.iter().find(|(size, _)| ms >= *size && ms % size == 0) {
+    match units.iter().find(|(size, _)| ms >= *size && ms.is_multiple_of(*size)) {
         _ if ms == 0 => "0".to_string(),
         Some((size, unit)) => format!("{}{unit}", ms / size),
         None => format!("{ms}ms"),
@@ -618,14 +618,14 @@ fn text_of(value: &Expr, name: &str) -> String {
 
 /// SHOW TABLES and its like, which DataFusion answers with rows.
 pub(crate) fn shows_rows(statement: &ast::Statement) -> bool {
-    match statement {
+    matches!(
+        statement,
         ast::Statement::ShowTables { .. }
-        | ast::Statement::ShowVariable { .. }
-        | ast::Statement::ShowColumns { .. }
-        | ast::Statement::ShowFunctions { .. }
-        | ast::Statement::ShowCreate { .. } => true,
-        _ => false,
-    }
+            | ast::Statement::ShowVariable { .. }
+            | ast::Statement::ShowColumns { .. }
+            | ast::Statement::ShowFunctions { .. }
+            | ast::Statement::ShowCreate { .. }
+    )
 }
 
 #[cfg(test)]

@@ -164,6 +164,7 @@ impl Returning {
 }
 
 /// What a statement that returns rows changes, planned.
+#[allow(clippy::large_enum_variant)] // One is made for a statement.
 enum Target {
     Kept(Changed),
     /// A table of the session.

@@ -227,7 +227,7 @@ impl Scope<'_> {
     /// The same where a text is something else, such as an interval.
     fn level_days(&self, sides: &mut [&mut Expr]) -> bool {
         let is_text = |side: &&mut Expr| self.type_of(side).is_some_and(|kind| kind.is_string());
-        !sides.iter().any(|side| is_text(side)) && self.level(sides, Texts::All)
+        !sides.iter().any(is_text) && self.level(sides, Texts::All)
     }
 
     /// The same for what a subquery yields.

@@ -256,9 +256,9 @@ mod tests {
         std::fs::write(&other, "1234567").unwrap();
         std::fs::rename(&other, &path).unwrap();
         refused(pinned.get_range(&location, 0..2).await);
-        refused(pinned.get_ranges(&location, std::slice::from_ref(&(0..1))).await);
+        refused(pinned.get_ranges(&location, &[0..1]).await);
         std::fs::remove_file(&path).unwrap();
-        let gone = pinned.get_ranges(&location, std::slice::from_ref(&(0..1))).await;
+        let gone = pinned.get_ranges(&location, &[0..1]).await;
         assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
     }
 }

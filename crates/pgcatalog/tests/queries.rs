@@ -270,7 +270,7 @@ async fn parameters_may_be_names_of_objects_and_arrays() {
     let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("it is SQL").remove(0);
     rewrite(&mut statement);
     let plan = context.state().statement_to_plan(Statement::Statement(Box::new(statement))).await;
-    let kinds = ["r", "v"].map(|kind| ScalarValue::from(kind));
+    let kinds = ["r", "v"].map(ScalarValue::from);
     let kinds = ScalarValue::List(ScalarValue::new_list(&kinds, &DataType::Utf8, true));
     let values = vec![ScalarValue::from("main.orders"), kinds, ScalarValue::from("orders")];
     let plan = plan.expect("it can be planned").with_param_values(values).expect("these are its parameters");

@@ -44,7 +44,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 {
                     let normal = function_call(REPLACEMENT, vec![Expr::clone(replacement)]);
                     let mut arguments = vec![Expr::clone(text), Expr::clone(pattern), Expr::Function(normal)];
-                    arguments.extend(flags.iter().map(|flags| Expr::clone(flags)));
+                    arguments.extend(flags.iter().copied().cloned());
                     Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
                 (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),

@@ -35,7 +35,7 @@ fn may_be_one(text: &str) -> bool {
     const BEGINNINGS: [&str; 8] = ["create", "alter", "drop", "grant", "revoke", "reassign", "set", "reset"];
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
     // A comment may stand before the first word.
-    text.starts_with(|c: char| !c.is_alphabetic()) || BEGINNINGS.iter().any(|word| begins(&word))
+    text.starts_with(|c: char| !c.is_alphabetic()) || BEGINNINGS.iter().any(begins)
 }
 
 fn statement(words: &mut StatementWords<'_>, text: &str) -> Result<Option<AccessStatement>> {

@@ -45,8 +45,7 @@ fn may_be_one(text: &str) -> bool {
     let has = |word: &[u8]| text.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
     // A comment may stand before the first word.
-    (text.starts_with(|c: char| !c.is_alphabetic())
-        || ["create", "alter", "drop"].iter().any(|word| begins(&word)))
+    (text.starts_with(|c: char| !c.is_alphabetic()) || ["create", "alter", "drop"].iter().any(begins))
         && [&b"sequence"[..], b"identity", b"generated", b"restart"].iter().any(|word| has(word))
 }
 

@@ -164,7 +164,7 @@ fn may_have_clauses(text: &str) -> bool {
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
     // A comment may stand before the first word, and AS OF anywhere.
     text.starts_with(|c: char| !c.is_alphabetic())
-        || BEGINNINGS.iter().any(|word| begins(&word))
+        || BEGINNINGS.iter().any(begins)
         || text.as_bytes().windows(2).any(|pair| pair.eq_ignore_ascii_case(b"of"))
         || text.as_bytes().windows(10).any(|part| part.eq_ignore_ascii_case(b"overriding"))
 }

@@ -54,10 +54,10 @@ impl Visitor for Texts<'_> {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         match expr {
             Expr::Function(function) if is_size(function) => self.sizes += 1,
-            Expr::Value(ValueWithSpan { value, .. }) if self.sizes == 0 => match value {
-                Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => self.said.hear(text),
-                _ => {}
-            },
+            Expr::Value(ValueWithSpan {
+                value: Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text),
+                ..
+            }) if self.sizes == 0 => self.said.hear(text),
             _ => {}
         }
         ControlFlow::Continue(())

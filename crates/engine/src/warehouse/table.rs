@@ -397,6 +397,10 @@ impl WarehouseTable {
     }
 
     /// Scans files that were written under the same columns.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the last step of a scan, with what the steps before it found"
+    )]
     async fn scan_group(
         &self,
         session: &dyn Session,

@@ -1,5 +1,6 @@
 //! Plans as ranks get them: encoded, and decoded with the functions that a rank has, they give what they give
 //! where they were planned.
+#![allow(clippy::await_holding_lock)] // Each test has a runtime of its own, and the lock lets those of this program run together.
 
 use std::sync::Arc;
 

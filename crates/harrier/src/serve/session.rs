@@ -578,6 +578,7 @@ fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> St
 }
 
 /// How far a statement ran on its own threads.
+#[allow(clippy::large_enum_variant)] // One is made for a statement.
 enum Ran {
     Written(Written),
     Started(harrier_engine::Outcome),

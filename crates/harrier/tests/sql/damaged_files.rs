@@ -185,7 +185,7 @@ impl Oracle {
         }
     }
 
-    fn is_well(self) {
+    fn finish(self) {
         assert!(self.found.is_empty(), "{} of them:\n{}", self.found.len(), self.found.join("\n"));
     }
 }
@@ -225,7 +225,7 @@ fn files_with_changed_bytes_give_rows_or_an_error() {
             }
         }
     }
-    oracle.is_well();
+    oracle.finish();
 }
 
 /// Files of nothing, and those of another format than their names say.
@@ -245,5 +245,5 @@ fn files_of_other_formats_give_an_error() {
             oracle.check(&wrong, &format!("{} as {end}", file.display()));
         }
     }
-    oracle.is_well();
+    oracle.finish();
 }

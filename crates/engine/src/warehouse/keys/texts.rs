@@ -6,7 +6,7 @@ use crate::warehouse::clauses::Words;
 pub(crate) fn cut_text(text: &str) -> Option<String> {
     const BEGINNINGS: [&str; 4] = ["drop", "alter", "reindex", "set"];
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
-    if !text.starts_with(|c: char| !c.is_alphabetic()) && !BEGINNINGS.iter().any(|word| begins(&word)) {
+    if !text.starts_with(|c: char| !c.is_alphabetic()) && !BEGINNINGS.iter().any(begins) {
         return None;
     }
     let words = Words::of(text)?;
