@@ -1,9 +1,11 @@
-//! Limits with OFFSET, which no sort may pass.
+//! Limits with OFFSET, which no sort may pass, and whose own sort has to stay.
 //!
 //! DataFusion moves a sort below a limit when the rows come in an order with which the sort agrees, and below one without FETCH in any case. The rows that
 //! are skipped are others then: `SELECT * FROM (SELECT x FROM t ORDER BY x OFFSET 3) ORDER BY x DESC` left out the greatest, and
 //! `(… ORDER BY x LIMIT 5 OFFSET 3) ORDER BY x, y` had two rows, because five came out of the sort below and three of them were skipped
-//! (`pushdown_requirement_to_children` of DataFusion 55). So while orders are enforced a fence stands above each of them.
+//! (apache/datafusion#25378, #24958). And where nobody above needs an order, as in `SELECT DISTINCT x FROM (… ORDER BY y OFFSET 3)`, it takes the sort
+//! away and skips the rows that come first by chance (#23534). So while orders are enforced a fence stands above each such limit, and one that needs the
+//! order above its sort.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +13,11 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_expr::{Distribution, LexOrdering, OrderingRequirements, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, replace_children_if_necessary};
 use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
@@ -21,17 +25,32 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 #[derive(Debug)]
 struct FenceExec {
     input: Arc<dyn ExecutionPlan>,
+    /// How its input has to be ordered.
+    order: Option<LexOrdering>,
 }
 
-/// Puts a fence above every limit that skips rows.
+/// Puts fences above every limit that skips rows, and above the sort that says which.
 pub(crate) fn fenced(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     plan.transform_up(|plan| {
-        let skips = plan.downcast_ref::<GlobalLimitExec>().is_some_and(|limit| limit.skip() > 0);
-        Ok(match skips {
-            true => Transformed::yes(Arc::new(FenceExec { input: plan }) as _),
-            false => Transformed::no(plan),
-        })
+        let limit = plan.downcast_ref::<GlobalLimitExec>().filter(|limit| limit.skip() > 0);
+        let Some(limit) = limit else { return Ok(Transformed::no(plan)) };
+        let input = match with_fenced_sort(limit.input())? {
+            Some(sorted) => replace_children_if_necessary(Arc::clone(&plan), vec![sorted])?,
+            None => plan,
+        };
+        Ok(Transformed::yes(Arc::new(FenceExec { input, order: None }) as _))
     })
+}
+
+/// The plan with a fence above the sort that its rows come from, which may be below projections. `None`: there is no sort.
+fn with_fenced_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        let order = Some(sort.expr().clone());
+        return Ok(Some(Arc::new(FenceExec { input: Arc::clone(plan), order })));
+    }
+    let Some(projection) = plan.downcast_ref::<ProjectionExec>() else { return Ok(None) };
+    let Some(sorted) = with_fenced_sort(projection.input())? else { return Ok(None) };
+    replace_children_if_necessary(Arc::clone(plan), vec![sorted]).map(Some)
 }
 
 /// Takes all fences away.
@@ -75,7 +94,15 @@ impl ExecutionPlan for FenceExec {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self { input: children.swap_remove(0) }))
+        Ok(Arc::new(Self { input: children.swap_remove(0), order: self.order.clone() }))
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        vec![Distribution::SinglePartition]
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        vec![self.order.clone().map(OrderingRequirements::from)]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

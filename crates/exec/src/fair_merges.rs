@@ -6,7 +6,7 @@
 //! So each merge gets the same part of half of the pool here: the other half is for whoever reads what they make, such as the merge of the partitions.
 //!
 //! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than its sort gives back meanwhile: comparisons by
-//! several columns are made of keys, twice as long as rows of one number are counted. So it gets what the pool has, and sorts collect no more
+//! several columns are made of keys, twice as long as rows of one number are counted (apache/datafusion#16979, #24739). So it gets what the pool has, and sorts collect no more
 //! rows than a third of the pool before they spill.
 
 use std::collections::HashMap;
