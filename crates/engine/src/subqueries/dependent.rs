@@ -437,7 +437,10 @@ impl Outer {
             () if has_other => self.push(owned(other))?,
             () => Pushed { plan: owned(other), keys: vec![] },
         };
-        let keys = if has_one { one.keys.clone() } else { other.keys.clone() };
+        // Rows of the side that is kept may be without a partner, whose values are NULL then.
+        let keeps_other =
+            has_other && matches!(join_type, JoinType::Right | JoinType::RightSemi | JoinType::RightAnti);
+        let keys = if has_one && !keeps_other { one.keys.clone() } else { other.keys.clone() };
         let mut conditions = Vec::new();
         let mut schema = one.plan.schema().as_ref().clone();
         schema.merge(other.plan.schema());
