@@ -1,12 +1,9 @@
-//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING with
-//! constants and subqueries alone. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of
-//! every group.
-
-use std::ops::ControlFlow;
+//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING without GROUP BY. They become queries
+//! without GROUP BY that have an aggregate, in HAVING, which is true of every group. One that has an aggregate is such a group anyway.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, Value, Visit, Visitor,
+    GroupByExpr, Ident, ObjectName, Select, Value,
 };
 
 /// Rewrites the grouping of a query in place.
@@ -21,14 +18,7 @@ pub(super) fn complete(select: &mut Select) {
     let count = keys.len();
     keys.retain(|key| !is_whole(key));
     let is_group = keys.is_empty() && count > 0;
-    // The planner takes a HAVING for one of an aggregate alone if it finds a function.
-    let is_plain_having = count == 0
-        && select.having.as_ref().is_some_and(is_plain)
-        && select.projection.iter().all(|item| match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_plain(expr),
-            _ => false,
-        });
-    if is_group || is_plain_having {
+    if is_group || (count == 0 && select.having.is_some()) {
         let has_rows = Expr::BinaryOp {
             left: Box::new(count_of_rows()),
             op: BinaryOperator::GtEq,
@@ -61,38 +51,4 @@ fn count_of_rows() -> Expr {
         over: None,
         within_group: vec![],
     })
-}
-
-/// Whether there is neither a function nor a column in an expression, except in its subqueries.
-fn is_plain(expr: &Expr) -> bool {
-    expr.visit(&mut Plain { queries: 0 }).is_continue()
-}
-
-/// Ends at the first function or column outside of subqueries.
-struct Plain {
-    /// In how many subqueries it is.
-    queries: usize,
-}
-
-impl Visitor for Plain {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(_) | Expr::Identifier(_) | Expr::CompoundIdentifier(_) if self.queries == 0 => {
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        }
-    }
 }
