@@ -8,6 +8,9 @@
 //! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than its sort gives back meanwhile: comparisons by
 //! several columns are made of keys, twice as long as rows of one number are counted (apache/datafusion#16979, #24739). So it gets what the pool has, and sorts collect no more
 //! rows than a third of the pool before they spill.
+//!
+//! A sort fails as well if it is refused its first rows, for it has nothing to spill. The fair pool does so while merges hold so much that an even part
+//! of the rest is less than one batch, so the first rows get what there is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -108,6 +111,11 @@ impl Sorts {
         }
     }
 
+    /// Whether this holds rows for a sort that has none yet.
+    fn begins(&mut self, consumer: &MemoryConsumer) -> bool {
+        matches!(self.of(consumer), Some((Role::Sorter, sort)) if sort.held == 0)
+    }
+
     fn add(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         match self.of(consumer) {
             Some((Role::Sorter, sort)) => {
@@ -132,6 +140,10 @@ impl Sorts {
 impl FairMerges {
     pub fn new(bytes: usize) -> Self {
         Self { pool: FairSpillPool::new(bytes), bytes, sorts: Mutex::default() }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.pool.reserved().saturating_add(bytes) <= self.bytes
     }
 
     /// Errors: a merge of spilled runs wants more than its part, or a sort that collects rows does.
@@ -193,7 +205,10 @@ impl MemoryPool for FairMerges {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut sorts = self.sorts.lock();
         self.check(&mut sorts, reservation, additional)?;
-        self.pool.try_grow(reservation, additional)?;
+        match sorts.begins(reservation.consumer()) && self.has_room(additional) {
+            true => self.pool.grow(reservation, additional),
+            false => self.pool.try_grow(reservation, additional)?,
+        }
         sorts.add(reservation.consumer(), additional);
         Ok(())
     }
@@ -251,6 +266,22 @@ mod tests {
         assert!(merge.try_grow(100).is_err());
         merge.free();
         assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn a_sort_gets_its_first_rows_while_others_merge() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let ((rows, merge), (other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
+        let many: Vec<_> = (0..8)
+            .map(|n| MemoryConsumer::new(format!("r{n}")).with_can_spill(true).register(&pool))
+            .collect();
+        merge.try_grow(500).unwrap();
+        // An even part of what is left is 150.
+        assert!(many[0].try_grow(200).is_err());
+        other_rows.try_grow(200).unwrap();
+        other_rows.free();
+        assert!(other_rows.try_grow(1600).is_err(), "there is not that much");
+        drop((rows, many));
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn sorts_spill_at_any_moment() {
                 FROM generate_series(1, 3000000) AS g(v)) AS q";
     for threads in ["1", "2"] {
         let configuration =
-            Configuration::embedded().with_memory("64MiB").with_arguments(["--threads", threads]);
+            Configuration::embedded().with_memory("48MiB").with_arguments(["--threads", threads]);
         let mut session = Session::start(&configuration).unwrap();
         for sql in [texts, texts, keys, keys] {
             session.run(sql).unwrap_or_else(|error| panic!("{threads} threads: {error:?}"));
