@@ -27,7 +27,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use hdfs::Hdfs;
 pub use ldap::Ldap;
@@ -45,6 +46,16 @@ pub fn skipped() -> bool {
         eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
     }
     skipped
+}
+
+/// A name that no other process has for what it makes in a server that they share, of lower-case letters and digits. The number of a process alone
+/// is one that another had before: a run of the tests starts more processes than there are numbers.
+pub fn process_name() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("{}t{:x}", std::process::id(), since.as_micros())
+    });
+    &NAME
 }
 
 /// Says that a test is left out because a server could not be installed; with `HARRIER_REQUIRE_SERVERS=1` it fails.

@@ -138,9 +138,8 @@ impl Postgres {
 
     /// Makes a database and returns its name.
     pub fn new_database(&self) -> String {
-        // Other processes make some, too.
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lake{}_{number}", std::process::id());
+        let name = format!("lake{}_{number}", crate::process_name());
         self.psql("postgres", &format!("CREATE DATABASE {name}"));
         name
     }

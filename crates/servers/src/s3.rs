@@ -124,9 +124,8 @@ impl S3 {
 
     /// Makes a bucket and returns its name.
     pub fn new_bucket(&self) -> String {
-        // Other processes make some, too.
         let number = self.buckets.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bucket{}-{number}", std::process::id());
+        let name = format!("bucket{}-{number}", crate::process_name());
         std::fs::create_dir(self.place.folder().join("data").join(&name)).expect("a folder for a bucket");
         name
     }

@@ -343,8 +343,8 @@ fn on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     let mut session = Session::start(&Configuration::embedded()).unwrap();
     let session = &mut session;
-    let folder = format!("{}/failed-copies-{}", server.url(), std::process::id());
-    let files = || server.files(&format!("/failed-copies-{}", std::process::id()));
+    let folder = format!("{}/failed-copies-{}", server.url(), harrier_servers::process_name());
+    let files = || server.files(&format!("/failed-copies-{}", harrier_servers::process_name()));
     for rows in [FEW, MANY] {
         for (name, options) in FORMATS {
             let url = format!("{folder}/{rows}/{name}");

@@ -62,7 +62,10 @@ fn on_hdfs() {
     for (number, configuration) in configurations(&[]).into_iter().enumerate() {
         let _turn = harrier_launch::alone();
         let mut session = Session::start(&configuration).unwrap();
-        check(&mut session, &format!("{}/formats-{}-{number}", server.url(), std::process::id()));
+        check(
+            &mut session,
+            &format!("{}/formats-{}-{number}", server.url(), harrier_servers::process_name()),
+        );
     }
 }
 
