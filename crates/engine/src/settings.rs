@@ -242,7 +242,9 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
 fn bytes(key: &str, value: &str) -> Result<usize> {
     let bytes = limits::bytes_of(value, 1).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| {
-        invalid(key, value).with_hint("a number of bytes is expected, alone or with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, which all count in 1024s").into()
+        let hint = "a number of bytes is expected, alone or with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, \
+                    which all count in 1024s";
+        invalid(key, value).with_hint(hint).into()
     })
 }
 

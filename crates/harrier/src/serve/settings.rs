@@ -27,6 +27,9 @@ pub(crate) fn refused(config: &Config) -> Vec<String> {
         Some(format!("settings.{name}: {}", error.report(None)))
     });
     let mut refused: Vec<String> = of_engine.collect();
+    if config.settings.of_sessions().next().is_none() {
+        return refused;
+    }
     let engine = match Engine::try_new(EngineOptions::default()) {
         Ok(engine) => engine,
         Err(error) => {

@@ -409,9 +409,7 @@ fn one_rank_does_what_needs_no_others() {
         assert!(valid.success, "{valid:#?}");
         assert_eq!(valid.stdout.matches("valid: 1000 records in order, checksum").count(), 1, "{valid:#?}");
         std::fs::remove_file(Path::new(sorted).join("part-00000")).unwrap();
-        // On a busy machine a launcher may lose what a rank says last.
-        let mut runs = (0..3).map(|_| run(launcher, &[&["validate"], &places[..]].concat(), &[]));
-        let wrong = runs.find(|run| run.success || !run.stderr.is_empty()).unwrap();
+        let wrong = run(launcher, &[&["validate"], &places[..]].concat(), &[]);
         assert!(
             !wrong.success && wrong.stderr.contains(" instead of 1000 records with checksum "),
             "{wrong:#?}"
