@@ -19,7 +19,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue, Spans};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, GroupingSet, InSubquery, SetComparison, SetQuantifier};
-use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Subquery, SubqueryAlias};
+use datafusion::logical_expr::logical_plan::{Aggregate, Distinct, Projection, Subquery, SubqueryAlias};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, lit, when,
@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
+use super::conditions::next_number;
 use super::plain::is_plain;
 use super::references::{
     count_subqueries, count_subqueries_in, free, has_subquery, outer_reference, with_plan,
@@ -42,6 +43,9 @@ const ROWS: &str = "__compared";
 
 /// The name of a column that a value is looked for in, where a projection is made for it.
 const VALUE: &str = "__listed";
+
+/// The begin of the name of a value that is looked for, where a projection is made for it.
+const KEY: &str = "__sought";
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -64,13 +68,14 @@ fn compared(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let scope = schema_below(&plan)?;
     match plan {
         LogicalPlan::Filter(filter) => {
+            let mut keys = Vec::new();
             let conditions = split_conjunction_owned(filter.predicate).into_iter().map(|part| match part {
-                Expr::Not(inner) if is_search(&inner) => alone(*inner, true, &scope),
-                part if is_search(&part) => alone(part, false, &scope),
+                Expr::Not(inner) if is_search(&inner) => alone(*inner, true, &scope, &mut keys),
+                part if is_search(&part) => alone(part, false, &scope, &mut keys),
                 part => condition(part, Null::IsFalse, true, &scope),
             });
             let predicate = conjunction(conditions.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
-            Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
+            filter_with_keys(predicate, filter.input, keys).map(Transformed::yes)
         }
         LogicalPlan::Join(mut join) => {
             join.filter =
@@ -191,8 +196,21 @@ impl Search {
     }
 }
 
-/// A condition of WHERE that is one comparison with a subquery, or its opposite.
-fn alone(expr: Expr, denied: bool, scope: &DFSchema) -> Result<Expr> {
+/// A filter that speaks of keys beside the columns of its input.
+fn filter_with_keys(predicate: Expr, input: Arc<LogicalPlan>, keys: Vec<Expr>) -> Result<LogicalPlan> {
+    if keys.is_empty() {
+        return Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?));
+    }
+    let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let with_keys = columns.iter().cloned().chain(keys).collect();
+    let input = LogicalPlan::Projection(Projection::try_new(with_keys, input)?);
+    let filter = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?);
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(filter))?))
+}
+
+/// A condition of WHERE that is one comparison with a subquery, or its opposite. To `keys` go the values, by
+/// name, that are to be columns below the filter.
+fn alone(expr: Expr, denied: bool, scope: &DFSchema, keys: &mut Vec<Expr>) -> Result<Expr> {
     let search = match Search::of(valued_within(expr, scope)?) {
         Ok(search) => search,
         Err(other) if denied => return Ok(Expr::Not(Box::new(other))),
@@ -204,9 +222,20 @@ fn alone(expr: Expr, denied: bool, scope: &DFSchema) -> Result<Expr> {
         && !search.value.is_volatile()
         && !has_subquery(&search.value);
     if search.op == Operator::Eq && search.negated && is_of_row && free(&search.rows.subquery)?.is_empty() {
-        return joined(search);
+        return joined(with_column(search, keys));
     }
     if is_joined(&search)? { joined(search) } else { search.decided(Null::IsFalse, scope) }
+}
+
+/// The same search of a column. Of an expression the simplifier may make a constant, as of `x = NULL`, which is no key: the join forgets what
+/// it has to do with NULLs.
+fn with_column(search: Search, keys: &mut Vec<Expr>) -> Search {
+    if matches!(search.value, Expr::Column(_)) {
+        return search;
+    }
+    let name = format!("{KEY}{}", next_number());
+    keys.push(search.value.alias(&name));
+    Search { value: Expr::Column(Column::new_unqualified(name)), ..search }
 }
 
 /// Whether DataFusion joins by IN what it has to.
