@@ -92,6 +92,7 @@ mod prepared;
 mod progress;
 mod queried_values;
 mod quotients;
+mod refreshed_schemas;
 mod refused_writes;
 mod repeated_keys;
 mod repeated_windows;

@@ -36,6 +36,7 @@ use crate::outer_joins::OuterJoins;
 use crate::outer_types::OuterTypes;
 use crate::plain_values::PlainValues;
 use crate::queried_values::QueriedValues;
+use crate::refreshed_schemas;
 use crate::repeated_keys::RepeatedKeys;
 use crate::repeated_windows;
 use crate::scalar_subqueries::ScalarSubqueries;
@@ -76,6 +77,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     aggregate_filters::guard(&mut logical.rules);
     simplification::guard(&mut logical.rules);
     repeated_windows::insert(&mut logical.rules);
+    refreshed_schemas::insert(&mut logical.rules);
     builder = builder.with_optimizer_rules(logical.rules);
     let mut analyzer = Analyzer::new();
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
