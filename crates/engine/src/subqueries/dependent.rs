@@ -399,8 +399,13 @@ impl Outer {
         let inputs = union.inputs.into_iter().map(|input| {
             let own = input.schema().columns();
             let pushed = self.push(owned(input))?;
-            let list = own.iter().chain(&pushed.keys).zip(names.iter().chain(&keys));
-            let list = list.map(|(column, name)| Expr::Column(column.clone()).alias(&name.name)).collect();
+            let schema = pushed.plan.schema();
+            let list = own.iter().chain(&pushed.keys).zip(names.iter().chain(&keys)).map(|(column, name)| {
+                // A union knows the columns of its inputs without their relations. A rule that moves conditions looks for whole names.
+                let column = Column::from(schema.qualified_field_from_column(column)?);
+                Ok(Expr::Column(column).alias(&name.name))
+            });
+            let list = list.collect::<Result<_>>()?;
             Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(list, Arc::new(pushed.plan))?)))
         });
         let union = LogicalPlan::Union(Union::try_new(inputs.collect::<Result<_>>()?)?);
