@@ -22,6 +22,7 @@ use datafusion::arrow::buffer::{NullBuffer, OffsetBuffer};
 use datafusion::arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::{core, encoding, regex, string, unicode};
@@ -70,7 +71,7 @@ static FUNCTIONS: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
         (texts::string_to_array_udf(), Rule::Split),
         (texts::array_to_string_udf(), Rule::Join),
         (range::range_udf(), series(false)),
-        (range::gen_series_udf(), series(true)),
+        (crate::series::function(), series(true)),
         (repeat::array_repeat_udf(), Rule::RepeatElement),
         (resize::array_resize_udf(), Rule::Resize),
         (make_array::make_array_udf(), Rule::Elements),
@@ -207,6 +208,11 @@ impl ScalarUDFImpl for Bounded {
 
     fn signature(&self) -> &Signature {
         self.inner.signature()
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        let inner = Arc::new(self.inner.inner().with_updated_config(config)?);
+        Some(ScalarUDF::new_from_impl(Self { inner, rule: self.rule }))
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {

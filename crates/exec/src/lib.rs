@@ -126,6 +126,7 @@ pub mod row_checks;
 pub mod row_numbers;
 pub mod row_samples;
 pub mod samples;
+mod series;
 mod service;
 mod settings;
 pub mod slices;

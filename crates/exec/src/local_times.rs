@@ -151,7 +151,7 @@ fn found<'a>(
 }
 
 /// Errors: 22023.
-fn zone_of(name: &str) -> Result<Tz> {
+pub(crate) fn zone_of(name: &str) -> Result<Tz> {
     const GREENWICH: [&str; 4] = ["utc", "gmt", "z", "zulu"];
     let name = if GREENWICH.iter().any(|known| name.eq_ignore_ascii_case(known)) { "UTC" } else { name };
     Tz::from_str(name).map_err(|_| {
@@ -165,13 +165,13 @@ fn out_of_range() -> datafusion::error::DataFusionError {
 }
 
 /// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that is known.
-fn offset_then(zone: &Tz, moment: i64) -> Option<i64> {
+pub(crate) fn offset_then(zone: &Tz, moment: i64) -> Option<i64> {
     let moment = DateTime::<Utc>::from_timestamp(moment, 0)?;
     Some(zone.offset_from_utc_datetime(&moment.naive_utc()).fix().local_minus_utc().into())
 }
 
 /// Seconds that clocks of a zone are ahead of UTC when they show a local time, in seconds since they showed 1970.
-fn offset_there(zone: &Tz, local: i64) -> Option<i64> {
+pub(crate) fn offset_there(zone: &Tz, local: i64) -> Option<i64> {
     let local = DateTime::<Utc>::from_timestamp(local, 0)?.naive_utc();
     let ahead = |local: &NaiveDateTime| match zone.offset_from_local_datetime(local) {
         MappedLocalTime::Single(offset) => Some(offset.fix().local_minus_utc()),

@@ -14,7 +14,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
     Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, Value, ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
+    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan, VisitMut,
+    VisitorMut, visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -50,8 +51,14 @@ const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "
 pub(super) fn unfold(query: &mut Query) {
     unfold_body(&mut query.body);
     tell_apart(query);
+    let names = if has_series(query) { names_in(query) } else { HashSet::new() };
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let mut aliases = Vec::new();
+    for table in &mut select.from {
+        let factors =
+            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
+        factors.for_each(|factor| call_it_value(factor, &names));
+    }
     for table in &mut select.from {
         let factors =
             std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
@@ -381,21 +388,111 @@ fn takes_lists(expr: &Expr) -> bool {
         || name.starts_with("map_")
 }
 
-/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other relations.
+/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other relations, and of a series those of
+/// whole numbers that are known, which it does not keep in memory.
 fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
     match name {
         "unnest" => is_lateral,
-        "generate_series" => arguments.iter().any(has_column),
+        "generate_series" => is_lateral || !arguments.iter().all(is_whole),
         _ => true,
     }
 }
 
-fn has_column(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
+/// Whether a value can be a whole number that is known before anything is read.
+fn is_whole(value: &Expr) -> bool {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => digits.bytes().all(|digit| digit.is_ascii_digit()),
+            Value::Null | Value::Placeholder(_) => true,
+            _ => false,
+        },
+        Expr::Nested(inner) => is_whole(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_whole(expr),
+        Expr::BinaryOp { left, op, right } => {
+            let is_arithmetic = matches!(
+                op,
+                BinaryOperator::Plus
+                    | BinaryOperator::Minus
+                    | BinaryOperator::Multiply
+                    | BinaryOperator::Divide
+                    | BinaryOperator::Modulo
+            );
+            is_arithmetic && is_whole(left) && is_whole(right)
+        }
+        Expr::Cast { expr, data_type, .. } => {
+            let is_whole_type = matches!(
+                data_type,
+                DataType::SmallInt(_)
+                    | DataType::Int2(_)
+                    | DataType::Int(_)
+                    | DataType::Int4(_)
+                    | DataType::Integer(_)
+                    | DataType::BigInt(_)
+                    | DataType::Int8(_)
+            );
+            let is_text =
+                matches!(expr.as_ref(), Expr::Value(value) if value.value.clone().into_string().is_some());
+            is_whole_type && (is_text || is_whole(expr))
+        }
+        _ => false,
+    }
+}
+
+/// Whether there is a series in the FROM of a query itself.
+fn has_series(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let mut factors = select.from.iter().flat_map(|table| {
+        std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
     });
-    found.is_break()
+    factors.any(|factor| match factor {
+        TableFactor::Table { name, args: Some(_), .. } => {
+            of_rows(name).is_some_and(|(function, _)| function == "generate_series")
+        }
+        _ => false,
+    })
+}
+
+/// The names of columns in a query, each with the one before it, if any.
+fn names_in(query: &Query) -> HashSet<(Option<String>, String)> {
+    let mut names = HashSet::new();
+    let _: ControlFlow<()> = visit_expressions(query, |expr| {
+        match expr {
+            Expr::Identifier(name) => {
+                names.insert((None, plain(name)));
+            }
+            Expr::CompoundIdentifier(parts) => {
+                if let [.., relation, name] = parts.as_slice() {
+                    names.insert((Some(plain(relation)), plain(name)));
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    names
+}
+
+/// Has the column of a series be `value`, as the planner and DuckDB's `range` call it, where a query calls it so and not by its own name.
+fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
+    let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { return };
+    if of_rows(name).is_none_or(|(function, _)| function != "generate_series")
+        || alias.as_ref().is_some_and(|alias| !alias.columns.is_empty())
+    {
+        return;
+    }
+    let own = alias.as_ref().map_or_else(|| "generate_series".to_string(), |alias| plain(&alias.name));
+    let is_named = |name: &str| {
+        names.contains(&(None, name.to_string())) || names.contains(&(Some(own.clone()), name.to_string()))
+    };
+    if is_named("value") && !is_named(&own) {
+        let alias = alias.get_or_insert_with(|| TableAlias {
+            explicit: true,
+            name: Ident::with_quote('"', own),
+            columns: vec![],
+            at: None,
+        });
+        alias.columns = vec![TableAliasColumnDef { name: Ident::new("value"), data_type: None }];
+    }
 }
 
 /// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not called as it is.
@@ -406,7 +503,8 @@ fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
             if known.0 == "generate_series" {
                 read_step(args.args.iter_mut());
             }
-            (known, values(&args.args)?, *with_ordinality, alias.clone(), false)
+            let is_counted = known.0 == "generate_series" && *with_ordinality;
+            (known, values(&args.args)?, *with_ordinality, alias.clone(), is_counted)
         }
         TableFactor::Function { name, args, with_ordinality, alias, lateral } => {
             (of_rows(name)?, values(args)?, *with_ordinality, alias.clone(), *lateral)

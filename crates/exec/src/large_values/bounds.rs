@@ -2,7 +2,9 @@
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{
+    DataType, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::ColumnarValue;
 
@@ -166,7 +168,8 @@ impl Rule {
             }
             Self::Series { includes_end } => {
                 let items = series(arguments, row, includes_end);
-                Bound::list(items.saturating_mul(8), items)
+                let is_decimal = arguments.first().is_some_and(|first| first.value.data_type().is_decimal());
+                Bound::list(items.saturating_mul(if is_decimal { 16 } else { 8 }), items)
             }
             Self::RepeatElement => {
                 let times = number(1);
@@ -244,6 +247,13 @@ fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
             None => (at(0), at(1), at(2)),
         },
     };
+    let real = |at: usize| arguments.get(at).and_then(|argument| argument.real(row));
+    if let (Some(from), Some(to)) = (real(0), real(1)) {
+        let step = if arguments.len() < 3 { Some(1.0) } else { real(2) };
+        let items = step.map_or(0.0, |step| (to - from) / step);
+        // Rounded, and what is no number has no end.
+        return if items < 0.0 { 0 } else { (items + 2.0) as u64 };
+    }
     let (Some(from), Some(to), Some(step)) = (from, to, step) else { return 0 };
     // A step of 0 is an error of the function.
     if step == 0 || (to - from).signum() == -step.signum() {
@@ -262,6 +272,8 @@ pub(crate) struct Argument<'a> {
     nodes: Vec<u64>,
     items: Vec<u64>,
     numbers: Option<ArrayRef>,
+    /// Numbers with digits behind the point, as doubles.
+    reals: Option<ArrayRef>,
 }
 
 impl<'a> Argument<'a> {
@@ -285,7 +297,13 @@ impl<'a> Argument<'a> {
             Some(array) => ticks(array)?,
             None => None,
         };
-        Ok(Self { value, array, bytes, nodes, items, numbers })
+        let reals = match &array {
+            Some(array) if array.data_type().is_floating() || array.data_type().is_decimal() => {
+                Some(cast(array, &DataType::Float64)?)
+            }
+            _ => None,
+        };
+        Ok(Self { value, array, bytes, nodes, items, numbers, reals })
     }
 
     fn at(&self, row: usize) -> usize {
@@ -362,6 +380,11 @@ impl<'a> Argument<'a> {
             return None;
         }
         Some(i128::from(numbers.as_primitive::<Int64Type>().value(at)) * self.unit_ns())
+    }
+
+    fn real(&self, row: usize) -> Option<f64> {
+        let (reals, at) = (self.reals.as_ref()?, self.at(row));
+        reals.is_valid(at).then(|| reals.as_primitive::<Float64Type>().value(at))
     }
 
     /// What one of its numbers is, where they count a time.

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{
     Date32Array, Int64Array, IntervalMonthDayNanoArray, ListBuilder, StringArray, StringBuilder,
     StringViewArray, TimestampNanosecondArray,
 };
-use datafusion::arrow::datatypes::IntervalMonthDayNanoType;
+use datafusion::arrow::datatypes::{IntervalMonthDayNanoType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 
@@ -144,10 +144,23 @@ fn drawn(name: &str, draw: &mut Draw) -> Vec<ArrayRef> {
             _ => vec![draw.lists(), draw.texts(3), draw.texts(9)],
         },
         "range" | "generate_series" => match draw.below(5) {
-            0 => vec![draw.numbers(-5, 40)],
-            1 => vec![draw.numbers(-20, 20), draw.numbers(-20, 20)],
-            2 => vec![draw.days(), draw.days(), draw.intervals(0)],
-            3 => vec![draw.moments(), draw.moments(), draw.intervals(3_600_000_000_000)],
+            0 if name == "range" => vec![draw.numbers(-5, 40)],
+            0 | 1 => vec![draw.numbers(-20, 20), draw.numbers(-20, 20)],
+            2 if name == "range" => vec![draw.days(), draw.days(), draw.intervals(0)],
+            2 => {
+                let [first, last, step] = [draw.numbers(-99, 99), draw.numbers(-99, 99), draw.numbers(1, 9)];
+                let kinds = [DataType::Float64, DataType::Decimal128(38, 3)];
+                let kind = &kinds[draw.below(2) as usize];
+                [first, last, step].iter().map(|numbers| cast(numbers, kind).unwrap()).collect()
+            }
+            3 => {
+                let unit = if name == "range" { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
+                let moments = [draw.moments(), draw.moments()]
+                    .map(|times| cast(&times, &DataType::Timestamp(unit, None)));
+                let mut all: Vec<ArrayRef> = moments.into_iter().map(|times| times.unwrap()).collect();
+                all.push(draw.intervals(3_600_000_000_000));
+                all
+            }
             _ => {
                 let steps: ArrayRef = match draw.below(2) {
                     0 => draw.numbers(1, 9),
@@ -285,7 +298,8 @@ fn a_value_of_a_gibibyte_is_refused() {
     refused("range", vec![number(i64::MIN), number(i64::MAX), number(1)]);
     let back_and_forth = IntervalMonthDayNanoType::make_value(1, -28, 0);
     let interval = ColumnarValue::Scalar(ScalarValue::IntervalMonthDayNano(Some(back_and_forth)));
-    let day = |day| ColumnarValue::Scalar(ScalarValue::Date32(Some(day)));
+    let day =
+        |day: i64| ColumnarValue::Scalar(ScalarValue::TimestampMicrosecond(Some(day * 86_400_000_000), None));
     refused("generate_series", vec![day(19_000), day(18_000), interval]);
     assert_eq!(account.bytes(), 0);
 }
