@@ -54,6 +54,7 @@ mod estimates;
 mod explain;
 mod explain_options;
 mod extensions;
+mod far_times;
 mod file_kinds;
 mod files;
 mod found_files;

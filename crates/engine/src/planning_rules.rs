@@ -23,6 +23,7 @@ use crate::differences::{Differences, Extracts};
 use crate::doubles::{DoubleComparisons, NearestDoubles};
 use crate::engine::Engine;
 use crate::estimates;
+use crate::far_times::FarTimes;
 use crate::function_relations::FunctionRelations;
 use crate::grouping_sets::GroupingSets;
 use crate::interval_comparisons::IntervalComparisons;
@@ -83,6 +84,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
     analyzer.rules.insert(0, Arc::new(JoinSubqueries));
     analyzer.rules.insert(0, Arc::new(DoubleComparisons));
+    analyzer.rules.insert(0, Arc::new(FarTimes));
     analyzer.rules.insert(0, Arc::new(Timestamps));
     analyzer.rules.insert(0, Arc::new(SessionZone));
     analyzer.rules.insert(0, Arc::new(Quantified));
