@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
+use datafusion::arrow::datatypes::{FieldRef, Fields, Schema};
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory, UrlTableFactory};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
@@ -286,6 +287,7 @@ async fn open(
             );
         }
     };
+    let config = without_keys(config, kind.format);
     if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
         let name = match files.as_slice() {
             [file] => format!("/{}", file.location),
@@ -303,6 +305,20 @@ async fn open(
         Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
         None => Ok(Arc::new(table)),
     }
+}
+
+/// The same without the columns of files that are keys of their folders as well: what the folder says holds, as in Hive and Spark. Files of texts
+/// have columns by their places, of which none can be left out.
+fn without_keys(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
+    let keys = config.options.as_ref().map_or(&[][..], |options| options.table_partition_cols.as_slice());
+    let is_key = |field: &FieldRef| keys.iter().any(|(key, _)| key == field.name());
+    let schema = config.file_schema.as_ref().filter(|schema| schema.fields().iter().any(is_key));
+    if let Some(schema) = schema.filter(|_| format != "csv") {
+        let fields: Fields = schema.fields().iter().filter(|field| !is_key(field)).map(Arc::clone).collect();
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        config.file_schema = Some(Arc::new(schema));
+    }
+    config
 }
 
 /// Behind the name of a file without a row, and without columns.
