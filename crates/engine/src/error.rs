@@ -165,6 +165,9 @@ impl Parts {
                 }
                 parts
             }
+            DataFusionError::Internal(text) if sqlstate::of(error) == SqlState::FEATURE_NOT_SUPPORTED => {
+                Self::of_text(text)
+            }
             DataFusionError::Internal(text) | DataFusionError::Ffi(text) => {
                 let mut parts = Self::of_text(text);
                 parts.message = format!("internal error: {}", parts.message);

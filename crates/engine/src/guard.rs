@@ -15,8 +15,8 @@ use harrier_exec::{damaged, sqlstate};
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
-        // A library found a file damaged: an error says so.
-        if damaged::is_reading() {
+        // A library found a file damaged, or has no code for a type: an error says so.
+        if damaged::is_reading() || sqlstate::is_of_missing_code(text_of(info.payload())) {
             return;
         }
         let place =

@@ -221,14 +221,24 @@ impl From<RemoteError> for DataFusionError {
 /// What a panic of query code means to a client, by its text.
 ///
 /// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join repeats
-/// bring about: that is 54000. Any other panic is a bug (XX000).
+/// bring about: that is 54000. It panics over types that it has no code for as well (0A000). Any other panic is a
+/// bug (XX000).
 pub fn of_panic(text: &str) -> CodedError {
-    match text.contains("offset overflow") {
-        true => CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
-            .with_detail("its values take more than 2147483647 bytes or elements"),
-        false => CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {text}"))
-            .with_hint("this is a bug in the engine; please report it with the statement"),
+    if text.contains("offset overflow") {
+        return CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
+            .with_detail("its values take more than 2147483647 bytes or elements");
     }
+    if is_of_missing_code(text) {
+        return CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "a type is not supported here")
+            .with_detail(text.to_string());
+    }
+    CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {text}"))
+        .with_hint("this is a bug in the engine; please report it with the statement")
+}
+
+/// Whether a panic tells that there is no code for something: those of `unimplemented!` and `todo!`.
+pub fn is_of_missing_code(text: &str) -> bool {
+    text.starts_with("not implemented") || text.starts_with("not yet implemented")
 }
 
 /// The error of another rank, wrapped so that [`of`] finds `state` again.
@@ -253,6 +263,9 @@ pub fn of(error: &DataFusionError) -> SqlState {
         DataFusionError::Substrait(_) => SqlState::FEATURE_NOT_SUPPORTED,
         DataFusionError::Internal(text) if text.contains("Failed to parse Arrow file") => {
             SqlState::DATA_CORRUPTED
+        }
+        DataFusionError::Internal(text) if text.contains("not implemented for type") => {
+            SqlState::FEATURE_NOT_SUPPORTED
         }
         DataFusionError::Internal(_) | DataFusionError::Ffi(_) => SqlState::INTERNAL_ERROR,
         DataFusionError::Plan(text) => {
@@ -695,6 +708,9 @@ mod tests {
         check(schema(SchemaError::DuplicateUnqualifiedField { name: "x".into() }), "42701");
         check(E::NotImplemented("x".into()), "0A000");
         check(E::Internal("x".into()), "XX000");
+        check(E::Internal("Min/Max accumulator not implemented for type Union".into()), "0A000");
+        assert_eq!(of_panic("not implemented: See ARROW-8817.").sqlstate.as_str(), "0A000");
+        assert_eq!(of_panic("index out of bounds").sqlstate.as_str(), "XX000");
         check(E::ResourcesExhausted("Failed to allocate additional 1 MB".into()), "53200");
         check(
             E::ResourcesExhausted(
