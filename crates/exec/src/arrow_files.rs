@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::ipc::reader::read_footer_length;
 use datafusion::catalog::Session;
 use datafusion::common::{GetExt, Result, Statistics};
@@ -31,6 +31,7 @@ mod batches;
 
 use crate::damaged;
 use crate::file_formats::FilesSource;
+use crate::merged_schemas::merged;
 pub use batches::Batches;
 
 /// A scan of Arrow's files and streams.
@@ -140,7 +141,7 @@ fn boxed_infer_schema<'a>(
         for object in objects {
             schemas.push(batches::schema_of(Arc::clone(store), object.clone()).await?);
         }
-        Ok(Arc::new(Schema::try_merge(schemas)?))
+        Ok(Arc::new(merged(schemas)?))
     }
     .boxed()
 }

@@ -112,6 +112,7 @@ pub mod long_states;
 pub mod look;
 mod loss;
 mod means;
+mod merged_schemas;
 mod metrics;
 pub mod named_casts;
 pub mod only;

@@ -24,9 +24,11 @@ use orc_rust::error::OrcError;
 
 mod encode;
 mod source;
+mod times;
 
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
+use crate::merged_schemas::merged;
 use crate::sqlstate::{CodedError, SqlState};
 pub(crate) use encode::{encode, written_schema};
 pub use source::Stripes;
@@ -108,7 +110,7 @@ impl OwnFormat for Codec {
                 .buffered(concurrency)
                 .try_collect()
                 .await?;
-            Ok(Arc::new(Schema::try_merge(schemas)?))
+            Ok(Arc::new(merged(schemas)?))
         }
         .boxed()
     }
@@ -163,9 +165,6 @@ fn explain(error: OrcError) -> DataFusionError {
         cause = present.source();
     }
     let (state, message) = match &error {
-        OrcError::DecodeTimestamp { nanoseconds, .. } if nanoseconds % 1000 > 0 => {
-            (SqlState::FEATURE_NOT_SUPPORTED, "timestamps of ORC files with nanoseconds are not supported")
-        }
         OrcError::DecodeTimestamp { .. } => {
             (SqlState::literal("22008"), "timestamp of an ORC file out of range")
         }
@@ -199,7 +198,6 @@ mod tests {
             let to_time_unit = datafusion::arrow::datatypes::TimeUnit::Microsecond;
             orc_rust::error::DecodeTimestampSnafu { seconds: 1_i64, nanoseconds, to_time_unit }.build()
         };
-        assert_eq!(state(time(1)), SqlState::FEATURE_NOT_SUPPORTED);
         assert_eq!(state(time(1000)), SqlState::literal("22008"));
         let other = orc_rust::error::OutOfSpecSnafu { msg: "no" }.build();
         assert_eq!(state(other), SqlState::DATA_CORRUPTED);

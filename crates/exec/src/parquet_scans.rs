@@ -3,8 +3,8 @@
 //!
 //! - [`ParquetFiles`] is the format, [`ParquetFilesFactory`] makes it of options, [`ParquetScan`] is the
 //!   scan.
-//! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and pages
-//!   that the library misreads are refused (`footers.rs`).
+//! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and what the
+//!   library would misread or not take is mended before it sees it (`footers.rs`, `mended.rs`, `pages.rs`).
 //! - What the library panics over is damaged (`guarded.rs`).
 //! - A column is found by its name in either case, if there is none of just this name (`names.rs`).
 //!
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigOptions, TableParquetOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -26,15 +26,16 @@ use datafusion::datasource::file_format::parquet::{ParquetFormat, ParquetFormatF
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
-use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::parquet::metadata::{CachedParquetMetaData, DFParquetMetadata};
 use datafusion::datasource::physical_plan::{
     FileOpener, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::cache::cache_manager::{CachedFileMetadataEntry, FileMetadata, FileMetadataCache};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::parquet::file::metadata::ParquetMetaData;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
@@ -47,11 +48,19 @@ use futures::future::BoxFuture;
 
 mod footers;
 mod guarded;
+mod mended;
 mod names;
+mod pages;
+mod thrift;
+
+#[cfg(test)]
+mod tests;
 
 use crate::damaged;
 use crate::file_versions;
+use crate::merged_schemas::{merged, nullable};
 use crate::planning::file_scan;
+use crate::sqlstate::{self, SqlState};
 use footers::Checked;
 use guarded::Guarded;
 use names::InEitherCase;
@@ -113,7 +122,8 @@ impl FileFormat for ParquetFiles {
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         let name = damaged::name_of(objects);
-        async move { damaged::opened(&name, self.0.infer_schema(state, store, objects)).await }.boxed()
+        let inferred = mending(state, store, objects, move || self.inferred(state, store, objects));
+        async move { damaged::opened(&name, inferred).await }.boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -133,7 +143,11 @@ impl FileFormat for ParquetFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<FileMeta>> {
-        let ordering = self.0.infer_ordering(state, store, Arc::clone(&table_schema), object);
+        let objects = std::slice::from_ref(object);
+        let schema = Arc::clone(&table_schema);
+        let ordering = mending(state, store, objects, move || {
+            self.0.infer_ordering(state, store, Arc::clone(&schema), object).boxed()
+        });
         let statistics = statistics(&self.0, state, store, table_schema, object);
         async move {
             let name = damaged::name_of(std::slice::from_ref(object));
@@ -167,6 +181,39 @@ impl FileFormat for ParquetFiles {
 }
 
 impl ParquetFiles {
+    /// The columns of files, of one type for the values of all.
+    fn inferred<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>> {
+        async move {
+            let mut inferred = self.0.infer_schema(state, store, objects).await;
+            if named_apart(state, store, objects).await {
+                inferred = self.0.infer_schema(state, store, objects).await;
+            }
+            match inferred {
+                Err(error) if objects.len() > 1 && sqlstate::of(&error) == SqlState::DATATYPE_MISMATCH => {}
+                // What is in one file may not be in another one, where it is NULL.
+                Ok(schema) if objects.len() > 1 => {
+                    let fields: Fields = schema.fields().iter().map(nullable).collect();
+                    return Ok(
+                        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())) as SchemaRef
+                    );
+                }
+                inferred => return inferred,
+            }
+            let mut schemas = Vec::with_capacity(objects.len());
+            for object in objects {
+                let schema = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
+                schemas.push(Arc::unwrap_or_clone(schema));
+            }
+            Ok(Arc::new(merged(schemas)?) as SchemaRef)
+        }
+        .boxed()
+    }
+
     fn boxed_create_physical_plan<'a>(
         &'a self,
         state: &'a dyn Session,
@@ -206,11 +253,13 @@ fn statistics<'a>(
             return format.infer_stats(state, store, table_schema, object).await;
         }
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let footer = DFParquetMetadata::new(store.as_ref(), object)
-            .with_metadata_size_hint(format.metadata_size_hint())
-            .with_file_metadata_cache(Some(cache))
-            .fetch_metadata()
-            .await?;
+        let fetched = || {
+            let footer = DFParquetMetadata::new(store.as_ref(), object)
+                .with_metadata_size_hint(format.metadata_size_hint())
+                .with_file_metadata_cache(Some(Arc::clone(&cache)));
+            async move { footer.fetch_metadata().await }.boxed()
+        };
+        let footer = mending(state, store, std::slice::from_ref(object), fetched).await?;
         let footer = footers::reliable(footer);
         let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &table_schema)?;
         // One that has another case in the file would be taken for one that it has not.
@@ -223,6 +272,55 @@ fn statistics<'a>(
         Ok(statistics)
     };
     async move { damaged::opened(&damaged::name_of(std::slice::from_ref(object)), reading).await }.boxed()
+}
+
+/// What `done` gives. Where it fails it is done once more, with footers that are mended, if there are any to mend.
+fn mending<'a, T: Send + 'a>(
+    state: &'a dyn Session,
+    store: &'a Arc<dyn ObjectStore>,
+    objects: &'a [ObjectMeta],
+    done: impl Fn() -> BoxFuture<'a, Result<T>> + Send + 'a,
+) -> BoxFuture<'a, Result<T>> {
+    async move {
+        let error = match done().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let mut is_mended = false;
+        for object in objects {
+            if let Some(footer) = mended_footer(store.as_ref(), object).await {
+                let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
+                cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+                is_mended = true;
+            }
+        }
+        if is_mended { done().await } else { Err(error) }
+    }
+    .boxed()
+}
+
+/// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells whether it has.
+async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> bool {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    for object in objects {
+        let known = DFParquetMetadata::new(store.as_ref(), object)
+            .with_file_metadata_cache(Some(Arc::clone(&cache)))
+            .fetch_metadata()
+            .await;
+        let Some(footer) = known.ok().and_then(|footer| footers::told_apart(&footer).ok().flatten()) else {
+            return false;
+        };
+        let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
+        cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+    }
+    !objects.is_empty()
+}
+
+async fn mended_footer(store: &dyn ObjectStore, object: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
+    let tail = store.get_range(&object.location, footers::tail(object.size)?).await.ok()?;
+    let place = footers::place_of_footer(&tail, object.size)?;
+    footers::mended(&store.get_range(&object.location, place).await.ok()?)
 }
 
 /// DataFusion's scan of Parquet files, of those of any writer.

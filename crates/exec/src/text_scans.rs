@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::config::{CsvOptions, JsonOptions};
 use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
@@ -26,12 +26,12 @@ use datafusion::datasource::physical_plan::{
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 
 mod csv_scan;
 mod json_lines;
@@ -42,6 +42,7 @@ mod row_starts;
 
 use crate::archives;
 use crate::file_formats::FilesSource;
+use crate::merged_schemas;
 use crate::sqlstate::{CodedError, SqlState};
 pub use csv_scan::CsvScan;
 pub use json_lines::JsonLines;
@@ -245,9 +246,9 @@ fn infer_csv<'a>(
                         .with_file_compression_type(FileCompressionType::UNCOMPRESSED);
                     let whole: Arc<dyn ObjectStore> =
                         Arc::new(GivenFiles::whole(Arc::clone(store), compression));
-                    plain.infer_schema(state, &whole, files).await?
+                    columns_of(&plain, state, &whole, files).await?
                 }
-                false => csv.infer_schema(state, store, files).await?,
+                false => columns_of(csv, state, store, files).await?,
             });
         }
         let schema = merged(schemas)?;
@@ -262,6 +263,40 @@ fn infer_csv<'a>(
         Ok(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())) as SchemaRef)
     }
     .boxed()
+}
+
+/// The columns of files that are compressed as `csv` says, under names of their own: DataFusion takes those of one name for one.
+async fn columns_of(
+    csv: &CsvFormat,
+    state: &dyn Session,
+    store: &Arc<dyn ObjectStore>,
+    objects: &[ObjectMeta],
+) -> Result<SchemaRef> {
+    let mut left = csv.options().schema_infer_max_rec.unwrap_or(DEFAULT_SCHEMA_INFER_MAX_RECORD);
+    let mut schemas = Vec::new();
+    for object in objects {
+        let bytes = store.get(&object.location).await?.into_stream();
+        let chunks = csv.read_to_delimited_chunks_from_stream(bytes.map_err(DataFusionError::from).boxed());
+        let (schema, records) = csv
+            .infer_schema_from_stream(state, left, chunks)
+            .await
+            .map_err(|error| error.context(format!("Error when processing CSV file {}", object.location)))?;
+        schemas.push(told_apart(schema));
+        left -= records;
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(Arc::new(Schema::try_merge(schemas)?))
+}
+
+fn told_apart(schema: Schema) -> Schema {
+    let Some(names) = merged_schemas::own_names(schema.fields().iter().map(|field| field.name())) else {
+        return schema;
+    };
+    let fields = schema.fields().iter().zip(names);
+    let fields: Fields = fields.map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
 }
 
 fn infer_json<'a>(
@@ -283,7 +318,7 @@ fn infer_json<'a>(
 fn merged(schemas: Vec<SchemaRef>) -> Result<SchemaRef> {
     match <[SchemaRef; 1]>::try_from(schemas) {
         Ok([schema]) => Ok(schema),
-        Err(schemas) => Ok(Arc::new(Schema::try_merge(schemas.into_iter().map(Arc::unwrap_or_clone))?)),
+        Err(schemas) => Ok(Arc::new(merged_schemas::merged(schemas.into_iter().map(Arc::unwrap_or_clone))?)),
     }
 }
 

@@ -17,12 +17,16 @@ use orc_rust::projection::ProjectionMask;
 use orc_rust::reader::AsyncChunkReader;
 use orc_rust::schema::TimestampPrecision;
 
-use super::{explain, explain_rows};
+use super::{explain, explain_rows, times};
 use crate::damaged;
 use crate::file_formats::OwnScan;
+use crate::sqlstate::{CodedError, SqlState};
 
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
+
+/// Versions of the format that are settled, and that of files which say none. What writers of the next one make is not settled yet.
+const VERSIONS: [&str; 3] = ["", "0.11", "0.12"];
 
 /// How ORC files are opened: at those of their stripes that are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -79,10 +83,15 @@ impl FileOpener for OrcOpener {
             if let Some(range) = &file.range {
                 builder = builder.with_file_byte_range(range.start as usize..range.end as usize);
             }
-            let batches = builder.with_batch_size(batch_rows).with_projection(mask).build_async();
+            let builder = builder.with_batch_size(batch_rows).with_projection(mask);
+            let told = builder.schema();
+            let batches = builder.with_schema(times::exact(&told)).build_async();
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
             let batches = batches
-                .map(move |batch| shape(&batch.map_err(explain_rows)?, &wanted, &places, &read_names))
+                .map(move |batch| {
+                    let batch = times::in_batch(&batch.map_err(explain_rows)?, &told)?;
+                    shape(&batch, &wanted, &places, &read_names)
+                })
                 .boxed();
             let name = file.object_meta.location.filename().unwrap_or_default().to_string();
             Ok(damaged::stream(name, batches))
@@ -131,6 +140,11 @@ pub(super) async fn open(
     let name = file.location.filename().unwrap_or_default().to_string();
     let opening = ArrowReaderBuilder::try_new_async(Chunks { store, file }).map_err(explain);
     let builder = damaged::opened(&name, opening).await?;
+    let version = builder.file_metadata().file_format_version().to_string();
+    if !VERSIONS.contains(&version.as_str()) {
+        let message = format!("ORC files of version {version} are not supported");
+        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+    }
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
 

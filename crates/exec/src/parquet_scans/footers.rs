@@ -5,7 +5,11 @@
 //!   fractions, are right.
 //! - Bytes without a type that a table has as texts would be taken for UTF-8 without a look.
 //! - Arrow's C++ library before 3.0 compressed pages of the second version without saying so
-//!   (apache/arrow#32459).
+//!   (apache/arrow#32459, `pages.rs`).
+//! - parquet-mr before 1.2.9 left out the head of a dictionary where it told how long a column is (PARQUET-816).
+//! - parquet-go's first implementation told the lengths of pages in its index without their heads: its
+//!   indexes are none.
+//! - What the library does not take at all is mended (`mended.rs`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,52 +19,152 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
+use datafusion::parquet::arrow::ARROW_SCHEMA_META_KEY;
 use datafusion::parquet::arrow::arrow_reader::ArrowReaderOptions;
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::basic::{
-    ColumnOrder, Compression, ConvertedType, LogicalType, Type as PhysicalType,
+    ColumnOrder, Compression, ConvertedType, LogicalType, Repetition, Type as PhysicalType,
 };
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use datafusion::parquet::file::metadata::{
-    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, RowGroupMetaData,
+    ColumnChunkMetaData, ColumnChunkMetaDataBuilder, FileMetaData, KeyValue, ParquetMetaData,
+    ParquetMetaDataBuilder, ParquetMetaDataReader, RowGroupMetaData,
 };
 use datafusion::parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// The first bytes of the header of a page of the second version.
-const SECOND_VERSION: &[u8] = &[0x15, 0x06];
+use super::{mended, pages};
+use crate::merged_schemas::own_names;
+
+/// Bytes of the end of a file that tell how long its footer is.
+const TAIL_BYTES: u64 = 8;
+
+/// What a file ends with whose footer is not encrypted.
+const MAGIC: &[u8] = b"PAR1";
+
+/// How many bytes the head of a dictionary takes, at most.
+const HEAD_BYTES_MAX: u64 = 256;
+
+/// Where the end of a file of so many bytes is that tells where the footer is.
+pub(super) fn tail(bytes: u64) -> Option<Range<u64>> {
+    Some(bytes.checked_sub(TAIL_BYTES)?..bytes)
+}
+
+/// Where the footer is.
+pub(super) fn place_of_footer(tail: &[u8], bytes: u64) -> Option<Range<u64>> {
+    let (length, magic) = tail.split_first_chunk::<4>()?;
+    let end = bytes.checked_sub(TAIL_BYTES)?;
+    let begin = end.checked_sub(u32::from_le_bytes(*length).into())?;
+    (magic == MAGIC).then_some(begin..end)
+}
+
+/// The footer that these bytes are once they are mended; `None`: there is nothing to mend, or it does not help.
+pub(super) fn mended(footer: &[u8]) -> Option<Arc<ParquetMetaData>> {
+    ParquetMetaDataReader::decode_metadata(&mended::mended(footer)?).ok().map(Arc::new)
+}
+
+/// Whether the library mistakes types of a footer that it has read: repeated maps, and groups without columns.
+fn has_odd_types(kind: &Type) -> bool {
+    if !kind.is_group() {
+        return false;
+    }
+    let info = kind.get_basic_info();
+    let is_odd = info.has_repetition()
+        && (kind.get_fields().is_empty()
+            || info.repetition() == Repetition::REPEATED && info.converted_type() == ConvertedType::MAP);
+    is_odd || kind.get_fields().iter().any(|field| has_odd_types(field))
+}
 
 /// A footer without bounds that are not reliable.
 pub(super) fn reliable(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
-    let is_bad = |group: &RowGroupMetaData| {
-        group.columns().iter().enumerate().any(|(at, column)| !has_bounds(footer.file_metadata(), at, column))
-    };
-    if !footer.row_groups().iter().any(is_bad) {
-        return footer;
-    }
     let file = footer.file_metadata();
+    let is_bad = |at: usize, column: &ColumnChunkMetaData| !has_bounds(file, at, column);
+    // Indexes of pages have the bounds once more.
+    let without = |column: ColumnChunkMetaDataBuilder| column.clear_statistics();
+    with_columns(&footer, is_bad, without).map_or(Arc::clone(&footer), |changed| {
+        let offsets = footer.offset_index().cloned();
+        Arc::new(changed.into_builder().set_offset_index(offsets).build())
+    })
+}
+
+/// The same footer, without indexes of pages, with some of its columns changed; `None`: there are none.
+fn with_columns(
+    footer: &ParquetMetaData,
+    is_changed: impl Fn(usize, &ColumnChunkMetaData) -> bool,
+    change: impl Fn(ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder,
+) -> Option<ParquetMetaData> {
+    let is_any = |group: &RowGroupMetaData| {
+        group.columns().iter().enumerate().any(|(at, column)| is_changed(at, column))
+    };
+    if !footer.row_groups().iter().any(is_any) {
+        return None;
+    }
     let groups = footer.row_groups().iter().map(|group| {
-        let columns =
-            group.columns().iter().enumerate().map(|(at, column)| match has_bounds(file, at, column) {
-                true => Ok(column.clone()),
-                false => column.clone().into_builder().clear_statistics().build(),
-            });
+        let columns = group.columns().iter().enumerate().map(|(at, column)| match is_changed(at, column) {
+            true => change(column.clone().into_builder()).build(),
+            false => Ok(column.clone()),
+        });
         let columns = columns.collect::<ParquetResult<Vec<_>>>()?;
         group.clone().into_builder().set_column_metadata(columns).build()
     });
-    match groups.collect::<ParquetResult<Vec<_>>>() {
-        // Indexes of pages have the bounds once more.
-        Ok(groups) => Arc::new(
-            ParquetMetaDataBuilder::new(file.clone())
-                .set_row_groups(groups)
-                .set_offset_index(footer.offset_index().cloned())
-                .build(),
-        ),
-        // Only where the numbers of columns differ, which reading finds, too.
-        Err(_) => footer,
+    // Only where the numbers of columns differ, which reading finds, too.
+    let groups = groups.collect::<ParquetResult<Vec<_>>>().ok()?;
+    Some(ParquetMetaDataBuilder::new(footer.file_metadata().clone()).set_row_groups(groups).build())
+}
+
+/// A footer without an index of pages, if its writer tells the lengths of these wrongly there.
+fn without_wrong_index(footer: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+    let writer = footer.file_metadata().created_by().unwrap_or_default().trim();
+    if !writer.is_empty() && !writer.starts_with("parquet-go version") {
+        return footer;
     }
+    let has_index = |_, column: &ColumnChunkMetaData| column.offset_index_offset().is_some();
+    let changed = with_columns(&footer, has_index, |column| {
+        column
+            .set_offset_index_offset(None)
+            .set_offset_index_length(None)
+            .set_column_index_offset(None)
+            .set_column_index_length(None)
+    });
+    changed.map_or(footer, Arc::new)
+}
+
+/// Whether a writer leaves out the head of a dictionary where it tells how long a column is.
+fn leaves_out_heads(writer: &str) -> bool {
+    let Some(version) = writer.trim().strip_prefix("parquet-mr version") else { return false };
+    let mut numbers = version.trim().split(|end: char| !end.is_ascii_digit()).map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(std::result::Result::ok);
+    let [Some(major), Some(minor), Some(patch)] = [next(), next(), next()] else { return false };
+    (major, minor, patch) < (1, 2, 9)
+}
+
+/// Where the first heads of all columns are, row group after row group, in a file of so many bytes.
+fn places_of_heads(footer: &ParquetMetaData, bytes: u64) -> Vec<Range<u64>> {
+    let columns = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let places = columns.map(|column| {
+        let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let begin = u64::try_from(begin).unwrap_or(bytes).min(bytes);
+        begin..begin.saturating_add(HEAD_BYTES_MAX).min(bytes)
+    });
+    places.collect()
+}
+
+/// The same footer with columns that are longer by the heads of their dictionaries, which `heads` begin with.
+fn with_heads(footer: &ParquetMetaData, heads: &[Bytes]) -> ParquetResult<Arc<ParquetMetaData>> {
+    let mut heads = heads.iter();
+    let groups = footer.row_groups().iter().map(|group| {
+        let columns = group.columns().iter().map(|column| {
+            let head = heads.next().and_then(|head| pages::dictionary_head_bytes(head)).unwrap_or(0);
+            let length = column.compressed_size().saturating_add(head);
+            column.clone().into_builder().set_total_compressed_size(length).build()
+        });
+        let columns = columns.collect::<ParquetResult<Vec<_>>>()?;
+        group.clone().into_builder().set_column_metadata(columns).build()
+    });
+    let groups = groups.collect::<ParquetResult<Vec<_>>>()?;
+    Ok(Arc::new(ParquetMetaDataBuilder::new(footer.file_metadata().clone()).set_row_groups(groups).build()))
 }
 
 /// Whether the bounds of a column are what they should be, or there are none.
@@ -120,7 +224,8 @@ impl ParquetFileReaderFactory for Checked {
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let bytes = file.object_meta.size;
         let inner = self.inner.create_reader(partition, file, metadata_size_hint, metrics)?;
-        Ok(Box::new(CheckedReader { inner, schema: Arc::clone(&self.schema), bytes }))
+        let schema = Arc::clone(&self.schema);
+        Ok(Box::new(CheckedReader { inner, schema, bytes, tells_compressed: true }))
     }
 }
 
@@ -129,6 +234,17 @@ struct CheckedReader {
     schema: SchemaRef,
     /// How many there are in the file.
     bytes: u64,
+    /// Pages say whether they are compressed.
+    tells_compressed: bool,
+}
+
+impl CheckedReader {
+    async fn mended(&mut self) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
+        let Some(tail) = tail(self.bytes) else { return Ok(None) };
+        let tail = (*self.inner).get_bytes(tail).await?;
+        let Some(place) = place_of_footer(&tail, self.bytes) else { return Ok(None) };
+        Ok(mended(&(*self.inner).get_bytes(place).await?))
+    }
 }
 
 impl AsyncFileReader for CheckedReader {
@@ -137,22 +253,37 @@ impl AsyncFileReader for CheckedReader {
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
-        (*self.inner).get_byte_ranges(ranges)
+        if self.tells_compressed {
+            return (*self.inner).get_byte_ranges(ranges);
+        }
+        async move {
+            let columns = (*self.inner).get_byte_ranges(ranges).await?;
+            Ok(columns.into_iter().map(pages::compressed).collect())
+        }
+        .boxed()
     }
 
-    /// Errors: columns are not in the file, or pages cannot be read as they are.
+    /// Errors: columns are not in the file.
     fn get_metadata<'a>(
         &'a mut self,
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
         async move {
-            let footer = (*self.inner).get_metadata(options).await?;
+            let footer = match (*self.inner).get_metadata(options).await {
+                Ok(footer) if !has_odd_types(footer.file_metadata().schema_descr().root_schema()) => footer,
+                other => match self.mended().await {
+                    Ok(Some(footer)) => footer,
+                    _ => other?,
+                },
+            };
             check_places(&footer, self.bytes)?;
-            if let Some(place) = doubtful_page(&footer)
-                && (*self.inner).get_bytes(place..place + 2).await?.as_ref() == SECOND_VERSION
-            {
-                let message = "data pages of version 2 that Arrow before 3.0.0 has compressed";
-                return Err(ParquetError::NYI(message.to_string()));
+            self.tells_compressed = !is_doubtful(&footer);
+            let footer = told_apart(&footer)?.unwrap_or(footer);
+            let mut footer = without_wrong_index(footer);
+            if leaves_out_heads(footer.file_metadata().created_by().unwrap_or_default()) {
+                let heads = (*self.inner).get_byte_ranges(places_of_heads(&footer, self.bytes)).await?;
+                footer = with_heads(&footer, &heads)?;
+                check_places(&footer, self.bytes)?;
             }
             with_texts(reliable(footer), &self.schema)
         }
@@ -175,15 +306,20 @@ fn check_places(footer: &ParquetMetaData, bytes: u64) -> ParquetResult<()> {
     }
 }
 
-/// Where the first page of a file is whose writer may have compressed it without saying so.
-fn doubtful_page(footer: &ParquetMetaData) -> Option<u64> {
-    let writer = footer.file_metadata().created_by()?.trim();
-    let version =
-        writer.strip_prefix("parquet-cpp version").or(writer.strip_prefix("parquet-cpp-arrow version"))?;
-    let major: u32 = version.trim().split('.').next()?.parse().ok()?;
-    let column = footer.row_groups().first()?.columns().first()?;
-    let is_doubtful = major < 3 && column.compression() != Compression::UNCOMPRESSED;
-    u64::try_from(column.data_page_offset()).ok().filter(|_| is_doubtful)
+/// Whether the writer of a file may have compressed pages without saying so.
+fn is_doubtful(footer: &ParquetMetaData) -> bool {
+    let major = || {
+        let writer = footer.file_metadata().created_by()?.trim();
+        let version =
+            writer.strip_prefix("parquet-cpp version").or(writer.strip_prefix("parquet-cpp-arrow version"))?;
+        version.trim().split('.').next()?.parse::<u32>().ok()
+    };
+    major().is_some_and(|major| major < 3)
+        && footer
+            .row_groups()
+            .iter()
+            .flat_map(RowGroupMetaData::columns)
+            .any(|column| column.compression() != Compression::UNCOMPRESSED)
 }
 
 /// The same footer, with bytes without a type that the table has as texts for texts, which are checked.
@@ -215,14 +351,70 @@ fn with_texts(footer: Arc<ParquetMetaData>, table: &Schema) -> ParquetResult<Arc
             .with_id(info.has_id().then(|| info.id()));
         Ok(Arc::new(text.build()?))
     });
+    let pairs = file.key_value_metadata().cloned();
+    with_columns_of_root(&footer, fields.collect::<ParquetResult<Vec<_>>>()?, pairs)
+}
+
+/// The same footer, with names of their own for columns that have one in common; `None`: they have.
+pub(super) fn told_apart(footer: &ParquetMetaData) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
+    let fields = footer.file_metadata().schema_descr().root_schema().get_fields();
+    let names: Vec<String> = fields.iter().map(|field| field.name().to_string()).collect();
+    let Some(own) = own_names(names.iter()) else { return Ok(None) };
+    let fields = fields.iter().zip(own).map(|(field, name)| named(field, &name));
     let fields = fields.collect::<ParquetResult<Vec<_>>>()?;
-    let root = Type::group_type_builder(root.name()).with_fields(fields).build()?;
+    // What Arrow says about the columns it says by their names in the file.
+    let is_kept = |pair: &&KeyValue| pair.key != ARROW_SCHEMA_META_KEY;
+    let pairs = footer.file_metadata().key_value_metadata();
+    let pairs = pairs.map(|pairs| pairs.iter().filter(is_kept).cloned().collect());
+    with_columns_of_root(footer, fields, pairs).map(Some)
+}
+
+/// The same type under another name.
+fn named(kind: &TypePtr, name: &str) -> ParquetResult<TypePtr> {
+    let info = kind.get_basic_info();
+    if info.name() == name {
+        return Ok(Arc::clone(kind));
+    }
+    let id = info.has_id().then(|| info.id());
+    let logical = info.logical_type_ref().cloned();
+    let built = match kind.as_ref() {
+        Type::PrimitiveType { physical_type, type_length, scale, precision, .. } => {
+            Type::primitive_type_builder(name, *physical_type)
+                .with_repetition(info.repetition())
+                .with_converted_type(info.converted_type())
+                .with_logical_type(logical)
+                .with_length(*type_length)
+                .with_precision(*precision)
+                .with_scale(*scale)
+                .with_id(id)
+                .build()
+        }
+        Type::GroupType { fields, .. } => Type::group_type_builder(name)
+            .with_repetition(info.repetition())
+            .with_converted_type(info.converted_type())
+            .with_logical_type(logical)
+            .with_fields(fields.clone())
+            .with_id(id)
+            .build(),
+    };
+    built.map(Arc::new)
+}
+
+/// The same footer with other types of its columns.
+fn with_columns_of_root(
+    footer: &ParquetMetaData,
+    fields: Vec<TypePtr>,
+    pairs: Option<Vec<KeyValue>>,
+) -> ParquetResult<Arc<ParquetMetaData>> {
+    let file = footer.file_metadata();
+    let root =
+        Type::group_type_builder(file.schema_descr().root_schema().name()).with_fields(fields).build()?;
     let schema = Arc::new(SchemaDescriptor::new(Arc::new(root)));
     let changed = FileMetaData::new(
         file.version(),
         file.num_rows(),
         file.created_by().map(str::to_string),
-        file.key_value_metadata().cloned(),
+        pairs,
         schema,
         file.column_orders().cloned(),
     );
@@ -342,14 +534,49 @@ mod tests {
     #[test]
     fn writers_whose_pages_are_doubtful_are_known() {
         for (writer, expected) in [
-            ("parquet-cpp version 1.5.1-SNAPSHOT", Some(4)),
-            ("parquet-cpp-arrow version 2.0.0", Some(4)),
-            ("parquet-cpp-arrow version 14.0.2", None),
-            ("parquet-mr version 1.8.1 (build 4aba4da)", None),
-            ("", None),
+            ("parquet-cpp version 1.5.1-SNAPSHOT", true),
+            ("parquet-cpp-arrow version 2.0.0", true),
+            ("parquet-cpp-arrow version 14.0.2", false),
+            ("parquet-mr version 1.8.1 (build 4aba4da)", false),
+            ("", false),
         ] {
-            assert_eq!(doubtful_page(&footer(columns(false), writer, true)), expected, "{writer}");
+            assert_eq!(is_doubtful(&footer(columns(false), writer, true)), expected, "{writer}");
         }
+    }
+
+    #[test]
+    fn columns_of_old_writers_are_longer_by_the_heads_of_dictionaries() {
+        for (writer, expected) in [
+            ("parquet-mr version 1.2.5-cdh4.5.0 (build )", true),
+            ("parquet-mr version 1.2.8", true),
+            ("parquet-mr version 1.2.9", false),
+            ("parquet-mr version 1.10.0", false),
+            ("parquet-mr", false),
+            ("impala version 1.2.3", false),
+        ] {
+            assert_eq!(leaves_out_heads(writer), expected, "{writer}");
+        }
+        let footer = footer(columns(false), "w", true);
+        let places = places_of_heads(&footer, 100);
+        assert_eq!(places, vec![4..100; columns(false).len()]);
+        // A dictionary's head of seven bytes, and a data page's.
+        let dictionary = Bytes::from_static(&[0x15, 4, 0x15, 8, 0x15, 8, 0, 1, 2, 3, 4]);
+        let data = Bytes::from_static(&[0x15, 0, 0x15, 8, 0x15, 8, 0, 1, 2, 3, 4]);
+        let heads = [vec![dictionary], vec![data; columns(false).len() - 1]].concat();
+        let changed = with_heads(&footer, &heads).unwrap();
+        let lengths: Vec<i64> =
+            changed.row_group(0).columns().iter().map(|column| column.compressed_size()).collect();
+        assert_eq!(lengths, [7, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn footers_are_where_files_say() {
+        let place = |tail: &[u8], bytes| place_of_footer(tail, bytes);
+        assert_eq!(place(b"\x10\0\0\0PAR1", 100), Some(76..92));
+        assert_eq!(place(b"\x10\0\0\0PARE", 100), None);
+        assert_eq!(place(b"\x10\0\0\0PAR1", 20), None);
+        assert_eq!(place(b"PAR1", 100), None);
+        assert_eq!(tail(7), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::json::reader::infer_json_schema_from_iterator;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -216,7 +216,7 @@ pub(super) async fn infer(
     records_max: usize,
 ) -> Result<SchemaRef> {
     let mut left = records_max;
-    let mut schemas = Vec::new();
+    let mut known = Vec::new();
     for file in files {
         if left == 0 {
             break;
@@ -226,9 +226,9 @@ pub(super) async fn infer(
         let input = archives::decompressed(input, compression, &name);
         let values = first(Records::new(input, name.clone()), left).await?;
         left -= values.len();
-        schemas.push(infer_json_schema_from_iterator(values.iter().map(Ok))?);
+        known.extend(values);
     }
-    Ok(Arc::new(Schema::try_merge(schemas)?))
+    Ok(Arc::new(infer_json_schema_from_iterator(known.iter().map(Ok))?))
 }
 
 /// The first records of a file, at most `count` of them.
