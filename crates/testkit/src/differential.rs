@@ -13,9 +13,12 @@ mod changes;
 mod choices;
 mod expressions;
 mod queries;
+mod rewrites;
 mod scope;
 
 use choices::Choices;
+
+pub use rewrites::{Rewrite, shrink_rewrite};
 
 /// How often a failing statement is run again to make it smaller.
 const SHRINK_RUNS_MAX: usize = 400;

@@ -1,6 +1,7 @@
 //! Random statements (`harrier_testkit::differential`) on one process, and on three ranks that take every
 //! scan of a file, beside PostgreSQL, whose answers are right. What Harrier says that it does not support is
-//! counted, by reason.
+//! counted, by reason. And pairs of statements that have the same answer (`differential::rewrites`), on one
+//! process alone.
 //!
 //! `HARRIER_SEED` is the first seed, `HARRIER_STATEMENTS` how many there are (200, and 100 on ranks):
 //!
@@ -11,7 +12,9 @@
 use std::collections::BTreeMap;
 
 use harrier_servers::Postgres;
-use harrier_testkit::differential::{Answer, Outcome, Statement, compare, shrink, tables};
+use harrier_testkit::differential::{
+    Answer, Outcome, Rewrite, Statement, compare, shrink, shrink_rewrite, tables,
+};
 
 use crate::served::{Client, Served};
 
@@ -108,6 +111,67 @@ fn compare_with_postgresql(arguments: &[&str], statements: u64) {
 
 fn is_of_correlation(reason: &str) -> bool {
     ["correlated", "OuterReferenceColumn", "about the row itself"].iter().any(|word| reason.contains(word))
+}
+
+/// Each pair of statements that have to have the same answer has it, by one engine.
+fn compare_rewrites(arguments: &[&str], statements: u64) {
+    let served = Served::start(arguments);
+    let mut client = served.client();
+    for sql in tables(" WITH (inline_rows = 0)") {
+        client.query(&sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    let first = variable("HARRIER_SEED", 1);
+    let count = variable("HARRIER_STATEMENTS", statements);
+    let (mut same, mut failures) = (0, Vec::new());
+    let mut unsupported = BTreeMap::<String, usize>::new();
+    for seed in first..first + count {
+        match outcome_of(&mut client, &Rewrite::new(seed)) {
+            Outcome::Same => same += 1,
+            Outcome::Invalid(reason) | Outcome::Unsupported(reason) => {
+                *unsupported.entry(reason).or_default() += 1;
+            }
+            Outcome::Different(_) => {
+                let differs = |pair: &Rewrite| matches!(outcome_of(&mut client, pair), Outcome::Different(_));
+                let small = shrink_rewrite(seed, differs);
+                let how = outcome_of(&mut client, &small);
+                let rewritten = small.rewritten(None).sql;
+                println!("seed {seed}, {}\n{};\n{rewritten};\n{how:?}\n", small.way, small.plain.sql);
+                failures.push(seed);
+            }
+        }
+    }
+    println!("{same} of {count} pairs, seeds from {first}, have the same answer");
+    let refused: usize = unsupported.values().sum();
+    println!("{refused} are refused: {unsupported:#?}");
+    assert!(failures.is_empty(), "other answers for seeds {failures:?}");
+    assert!(refused * 100 / usize::try_from(count).unwrap() <= CORRELATED_PERCENT_MAX, "{unsupported:#?}");
+}
+
+/// What both statements of a pair answer. A subquery of one value has it told to the second.
+fn outcome_of(client: &mut Client, pair: &Rewrite) -> Outcome {
+    let value = match &pair.subquery {
+        Some((sql, _)) => match client.query(sql) {
+            Ok(rows) => rows.first().and_then(|row| row.first().cloned().flatten()),
+            Err((code, message)) if code == "0A000" => return Outcome::Unsupported(message),
+            Err((code, message)) => return Outcome::Different(format!("{code} {message} of {sql}")),
+        },
+        None => None,
+    };
+    let rewritten = pair.rewritten(value.as_deref());
+    let plain = client.query(&pair.plain.sql);
+    let answer = client.query(&rewritten.sql);
+    match &plain {
+        // The generator makes no statement that is wrong.
+        Err((code, message)) if code != "0A000" => {
+            Outcome::Different(format!("{code} {message} of the first"))
+        }
+        _ => compare(&pair.plain, &plain, &answer),
+    }
+}
+
+#[test]
+fn rewritten_statements_have_the_same_answer() {
+    compare_rewrites(&["--launcher", "none"], STATEMENTS);
 }
 
 #[test]

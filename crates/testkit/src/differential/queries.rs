@@ -496,7 +496,7 @@ impl Scope {
     }
 }
 
-fn named(items: &[String]) -> String {
+pub(super) fn named(items: &[String]) -> String {
     let items = items.iter().enumerate().map(|(number, item)| format!("{item} AS c{}", number + 1));
     items.collect::<Vec<_>>().join(", ")
 }
