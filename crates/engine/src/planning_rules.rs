@@ -66,7 +66,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let check = optimizer.rules.iter().position(|rule| rule.name() == "SanityCheckPlan");
     let check = check.unwrap_or(optimizer.rules.len());
     optimizer.rules.insert(check, Arc::new(NeededOrders));
-    let budget = StateBudget::new(Arc::clone(engine.runtime_env()));
+    let budget = StateBudget::new(Arc::clone(engine.runtime_env()), engine.limits().processes.memory_bytes);
     optimizer.rules.insert(check, Arc::new(SortedGroups(budget.clone())));
     optimizer.rules.insert(0, Arc::new(SingleStage(budget)));
     optimizer.rules.insert(0, Arc::new(GroupingSets));

@@ -24,15 +24,18 @@ const UNKNOWN_BYTES: usize = 128 << 20;
 /// How many times as long as their files rows of texts may be: files may be compressed.
 const FILE_EXPANSION: usize = 8;
 
-/// The memory of a process, for rules that plan by it.
+/// The memory of a process and the limit of its statements, for rules that plan by them.
 #[derive(Debug, Clone)]
 pub(crate) struct StateBudget {
     runtime: Arc<RuntimeEnv>,
+    /// What any statement may take, in bytes; `None`: as much as there is.
+    statements: Option<u64>,
 }
 
 impl StateBudget {
-    pub(crate) fn new(runtime: Arc<RuntimeEnv>) -> Self {
-        Self { runtime }
+    /// `statements`: bytes that any statement may take, whatever its session says; `None`: as many as there are.
+    pub(crate) fn new(runtime: Arc<RuntimeEnv>, statements: Option<u64>) -> Self {
+        Self { runtime, statements }
     }
 
     /// Whether states that are as long as what `input` is expected to yield fit for certain.
@@ -45,16 +48,17 @@ impl StateBudget {
 
     /// Bytes that a statement may take. `None`: as many as there are.
     fn memory_bytes(&self, config: &ConfigOptions) -> Option<usize> {
-        let statement = config
+        let session = config
             .extensions
             .get::<HarrierSettings>()
             .map(|settings| settings.statement_memory)
             .filter(|bytes| *bytes > 0);
+        let statements = self.statements.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let process = match self.runtime.memory_pool.memory_limit() {
             MemoryLimit::Finite(bytes) => Some(bytes),
             MemoryLimit::Infinite | MemoryLimit::Unknown => None,
         };
-        statement.into_iter().chain(process).min()
+        session.into_iter().chain(statements).chain(process).min()
     }
 }
 
@@ -70,4 +74,34 @@ fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
         0 => UNKNOWN_BYTES,
         bytes => bytes.saturating_mul(FILE_EXPANSION),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+
+    #[test]
+    fn the_least_of_all_limits_counts() {
+        let config = |session: Option<usize>| {
+            let mut config = ConfigOptions::new();
+            let statement_memory = session.unwrap_or(0);
+            config.extensions.insert(HarrierSettings { statement_memory, ..HarrierSettings::default() });
+            config
+        };
+        let memory = |process: Option<usize>, statements, session| {
+            let mut runtime = RuntimeEnvBuilder::new();
+            if let Some(bytes) = process {
+                runtime = runtime.with_memory_pool(Arc::new(GreedyMemoryPool::new(bytes)));
+            }
+            StateBudget::new(runtime.build_arc().unwrap(), statements).memory_bytes(&config(session))
+        };
+        assert_eq!(memory(None, None, None), None);
+        assert_eq!(memory(Some(9), None, None), Some(9));
+        assert_eq!(memory(Some(9), Some(5), None), Some(5));
+        assert_eq!(memory(None, Some(5), Some(7)), Some(5));
+        assert_eq!(memory(Some(9), Some(8), Some(7)), Some(7));
+        assert_eq!(memory(Some(4), Some(8), Some(7)), Some(4));
+    }
 }

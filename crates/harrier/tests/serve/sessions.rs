@@ -269,6 +269,25 @@ fn a_statement_keeps_to_its_limits() {
     }
 }
 
+/// States of groups that may not fit into what any statement may take are computed one after the other.
+#[test]
+fn plans_keep_to_the_limit_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    let sql = "EXPLAIN SELECT k, string_agg(s, ',') FROM t GROUP BY k";
+    for (limit, is_sorted) in [("", false), ("memory_max = \"16MiB\"\n", true)] {
+        std::fs::write(&config, format!("[statements]\n{limit}")).unwrap();
+        let arguments = ["--memory", "2GiB", "--config", config.to_str().unwrap()];
+        let served = Served::start(&[ALONE, &arguments].concat());
+        let mut client = served.client();
+        client
+            .query("CREATE TABLE t AS SELECT x % 7 AS k, repeat('x', 20) || x AS s FROM generate_series(1, 100000) g(x)")
+            .unwrap();
+        let plan: Vec<String> = client.query(sql).unwrap().into_iter().flatten().flatten().collect();
+        assert_eq!(plan.iter().any(|line| line.contains("SortExec")), is_sorted, "{limit}: {plan:#?}");
+    }
+}
+
 #[test]
 fn pages_are_for_those_who_know_the_password() {
     let served = Served::start(ALONE);
