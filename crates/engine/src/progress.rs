@@ -9,11 +9,13 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use harrier_exec::front::on_gang;
 use harrier_exec::look::Look;
 use harrier_exec::slices::Extent;
+use harrier_exec::statement_memory::{ProcessMemory, StatementMemory};
 
 /// A handle on one plan, which it keeps. Cheap to clone; reading it takes a lock per operator for a moment.
 #[derive(Debug, Clone)]
 pub struct Progress {
     plan: Option<Arc<dyn ExecutionPlan>>,
+    memory: Option<Arc<StatementMemory>>,
     scans: Arc<[Scan]>,
 }
 
@@ -39,30 +41,49 @@ pub struct ProgressReading {
 }
 
 impl Progress {
-    /// A handle on `plan` and the scans below it.
-    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+    /// A handle on `plan` and the scans below it, and on the memory that its statement takes.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>, memory: Option<Arc<StatementMemory>>) -> Self {
         let mut scans = Vec::new();
         find_scans(plan, &mut scans);
-        Self { plan: Some(Arc::clone(plan)), scans: scans.into() }
+        Self { plan: Some(Arc::clone(plan)), memory, scans: scans.into() }
     }
 
     /// A handle on nothing, for a statement without scans.
     pub(crate) fn none() -> Self {
-        Self { plan: None, scans: Arc::new([]) }
+        Self { plan: None, memory: None, scans: Arc::new([]) }
     }
 
     /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty without a plan.
     pub fn told(&self) -> Look {
         match &self.plan {
-            Some(plan) => on_gang(plan).map_or_else(|| Look::at(plan), |gang| gang.told()),
+            Some(plan) => {
+                let look = on_gang(plan).map_or_else(|| Look::at(plan), |gang| gang.told());
+                self.with_memory(look)
+            }
             None => Look::default(),
         }
+    }
+
+    /// What the statement takes of every process, as far as that is known here.
+    pub fn memory(&self) -> Vec<ProcessMemory> {
+        let gang = self.plan.as_ref().and_then(on_gang);
+        let ranks = gang.map(|gang| gang.told().memory).unwrap_or_default();
+        ranks.into_iter().chain(self.memory_here()).collect()
+    }
+
+    fn with_memory(&self, mut look: Look) -> Look {
+        look.memory.extend(self.memory_here());
+        look
+    }
+
+    fn memory_here(&self) -> Vec<ProcessMemory> {
+        self.memory.as_ref().map(|memory| memory.by_process(None)).unwrap_or_default()
     }
 
     /// The same, asked anew of the ranks if they run the plan. Cancel-safe.
     pub async fn look(&self) -> Look {
         match self.plan.as_ref().and_then(on_gang) {
-            Some(gang) => gang.look().await,
+            Some(gang) => self.with_memory(gang.look().await),
             None => self.told(),
         }
     }

@@ -829,8 +829,8 @@ impl Session {
             return Ok(context);
         };
         let runtime = match self.engine.gang() {
-            Some(gang) => gang.environment(Some(scope))?,
-            None => scope.limits.within(self.engine.runtime_env(), self.engine.disks())?,
+            Some(gang) => gang.environment_within(&scope, state.runtime_env())?,
+            None => scope.environment(state.runtime_env(), self.engine.disks())?,
         };
         let context = Arc::try_unwrap(context)
             .map_err(|_| DataFusionError::Internal("a context that others use".to_string()))?;
@@ -899,7 +899,7 @@ impl Session {
         }
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<Watched>();
-        let progress = Progress::of(&plan);
+        let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = files::scanned(&plan);
         let (task_context, files) = WholeFiles::of(&plan, self.task_ctx(state)?)?;
         let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);

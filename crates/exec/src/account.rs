@@ -143,7 +143,7 @@ pub(crate) struct Account {
 
 impl Account {
     /// That of a statement with these limits, if it has any, in a process with this environment.
-    pub fn new(process: &RuntimeEnv, scope: Option<Scope>) -> Self {
+    pub fn new(process: &RuntimeEnv, scope: Option<&Scope>) -> Self {
         let pool: &dyn Any = process.memory_pool.as_ref();
         let accounted = pool.downcast_ref::<AccountedPool>();
         let process = accounted.map_or_else(|| Arc::clone(&WITHOUT_LIMIT), |pool| Arc::clone(&pool.balance));
@@ -175,7 +175,7 @@ impl Account {
     /// The session with the account of the statement that it plans now: of its physical plan, not of what the
     /// optimizer computes.
     pub fn in_session(state: &SessionState) -> SessionState {
-        let account = Self::new(state.runtime_env(), Scope::of(state.config()));
+        let account = Self::new(state.runtime_env(), Scope::of(state.config()).as_deref());
         let mut state = state.clone();
         let mut options = state.config_options().as_ref().clone();
         account.install(&mut options);
@@ -366,7 +366,7 @@ mod tests {
         let pool = AccountedPool::with_account(Arc::new(GreedyMemoryPool::new(1000)), 1000);
         let process = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().unwrap();
         let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), spill_bytes: None });
-        let (one, other) = (Account::new(&process, Some(scope())), Account::new(&process, Some(scope())));
+        let (one, other) = (Account::new(&process, Some(&scope())), Account::new(&process, Some(&scope())));
         let first = one.reserve("f", 600).unwrap();
         assert!(one.reserve("f", 1).is_err());
         assert!(other.reserve("f", 500).is_err());

@@ -7,8 +7,9 @@
 use crate::convert::from_stream;
 use crate::plan_codec;
 use crate::settings::RowCodec;
+use crate::statement_memory::StatementMemory;
 use crate::streams::StreamMeter;
-use crate::wire::{self, Ask, Request};
+use crate::wire::{self, Ask, Request, ToCoordinator};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::{Result, exec_err};
 use datafusion::execution::TaskContext;
@@ -133,6 +134,7 @@ impl RankChannel {
         set_plan_request: SetPlanRequest,
         mut to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         metrics: &ExecutionPlanMetricsSet,
+        context: &TaskContext,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let plan = wire::encode_set_plan(headers, set_plan_request)?;
         MetricBuilder::new(metrics).bytes_counter("plan_bytes_sent").add_bytes(plan.plan.len());
@@ -144,7 +146,8 @@ impl RankChannel {
                 messages.send(&wire::encode_to_worker(message).encode_to_vec());
             }
         });
-        Ok(Answers { answers, forward: AbortOnDrop(forward) }.boxed())
+        let memory = StatementMemory::of(context.memory_pool());
+        Ok(Answers { answers, from: self.to, memory, forward: AbortOnDrop(forward) }.boxed())
     }
 
     /// Opens the streams of a slice on one rank.
@@ -188,9 +191,9 @@ impl WorkerChannel for RankChannel {
         set_plan_request: SetPlanRequest,
         to_worker: BoxStream<'static, CoordinatorToWorkerMsg>,
         metrics: ExecutionPlanMetricsSet,
-        _context: &'b Arc<TaskContext>,
+        context: &'b Arc<TaskContext>,
     ) -> BoxFuture<'f, Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>>> {
-        ready(self.send_plan(&headers, set_plan_request, to_worker, &metrics)).boxed()
+        ready(self.send_plan(&headers, set_plan_request, to_worker, &metrics, context)).boxed()
     }
 
     fn execute_task<'a: 'f, 'b: 'f, 'f>(
@@ -222,6 +225,9 @@ impl Drop for AbortOnDrop {
 
 struct Answers {
     answers: MessageStream,
+    /// The rank that answers.
+    from: usize,
+    memory: Option<Arc<StatementMemory>>,
     forward: AbortOnDrop,
 }
 
@@ -231,7 +237,13 @@ impl Stream for Answers {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let _ = &self.forward;
         Pin::new(&mut self.answers).poll_next(cx).map(|answer| {
-            answer.map(|answer| wire::decode_to_coordinator(wire::decode(&answer.map_err(from_stream)?)?))
+            answer.map(|answer| {
+                let told: ToCoordinator = wire::decode(&answer.map_err(from_stream)?)?;
+                if let (Some(memory), Some(used)) = (&self.memory, told.memory) {
+                    memory.tell(self.from, used);
+                }
+                wire::decode_to_coordinator(told)
+            })
         })
     }
 }

@@ -37,6 +37,7 @@ use crate::plan_codec;
 use crate::planner;
 use crate::settings;
 use crate::slices::{Measured, Slice, slices, with_metrics};
+use crate::statement_memory::StatementMemory;
 use crate::tasks;
 use crate::took::{Before, Took};
 use crate::whole_sinks::WholeFiles;
@@ -61,6 +62,9 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the metrics of a statement that has given its last row may take.
 const METRICS_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long ranks may take to tell what a statement had that has failed.
+const FAILED_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Says in lines what a plan is, and what it took if it ran. The last argument: with all there is to tell.
 pub type Tell = fn(&[Slice], Option<&Took>, bool) -> Vec<String>;
 
@@ -84,6 +88,14 @@ struct Run {
     plan: Arc<dyn ExecutionPlan>,
     /// The ranks that it runs on.
     members: Vec<usize>,
+    memory: Arc<StatementMemory>,
+}
+
+/// A plan whose rows can be asked for.
+struct Started {
+    plan: Arc<dyn ExecutionPlan>,
+    rows: SendableRecordBatchStream,
+    memory: Arc<StatementMemory>,
 }
 
 /// A statement can be looked at until this is dropped.
@@ -215,21 +227,28 @@ impl Desk {
 
     /// Sends what the plan is, its rows, and what every rank has measured.
     async fn run(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let (plan, rows) = self.start(request).await?;
+        let Started { plan, rows, memory } = self.start(request).await?;
         if request.run == 0 {
             return send_rows(rows, out).await;
         }
-        let members = self.gang.members();
-        let planned = self.look_of(&slices(&plan), &members).await;
+        let run = Run { plan: Arc::clone(&plan), members: self.gang.members(), memory };
+        let planned = self.look_of(&slices(&plan), &run).await;
         write_frame(out, kind::LOOK, &planned.encode_to_vec()).await?;
-        let run = Run { plan: Arc::clone(&plan), members: members.clone() };
-        self.running.lock().insert(request.run, run);
+        self.running.lock().insert(request.run, run.clone());
         let shown = Shown { running: Arc::clone(&self.running), run: request.run };
-        send_rows(rows, out).await?;
+        let sent = send_rows(rows, out).await;
         drop(shown);
+        if sent.is_err() {
+            // What it took is a part of why it failed.
+            let told = self.gang.look(request.run, &run.memory);
+            let _ = tokio::time::timeout(FAILED_PATIENCE, told).await;
+            let look = self.look_of(&slices(&plan), &run).await;
+            write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
+            return sent;
+        }
         // All rows are there: that a rank cannot tell any more what it has done is no failure of the statement.
         if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
-            let look = self.look_of(&slices(&measured), &members).await;
+            let look = self.look_of(&slices(&measured), &run).await;
             write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
         }
         Ok(())
@@ -238,23 +257,24 @@ impl Desk {
     /// What a statement has done so far; an empty look when it does not run here.
     async fn look(&self, run: u64) -> Look {
         let running = self.running.lock().get(&run).cloned();
-        let Some(Run { plan, members }) = running else {
+        let Some(running) = running else {
             return Look::default();
         };
-        let mut slices = slices(&plan);
+        let mut slices = slices(&running.plan);
         // Parts of rank 0 may count where the plan that they were cut from does.
         for operator in slices.iter_mut().skip(1).flat_map(|slice| &mut slice.operators) {
             operator.measured = Measured::default();
         }
-        for told in self.gang.look(run).await {
+        for told in self.gang.look(run, &running.memory).await {
             tasks::fill(&mut slices, &told);
         }
-        self.look_of(&slices, &members).await
+        self.look_of(&slices, &running).await
     }
 
     /// All its times are by this rank's clock.
-    async fn look_of(&self, slices: &[Slice], members: &[usize]) -> Look {
-        let mut look = Look::of(slices, members);
+    async fn look_of(&self, slices: &[Slice], run: &Run) -> Look {
+        let mut look = Look::of(slices, &run.members);
+        look.memory = run.memory.by_process(Some(0));
         look.align(self.gang.clocks().await);
         look
     }
@@ -291,7 +311,7 @@ impl Desk {
     async fn analyze(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
         let before = Before::of(Some(&self.gang)).await?;
         let started = Instant::now();
-        let (plan, mut rows) = self.start(request).await?;
+        let Started { plan, mut rows, .. } = self.start(request).await?;
         if request.keeps_rows {
             send_rows(rows, out).await?;
         } else {
@@ -306,7 +326,7 @@ impl Desk {
         self.tell(&slices(&measured), Some(&took), request.verbose, out).await
     }
 
-    async fn start(&self, request: &Request) -> Result<(Arc<dyn ExecutionPlan>, SendableRecordBatchStream)> {
+    async fn start(&self, request: &Request) -> Result<Started> {
         let (plan, state) = self.plan(request).await?;
         let (context, files) = WholeFiles::of(&plan, state.task_ctx())?;
         let rows = execute_stream(Arc::clone(&plan), context)?;
@@ -315,7 +335,8 @@ impl Desk {
             Some(files) => files.after(rows),
             None => rows,
         };
-        Ok((plan, rows))
+        let memory = StatementMemory::of(&state.runtime_env().memory_pool).unwrap_or_default();
+        Ok(Started { plan, rows, memory })
     }
 
     /// The plan of a request, spread over the gang.
@@ -330,11 +351,10 @@ impl Desk {
         self.gang.declare_settings(&mut config);
         settings::apply_text(&request.settings, &mut config)?;
         let scope = Scope::new(request.limits());
-        scope.set(&mut config);
+        scope.clone().set(&mut config);
         scope.fit(&mut config);
-        let scope = Scope::of(&config);
-        self.gang.account(scope).install(config.options_mut());
-        let environment = self.gang.environment(scope)?;
+        self.gang.account(Some(&scope)).install(config.options_mut());
+        let environment = self.gang.environment(&scope)?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)
             .with_runtime_env(environment);

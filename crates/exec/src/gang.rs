@@ -23,6 +23,7 @@ use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
 use crate::sqlstate::{self, SqlState};
+use crate::statement_memory::StatementMemory;
 use crate::table_files::TableFilesCodec;
 use crate::tasks::{TaskTold, Tasks};
 use crate::wire::{
@@ -340,6 +341,7 @@ impl Gang {
                 disks,
                 janitor: self.inner.janitor.clone(),
                 tasks: self.inner.tasks.clone(),
+                limited: self.inner.limited.clone(),
                 broadcasts: Broadcasts::default(),
                 runtime: Handle::current(),
             })),
@@ -355,15 +357,17 @@ impl Gang {
     }
 
     /// The memory and the temporary files of a statement, within those of this rank.
-    pub fn environment(&self, scope: Option<Scope>) -> Result<Arc<RuntimeEnv>> {
-        match scope {
-            Some(scope) => self.inner.limited.of(scope, self.runtime_env(), self.inner.disks.get()),
-            None => Ok(Arc::clone(self.runtime_env())),
-        }
+    pub fn environment(&self, scope: &Scope) -> Result<Arc<RuntimeEnv>> {
+        self.environment_within(scope, self.runtime_env())
+    }
+
+    /// The same within those of a session of this rank, if no part of the statement has come before.
+    pub fn environment_within(&self, scope: &Scope, session: &Arc<RuntimeEnv>) -> Result<Arc<RuntimeEnv>> {
+        self.inner.limited.of(scope, session, self.inner.disks.get())
     }
 
     /// Of what functions of a statement make on this rank.
-    pub(crate) fn account(&self, scope: Option<Scope>) -> Account {
+    pub(crate) fn account(&self, scope: Option<&Scope>) -> Account {
         Account::new(self.runtime_env(), scope)
     }
 
@@ -484,8 +488,8 @@ impl Gang {
         ahead
     }
 
-    /// What the parts of a running statement have measured so far, on every member that answers.
-    pub async fn look(&self, run: u64) -> Vec<TaskTold> {
+    /// What the parts of a running statement have measured so far, on every member that answers. Those tell `memory` what the statement takes there.
+    pub async fn look(&self, run: u64, memory: &StatementMemory) -> Vec<TaskTold> {
         let mut told = self.inner.tasks.told(run);
         if matches!(self.inner.links, Links::InProcess { .. }) {
             return told;
@@ -493,7 +497,11 @@ impl Gang {
         let others = self.members().into_iter().skip(1).map(|rank| async move {
             let answer: Result<TasksTold> = self.ask(rank, Ask::Look(LookAsk { run })).await;
             // A rank that is lost in between has nothing to tell.
-            answer.map(|answer| answer.tasks).unwrap_or_default()
+            let TasksTold { tasks, memory: used } = answer.unwrap_or_default();
+            if let Some(used) = used {
+                memory.tell(rank, used);
+            }
+            tasks
         });
         told.extend(futures::future::join_all(others).await.into_iter().flatten());
         told
@@ -665,15 +673,18 @@ async fn build_session(
 ) -> Result<SessionState> {
     let scope = Scope::read(&context.headers);
     let gang = gang.upgrade().map(|inner| Gang { inner });
-    if let (Some(scope), Some(gang)) = (scope, &gang) {
-        *context.builder.runtime_env() = Some(gang.environment(Some(scope))?);
+    let mut memory = None;
+    if let (Some(scope), Some(gang)) = (&scope, &gang) {
+        let environment = gang.environment(scope)?;
+        memory = StatementMemory::of(&environment.memory_pool);
+        *context.builder.runtime_env() = Some(environment);
     }
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
     if let Some(gang) = gang {
-        gang.account(scope).install(config.options_mut());
+        gang.account(scope.as_ref()).install(config.options_mut());
     }
-    tasks.watch(&context.headers, config);
+    tasks.watch(&context.headers, config, memory);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);
     functions::install(&mut context.builder);

@@ -132,6 +132,7 @@ mod service;
 mod settings;
 pub mod slices;
 mod splits;
+pub mod statement_memory;
 pub mod streams;
 mod sums;
 pub mod table_files;

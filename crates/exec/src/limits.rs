@@ -1,5 +1,6 @@
 //! What one statement may take of every process that works for it, beside what all statements share.
 //!
+//! Without a limit, too, a statement has a pool in front of that of the process, which counts what it takes (`statement_memory.rs`).
 //! A limit is a pool of memory, and a count of spilled bytes, of the statement's own, in front of those of the process. On ranks, the parts of a
 //! statement find theirs by its number: together they have one limit on each rank.
 //!
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 use crate::disks::Disks;
 use crate::fair_merges::FairMerges;
+use crate::statement_memory::{self, StatementMemory};
 
 /// What all sorts of a statement keep back for merging is at most one such part of its memory.
 pub const SORT_SHARES: usize = 4;
@@ -50,7 +52,7 @@ impl StatementLimits {
     }
 
     /// The environment of one statement within that of its process.
-    pub fn within(self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
+    fn within(self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
         if self.is_none() {
             return Ok(Arc::clone(process));
         }
@@ -66,17 +68,19 @@ impl StatementLimits {
     }
 }
 
-/// One statement and its limits, by which its parts on a rank know one another. An extension of the session's settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One statement with its limits and what it takes, by which its parts on a rank know one another. An extension of the session's settings.
+#[derive(Debug, Clone)]
 pub struct Scope {
     statement: Uuid,
     pub limits: StatementLimits,
+    /// Of this process, and what others have told.
+    pub memory: Arc<StatementMemory>,
 }
 
 impl Scope {
     /// Of a statement that begins.
     pub fn new(limits: StatementLimits) -> Self {
-        Self { statement: Uuid::new_v4(), limits }
+        Self { statement: Uuid::new_v4(), limits, memory: Arc::default() }
     }
 
     /// Puts it among the settings that the statement is planned and run with.
@@ -84,9 +88,15 @@ impl Scope {
         config.set_extension(Arc::new(self));
     }
 
+    /// The environment of the statement within that of its process: with its limits, and a pool that counts.
+    pub fn environment(&self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
+        let limited = self.limits.within(process, disks)?;
+        Ok(Arc::new(statement_memory::counted(&limited, &self.memory)))
+    }
+
     /// Has sorts keep back no more memory for merging than fits the statement's: all of a statement together at most a part of it,
     /// if they are as many as threads.
-    pub fn fit(self, config: &mut SessionConfig) {
+    pub fn fit(&self, config: &mut SessionConfig) {
         let Some(bytes) = self.limits.memory_bytes else { return };
         let share =
             usize::try_from(bytes).unwrap_or(usize::MAX) / (SORT_SHARES * config.target_partitions().max(1));
@@ -94,13 +104,12 @@ impl Scope {
         *reservation = share.min(*reservation);
     }
 
-    /// That of a statement with limits.
-    pub fn of(config: &SessionConfig) -> Option<Self> {
-        config.get_extension::<Self>().map(|scope| *scope).filter(|scope| !scope.limits.is_none())
+    pub fn of(config: &SessionConfig) -> Option<Arc<Self>> {
+        config.get_extension::<Self>()
     }
 
     /// Puts it among the headers that go along with a plan.
-    pub(crate) fn write(self, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
         let StatementLimits { memory_bytes, spill_bytes } = self.limits;
         let text = format!("{};{};{}", self.statement, number(memory_bytes), number(spill_bytes));
@@ -114,19 +123,19 @@ impl Scope {
         let statement = parts.next()?.parse().ok()?;
         let mut number = || parts.next().and_then(|part| part.parse().ok());
         let limits = StatementLimits { memory_bytes: number(), spill_bytes: number() };
-        Some(Self { statement, limits })
+        Some(Self { statement, limits, memory: Arc::default() })
     }
 }
 
-/// The environments of the statements that have parts on this rank, by their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Limited(Mutex<HashMap<Uuid, Weak<RuntimeEnv>>>);
+/// The environments of the statements that have parts on this rank, by their numbers. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Limited(Arc<Mutex<HashMap<Uuid, Weak<RuntimeEnv>>>>);
 
 impl Limited {
     /// The environment of a statement.
     pub fn of(
         &self,
-        scope: Scope,
+        scope: &Scope,
         process: &Arc<RuntimeEnv>,
         disks: Option<&Disks>,
     ) -> Result<Arc<RuntimeEnv>> {
@@ -135,7 +144,7 @@ impl Limited {
             return Ok(found);
         }
         known.retain(|_, runtime| runtime.strong_count() > 0);
-        let made = scope.limits.within(process, disks)?;
+        let made = scope.environment(process, disks)?;
         known.insert(scope.statement, Arc::downgrade(&made));
         Ok(made)
     }
@@ -241,14 +250,17 @@ mod tests {
         let (scope, other) = (Scope::new(limits), Scope::new(limits));
         let mut headers = HeaderMap::new();
         scope.write(&mut headers);
-        assert_eq!(Scope::read(&headers), Some(scope));
-        assert_eq!(Scope::read(&HeaderMap::new()), None);
-        let of = |scope: Scope| limited.of(scope, &process, None).unwrap();
-        let (one, same) = (of(scope), of(scope));
+        let read = Scope::read(&headers).unwrap();
+        assert_eq!((read.statement, read.limits), (scope.statement, scope.limits));
+        assert!(Scope::read(&HeaderMap::new()).is_none());
+        let of = |scope: &Scope| limited.of(scope, &process, None).unwrap();
+        let (one, same) = (of(&scope), of(&read));
         assert!(Arc::ptr_eq(&one, &same));
-        assert!(!Arc::ptr_eq(&one, &of(other)));
+        assert!(!Arc::ptr_eq(&one, &of(&other)));
+        // Whichever part came first, they count together.
+        assert!(Arc::ptr_eq(&StatementMemory::of(&same.memory_pool).unwrap(), &scope.memory));
         drop((one, same));
-        let _kept = of(other);
+        let _kept = of(&other);
         assert_eq!(limited.0.lock().len(), 1);
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::clocks;
 use crate::slices::{Motion, MotionKind, Operator, Slice, slices};
+use crate::statement_memory::ProcessMemory;
 use crate::streams::StreamMeasured;
 
 /// Characters of what an operator says of itself that are kept.
@@ -20,6 +21,9 @@ const TEXT_CHARS_MAX: usize = 400;
 pub struct Look {
     #[prost(message, repeated, tag = "1")]
     pub slices: Vec<SliceLook>,
+    /// What the statement takes of every process that has told.
+    #[prost(message, repeated, tag = "2")]
+    pub memory: Vec<ProcessMemory>,
 }
 
 /// The part of a plan between motions.
@@ -161,7 +165,7 @@ impl Look {
             ranks: slice.ranks as u64,
             operators: slice.operators.iter().map(|operator| look_at(operator, members)).collect(),
         };
-        Self { slices: slices.iter().map(of_slice).collect() }
+        Self { slices: slices.iter().map(of_slice).collect(), memory: vec![] }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -10,7 +10,9 @@ use crate::convert::to_failure;
 use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
+use crate::limits::{Limited, Scope};
 use crate::sqlstate::{self, SqlState};
+use crate::statement_memory::StatementMemory;
 use crate::streams::RankCounts;
 use crate::tasks::{self, Tasks};
 use crate::wire::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksTold};
@@ -24,6 +26,7 @@ use harrier_interconnect::{
     BatchSender, Budget, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service,
     StreamSender,
 };
+use http::HeaderMap;
 use prost::Message;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -39,6 +42,7 @@ pub struct RankService {
     pub disks: Option<Disks>,
     pub janitor: Janitor,
     pub tasks: Tasks,
+    pub limited: Limited,
     pub broadcasts: Broadcasts,
     pub runtime: Handle,
 }
@@ -51,7 +55,7 @@ impl Service for RankService {
         let runtime_env = Arc::clone(&self.runtime_env);
         let disks = self.disks.clone();
         let janitor = self.janitor.clone();
-        let tasks = self.tasks.clone();
+        let (tasks, limited) = (self.tasks.clone(), self.limited.clone());
         let broadcasts = self.broadcasts.clone();
         self.runtime.spawn(async move {
             let Incoming { request, senders, messages, .. } = incoming;
@@ -61,7 +65,12 @@ impl Service for RankService {
             match asked {
                 Ok(Ask::Execute(execute)) => serve_execute(worker, broadcasts, execute, senders).await,
                 Ok(Ask::SetPlan(plan)) => {
-                    answer(senders, |sender| serve_plan(worker, plan, messages, sender).boxed()).await;
+                    let environment = move |headers: &HeaderMap| {
+                        let scope = Scope::read(headers)?;
+                        limited.of(&scope, &runtime_env, disks.as_ref()).ok()
+                    };
+                    answer(senders, |sender| serve_plan(worker, plan, environment, messages, sender).boxed())
+                        .await;
                     janitor.call();
                 }
                 Ok(Ask::Report(_)) => {
@@ -71,7 +80,8 @@ impl Service for RankService {
                     answer(senders, |sender| tell(sender, report).boxed()).await;
                 }
                 Ok(Ask::Look(look)) => {
-                    let told = TasksTold { tasks: tasks.told(look.run) }.encode_to_vec();
+                    let memory = tasks.memory(look.run);
+                    let told = TasksTold { tasks: tasks.told(look.run), memory }.encode_to_vec();
                     answer(senders, |sender| tell(sender, told).boxed()).await;
                 }
                 Ok(Ask::Clock(_)) => {
@@ -147,18 +157,24 @@ async fn tell(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
     Ok(())
 }
 
+/// `environment`: of the statement of a plan, by its headers.
 async fn serve_plan(
     worker: Worker,
     plan: wire::SetPlan,
+    environment: impl FnOnce(&HeaderMap) -> Option<Arc<RuntimeEnv>> + Send,
     messages: MessageReceiver,
     sender: &mut StreamSender,
 ) -> Result<()> {
     let (mut headers, request) = wire::decode_set_plan(plan)?;
     tasks::mark(&mut headers, request.task_key.stage_id);
+    // Kept until the end, so that all parts of the statement count together, also those that come when others have ended.
+    let environment = environment(&headers);
+    let memory = environment.as_ref().and_then(|environment| StatementMemory::of(&environment.memory_pool));
     let messages = messages.map(|message| wire::decode_to_worker(wire::decode(&message)?)).boxed();
     let mut answers = worker.coordinator_channel(headers, request, messages).await?;
     while let Some(message) = answers.next().await {
-        let bytes = wire::encode_to_coordinator(message?).encode_to_vec();
+        let used = memory.as_ref().map(|memory| memory.here());
+        let bytes = wire::encode_to_coordinator(message?, used).encode_to_vec();
         if sender.send_message(&bytes).await.is_err() {
             break;
         }

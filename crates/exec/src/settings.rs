@@ -97,14 +97,17 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
         Ok::<_, DataFusionError>(value)
     };
     let mut headers = HeaderMap::new();
-    match Scope::of(config) {
+    let scope = Scope::of(config);
+    match scope.as_ref().filter(|scope| !scope.limits.is_none()) {
         Some(scope) => {
             let mut fitting = config.clone();
             scope.fit(&mut fitting);
             headers.insert(HEADER, header(&text(&fitting))?);
-            scope.write(&mut headers);
         }
         None => drop(headers.insert(HEADER, header(&text(config))?)),
+    }
+    if let Some(scope) = scope {
+        scope.write(&mut headers);
     }
     // A desk knows no setting that begins with harrier., so that none is in its text.
     if let Some(codec) = RowCodec::of(config) {

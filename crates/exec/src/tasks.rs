@@ -11,6 +11,7 @@
 
 use crate::metrics;
 use crate::slices::Slice;
+use crate::statement_memory::{MemoryUse, StatementMemory};
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
@@ -49,6 +50,7 @@ struct Task {
     slice: Option<usize>,
     place: usize,
     plan: Weak<dyn ExecutionPlan>,
+    memory: Option<Arc<StatementMemory>>,
 }
 
 /// What one rank's part of one slice has measured.
@@ -78,8 +80,13 @@ pub struct OperatorTold {
 }
 
 impl Tasks {
-    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at.
-    pub fn watch(&self, headers: &HeaderMap, config: &mut SessionConfig) {
+    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at. `memory`: of its statement.
+    pub fn watch(
+        &self,
+        headers: &HeaderMap,
+        config: &mut SessionConfig,
+        memory: Option<Arc<StatementMemory>>,
+    ) {
         let Some(run) = number::<u64>(headers, &RUN) else {
             return;
         };
@@ -89,7 +96,8 @@ impl Tasks {
             move |event: WorkerPlanRewriteEvent<'_>| -> Result<WorkerPlanRewriteEventResponse> {
                 let place = event.session_config.get_extension::<DistributedTaskContext>();
                 let place = place.map_or(0, |context| context.task_index);
-                tasks.add(run, Task { slice, place, plan: Arc::downgrade(&event.plan) });
+                let memory = memory.clone();
+                tasks.add(run, Task { slice, place, plan: Arc::downgrade(&event.plan), memory });
                 Ok(WorkerPlanRewriteEventResponse::new(event.plan))
             },
         );
@@ -102,6 +110,12 @@ impl Tasks {
             !tasks.is_empty()
         });
         runs.entry(run).or_default().push(task);
+    }
+
+    /// What a statement takes here, if this rank has a part of it.
+    pub fn memory(&self, run: u64) -> Option<MemoryUse> {
+        let runs = self.runs.lock();
+        runs.get(&run)?.iter().find_map(|task| task.memory.as_ref()).map(|memory| memory.here())
     }
 
     /// What the parts of a statement that this rank still has say now.

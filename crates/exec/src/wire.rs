@@ -6,6 +6,7 @@
 use crate::disks::DiskStatus;
 use crate::metrics;
 use crate::plan_codec;
+use crate::statement_memory::MemoryUse;
 use crate::streams::RankCounts;
 use crate::tasks::TaskTold;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
@@ -69,6 +70,9 @@ pub struct LookAsk {
 pub struct TasksTold {
     #[prost(message, repeated, tag = "1")]
     pub tasks: Vec<TaskTold>,
+    /// What the statement takes on the rank.
+    #[prost(message, optional, tag = "2")]
+    pub memory: Option<MemoryUse>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -226,6 +230,9 @@ pub struct Unit {
 pub struct ToCoordinator {
     #[prost(oneof = "Told", tags = "1, 2, 3")]
     pub told: Option<Told>,
+    /// What the statement takes on the rank.
+    #[prost(message, optional, tag = "4")]
+    pub memory: Option<MemoryUse>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -438,8 +445,9 @@ pub fn decode_to_worker(message: ToWorker) -> Result<CoordinatorToWorkerMsg> {
     Ok(CoordinatorToWorkerMsg::WorkUnitBatch(WorkUnitBatch { batch }))
 }
 
-pub fn encode_to_coordinator(message: WorkerToCoordinatorMsg) -> ToCoordinator {
+pub fn encode_to_coordinator(message: WorkerToCoordinatorMsg, memory: Option<MemoryUse>) -> ToCoordinator {
     ToCoordinator {
+        memory,
         told: Some(match message {
             WorkerToCoordinatorMsg::TaskMetrics(metrics) => Told::Metrics(Metrics {
                 operators: metrics.pre_order_plan_metrics.iter().map(metrics::encode).collect(),

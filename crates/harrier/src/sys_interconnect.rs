@@ -199,7 +199,8 @@ mod tests {
         let stream =
             Stream { from: 5, to: 0, bytes: 7, blocks: 1, credit_wait_ns: 1_500_000, ..Stream::default() };
         let motion = Operator { feeder: Some(3), streams: vec![stream], ..Operator::default() };
-        let work = Work { slices: vec![Slice { number: 1, ranks: 2, operators: vec![motion] }] };
+        let work =
+            Work { slices: vec![Slice { number: 1, ranks: 2, operators: vec![motion] }], ..Work::default() };
         let statement = StatementMoved { id: 7, state: "done", text: "SELECT 1".to_string(), work: &work };
         let counts = RankCounts { bytes_sent: 9, epoch: 1, ..RankCounts::default() };
         let rank = RankMoved { rank: 5, counts, clock_ahead_ns: -2_000_000 };

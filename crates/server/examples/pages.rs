@@ -16,7 +16,7 @@ use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
 use harrier_server::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
-use harrier_server::work::{Operator, Probe, Share, Work};
+use harrier_server::work::{Memory, Operator, Probe, Share, Work};
 
 /// What a statement did on three ranks.
 const THREE_RANKS: &str = include_str!("../tests/plans/three_ranks.json");
@@ -29,6 +29,10 @@ struct Recorded(Work);
 impl Probe for Recorded {
     fn told(&self) -> Work {
         self.0.clone()
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        self.told().memory
     }
 
     async fn look(&self) -> Work {

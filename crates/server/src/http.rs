@@ -249,6 +249,7 @@ async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
         "rows": statement.rows.load(Ordering::Relaxed),
         "bytes": statement.bytes.load(Ordering::Relaxed),
         "fraction": fraction,
+        "memory": work.as_ref().map(|work| work.memory.clone()),
         "slices": work.map(|work| work.slices.clone()),
     });
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()

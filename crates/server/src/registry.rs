@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
 use crate::telemetry::TraceParent;
-use crate::work::{Probe, Work};
+use crate::work::{Memory, Probe, Work};
 
 use crate::audit::{self, Audit, Event, Ran, Subject};
 use crate::backend::Failure;
@@ -189,6 +189,8 @@ struct StatementInner {
     probe: Option<Arc<dyn Probe>>,
     work: Option<Arc<Work>>,
     looked: Option<Instant>,
+    /// Of memory, of all processes together: known when it has ended.
+    peak_bytes: u64,
     failure: Option<(String, String)>,
     ran: Option<Duration>,
     /// Whether it ran on the gang.
@@ -375,7 +377,9 @@ impl Registry {
             let ran = statement.started.elapsed();
             inner.ran = Some(ran);
             // With the probe goes what it holds on to.
-            if let Some(probe) = inner.probe.take()
+            let probe = inner.probe.take();
+            inner.peak_bytes = probe.as_ref().map_or(0, |probe| sum(&probe.memory()).1);
+            if let Some(probe) = probe
                 && is_work_kept(ran, inner.work.is_some())
             {
                 let work = probe.told();
@@ -595,6 +599,19 @@ impl StatementEntry {
         inner.work.clone()
     }
 
+    /// Bytes of memory that it has reserved on all processes together, and the sum of the most that each had at once, as far as that is known here: of
+    /// a statement on the gang, when it was looked at last. Nothing is left of one that has ended.
+    pub fn memory(&self) -> (u64, u64) {
+        let probe = {
+            let inner = self.inner.lock();
+            match &inner.probe {
+                Some(probe) => Arc::clone(probe),
+                None => return (0, inner.peak_bytes),
+            }
+        };
+        sum(&probe.memory())
+    }
+
     /// Returns how much memory it gave back.
     fn forget_work(&self) -> usize {
         self.inner.lock().work.take().map_or(0, |work| work.held_bytes())
@@ -630,6 +647,12 @@ impl StatementEntry {
     pub fn has_ended(&self) -> bool {
         self.inner.lock().ran.is_some()
     }
+}
+
+/// Bytes now, and at most.
+fn sum(memory: &[Memory]) -> (u64, u64) {
+    let add = |(bytes, peak): (u64, u64), memory: &Memory| (bytes + memory.bytes, peak + memory.peak_bytes);
+    memory.iter().fold((0, 0), add)
 }
 
 /// Whether it is remembered what a statement that took so long did.

@@ -247,6 +247,7 @@ mod tests {
                 Slice { number: 0, ranks: 1, operators: vec![motion] },
                 Slice { number: 1, ranks: 2, operators: vec![scan] },
             ],
+            ..Work::default()
         }
     }
 

@@ -13,7 +13,10 @@ pub trait Probe: std::fmt::Debug + Send + Sync + 'static {
     /// What is known here. Is called once more when the statement has ended, on the thread that ends it: it must not wait.
     fn told(&self) -> Work;
 
-    /// The same, asked anew of whoever runs it. Cancel-safe.
+    /// What the statement takes of every process that has told, as far as that is known here. It must not wait.
+    fn memory(&self) -> Vec<Memory>;
+
+    /// The same as [`Probe::told`], asked anew of whoever runs it. Cancel-safe.
     async fn look(&self) -> Work;
 }
 
@@ -21,6 +24,19 @@ pub trait Probe: std::fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     pub slices: Vec<Slice>,
+    /// Of the processes that have told what they reserved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<Memory>,
+}
+
+/// Memory that a statement has reserved on one process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// `None`: the server itself.
+    pub rank: Option<usize>,
+    pub bytes: u64,
+    /// The most that there were at once.
+    pub peak_bytes: u64,
 }
 
 /// The part of a plan between motions.
@@ -131,6 +147,8 @@ pub struct RankWork {
     /// That it has received from other ranks and from itself.
     pub moved_bytes: u64,
     pub spilled_bytes: u64,
+    /// The most that it had reserved at once.
+    pub peak_bytes: u64,
 }
 
 impl Operator {
@@ -224,6 +242,11 @@ impl Work {
                 rank.scanned_rows += share.rows.unwrap_or(0);
             }
         }
+        for memory in &self.memory {
+            if let Some(work) = memory.rank.and_then(|rank| ranks.get_mut(&rank)) {
+                work.peak_bytes = memory.peak_bytes;
+            }
+        }
         ranks.into_values().collect()
     }
 
@@ -247,7 +270,9 @@ impl Work {
                 + operator.shares.len() * size_of::<Share>()
                 + operator.streams.len() * size_of::<Stream>()
         };
-        size_of::<Self>() + self.operators().map(of_one).sum::<usize>()
+        size_of::<Self>()
+            + self.memory.len() * size_of::<Memory>()
+            + self.operators().map(of_one).sum::<usize>()
     }
 }
 
@@ -265,7 +290,8 @@ mod tests {
     }
 
     fn work(operators: Vec<Operator>) -> Work {
-        Work { slices: vec![Slice { number: 1, ranks: 2, operators }] }
+        let slices = vec![Slice { number: 1, ranks: 2, operators }];
+        Work { slices, ..Work::default() }
     }
 
     #[test]
@@ -296,11 +322,14 @@ mod tests {
             ],
             ..Operator::default()
         };
-        let work = work(vec![motion, scan(100, None, vec![share(1, 40, 60)])]);
+        let mut work = work(vec![motion, scan(100, None, vec![share(1, 40, 60)])]);
+        let memory = |rank, peak_bytes| Memory { rank, bytes: 0, peak_bytes };
+        work.memory = vec![memory(None, 1), memory(Some(1), 30)];
         let ranks = work.by_rank();
         assert_eq!(ranks.len(), 2);
         assert_eq!((ranks[0].moved_bytes, ranks[0].scanned_rows, ranks[0].busy_ns), (7, 0, 30));
         assert_eq!((ranks[1].moved_bytes, ranks[1].scanned_rows, ranks[1].read_bytes), (9, 40, 60));
+        assert_eq!((ranks[0].peak_bytes, ranks[1].peak_bytes), (0, 30));
         assert_eq!((work.moved_bytes(), work.read_bytes()), (16, 60));
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{
     ArrayRef, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
@@ -34,7 +34,7 @@ pub(super) fn tables(
     let spilled = (gang.cloned(), Arc::clone(disks));
     vec![
         table("sessions", registry, |registry, viewer| sessions(&registry.sessions(), viewer)),
-        table("statements", registry, |registry, viewer| statements(&registry.statements(), viewer)),
+        running_statements(registry),
         table("ranks", &Arc::new(ranks), |gang, _| self::ranks(gang.as_ref())),
         table("disks", &Arc::new(spilled), |(gang, disks), _| self::disks(gang.as_ref(), disks.get())),
         table("queues", &Arc::new(queues.clone()), |queues, _| self::queues(&queues.snapshot().0)),
@@ -72,18 +72,41 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
     })
 }
 
+/// How long statements on the gang may take to tell what memory they have; what they told before stands for it then.
+const LOOK_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Statements, of which those on the gang are looked at for the memory that they take there.
+fn running_statements(registry: &Arc<Registry>) -> ServerTable {
+    let schema = table("statements", registry, |_, viewer| statements(&[], viewer)).schema;
+    let registry = Arc::clone(registry);
+    let rows = move |viewer: &Viewer| {
+        let (registry, viewer) = (Arc::clone(&registry), viewer.clone());
+        async move {
+            let entries = registry.statements();
+            let looks = entries.iter().filter(|entry| entry.is_on_gang() && !entry.has_ended());
+            let looks = futures::future::join_all(looks.map(|entry| entry.look()));
+            // Who is late is not waited for.
+            let _ = tokio::time::timeout(LOOK_PATIENCE, looks).await;
+            batch(statements(&entries, &viewer))
+        }
+        .boxed()
+    };
+    ServerTable { name: "statements", schema, rows: Arc::new(rows) }
+}
+
+fn batch(columns: Columns) -> datafusion::error::Result<RecordBatch> {
+    let columns = columns.into_iter().map(|(name, array)| (name, array, true));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
+
 fn table<T: Send + Sync + 'static>(
     name: &'static str,
     source: &Arc<T>,
     columns: impl Fn(&T, &Viewer) -> Columns + Send + Sync + 'static,
 ) -> ServerTable {
     let source = Arc::clone(source);
-    let rows = move |viewer: &Viewer| -> datafusion::error::Result<RecordBatch> {
-        let columns = columns(&source, viewer);
-        Ok(RecordBatch::try_from_iter_with_nullable(
-            columns.into_iter().map(|(name, array)| (name, array, true)),
-        )?)
-    };
+    let rows =
+        move |viewer: &Viewer| -> datafusion::error::Result<RecordBatch> { batch(columns(&source, viewer)) };
     // What columns there are does not depend on the rows.
     let schema = rows(&Viewer::System).map_or_else(
         |_: datafusion::error::DataFusionError| Arc::new(Schema::empty()),
@@ -151,7 +174,7 @@ fn sessions(sessions: &[Arc<SessionEntry>], viewer: &Viewer) -> Columns {
 fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
     let each = || statements.iter();
     let shown = |statement: &Arc<StatementEntry>, text| shown(viewer, &statement.role, text);
-    let ms = |duration: std::time::Duration| Some(duration.as_secs_f64() * 1000.0);
+    let ms = |duration: Duration| Some(duration.as_secs_f64() * 1000.0);
     vec![
         ("id", counts(each().map(|statement| statement.id))),
         ("pid", Arc::new(each().map(|statement| Some(statement.session)).collect::<Int32Array>())),
@@ -163,6 +186,8 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("elapsed_ms", Arc::new(each().map(|statement| ms(statement.elapsed())).collect::<Float64Array>())),
         ("rows", counts(each().map(|statement| statement.rows.load(Ordering::Relaxed)))),
         ("bytes", counts(each().map(|statement| statement.bytes.load(Ordering::Relaxed)))),
+        ("memory_bytes", counts(each().map(|statement| statement.memory().0))),
+        ("memory_peak_bytes", counts(each().map(|statement| statement.memory().1))),
         ("on_gang", Arc::new(each().map(|statement| Some(statement.is_on_gang())).collect::<BooleanArray>())),
         ("retries", counts(each().map(|statement| statement.retries()))),
         ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state)))),

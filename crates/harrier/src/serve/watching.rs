@@ -4,7 +4,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::Progress;
 use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook};
-use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Stream, Work};
+use harrier_exec::statement_memory::ProcessMemory;
+use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Stream, Work};
 
 /// Looks at the plan of one statement, and keeps it until the statement has ended.
 #[derive(Debug)]
@@ -22,14 +23,25 @@ impl Probe for Watched {
         work(self.0.told())
     }
 
+    fn memory(&self) -> Vec<Memory> {
+        self.0.memory().into_iter().map(memory).collect()
+    }
+
     fn look<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Work> {
         self.boxed_look()
     }
 }
 
 /// What ranks told, in the server's words.
-pub(crate) fn work(Look { slices }: Look) -> Work {
-    Work { slices: slices.into_iter().map(slice).collect() }
+pub(crate) fn work(Look { slices, memory }: Look) -> Work {
+    Work {
+        slices: slices.into_iter().map(slice).collect(),
+        memory: memory.into_iter().map(self::memory).collect(),
+    }
+}
+
+fn memory(ProcessMemory { rank, used }: ProcessMemory) -> Memory {
+    Memory { rank: rank.map(|rank| rank as usize), bytes: used.bytes, peak_bytes: used.peak_bytes }
 }
 
 fn slice(SliceLook { number, ranks, operators }: SliceLook) -> Slice {

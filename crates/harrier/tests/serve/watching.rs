@@ -182,6 +182,78 @@ fn a_statement_that_runs_tells_of_its_streams() {
     assert_eq!(busy.answer().unwrap_err().0, "57014");
 }
 
+/// While it runs, after it was canceled, and when it has failed for want of more.
+#[test]
+fn a_statement_tells_what_memory_it_takes() {
+    const LIMIT: u64 = 64 << 20;
+    for (arguments, processes) in [(ALONE, 1), (GANG, 2)] {
+        let served = Served::start(&[arguments, &["--memory", "64MiB"]].concat());
+        let mut client = served.client();
+        make_table(&mut client);
+        if processes > 1 {
+            served.wait_for_ranks(2);
+        }
+        // All rows are in memory, sorted, before the first one comes out, and nobody reads them.
+        let mut busy = served.client();
+        busy.ask("SELECT y, repeat('x', 5000) FROM (SELECT x + row_number() OVER (PARTITION BY k ORDER BY x DESC) AS y FROM t) g");
+        let of = "FROM sys.statements WHERE text LIKE 'SELECT y, repeat%'";
+        served.wait_for(&format!("SELECT memory_bytes > 1000000 {of} AND state = 'running'"), "t");
+        let peak = |client: &mut Client| {
+            let peak = client.one(&format!("SELECT memory_peak_bytes {of}")).unwrap();
+            peak.parse::<u64>().unwrap()
+        };
+        let held = client.one(&format!("SELECT memory_bytes <= memory_peak_bytes {of}"));
+        assert_eq!(held.as_deref(), Ok("t"), "{arguments:?}");
+        let most = peak(&mut client);
+        assert!((1_000_000..=processes * LIMIT).contains(&most), "{most}: {arguments:?}");
+        let statement = number(&mut client, "SELECT y, repeat");
+        // The server alone, or every rank as soon as it has told.
+        let until = Instant::now() + PATIENCE;
+        let expected = if processes == 1 { vec![None] } else { vec![Some(0), Some(1)] };
+        loop {
+            let told = told(&served, statement);
+            let memory = told["memory"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let ranks: Vec<Option<u64>> = memory.iter().map(|process| process["rank"].as_u64()).collect();
+            if expected.iter().all(|rank| ranks.contains(rank)) {
+                break;
+            }
+            assert!(Instant::now() < until, "{told:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let (_, body) = page(&served.pages, &format!("/statements/{statement}"), true);
+        assert!(body.contains("MiB, at most "), "{body}");
+        client.query(&format!("SELECT pg_cancel_backend(pid) {of}")).unwrap();
+        assert_eq!(busy.answer().unwrap_err().0, "57014");
+        let after = client.one(&format!("SELECT memory_bytes {of}"));
+        assert_eq!(after.as_deref(), Ok("0"), "{arguments:?}");
+        assert!(peak(&mut client) >= most, "{arguments:?}");
+        served.wait_for("SELECT coalesce(sum(reserved_bytes), 0) FROM sys.ranks", "0");
+        // What it had tells why it failed.
+        client.query("SET harrier.statement_memory = '2MB'").unwrap();
+        assert_eq!(
+            client.fails("SELECT sum(a.k + b.k) FROM t a JOIN t b USING (x)"),
+            "53200",
+            "{arguments:?}"
+        );
+        client.query("RESET harrier.statement_memory").unwrap();
+        let failed = "FROM sys.statements WHERE text LIKE 'SELECT sum(a.k%'";
+        let least = format!("SELECT memory_bytes = 0 AND memory_peak_bytes > 1000000 {failed}");
+        assert_eq!(client.one(&least).as_deref(), Ok("t"), "{arguments:?}");
+        if processes == 1 {
+            // With what is told to the pool and not asked of it.
+            let most = format!("SELECT memory_peak_bytes < 2 * 2 * 1024 * 1024 {failed}");
+            assert_eq!(client.one(&most).as_deref(), Ok("t"));
+        }
+        // One that was not looked at while it ran.
+        assert_eq!(
+            client.one("SELECT count(*) FROM (SELECT DISTINCT x, k FROM t) d").as_deref(),
+            Ok("200000")
+        );
+        let sql = "SELECT memory_bytes = 0 AND memory_peak_bytes > 1000000 FROM sys.statements WHERE text LIKE 'SELECT count(*) FROM (SEL%'";
+        assert_eq!(client.one(sql).as_deref(), Ok("t"), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_statement_of_the_server_itself_shows_its_plan() {
     let served = Served::start(ALONE);

@@ -334,7 +334,7 @@ type Number = fn(&RankWork) -> u64;
 /// What each rank has done, if there are several: its time, rows and bytes beside those of the others.
 pub(crate) fn ranks(work: &Work) -> Markup {
     let ranks = work.by_rank();
-    let columns: [(&str, &str, Number, u64, fn(u64) -> String); 5] = [
+    let columns: [(&str, &str, Number, u64, fn(u64) -> String); 6] = [
         (
             "busy",
             "time of its threads in operators",
@@ -352,6 +352,13 @@ pub(crate) fn ranks(work: &Work) -> Markup {
         ("read", "bytes from files", |rank| rank.read_bytes, SKEW_BYTES, format::bytes),
         ("received", "bytes from other ranks", |rank| rank.moved_bytes, SKEW_BYTES, format::bytes),
         ("spilled", "bytes to disk", |rank| rank.spilled_bytes, SKEW_BYTES, format::bytes),
+        (
+            "memory",
+            "the most that it had reserved at once",
+            |rank| rank.peak_bytes,
+            SKEW_BYTES,
+            format::bytes,
+        ),
     ];
     // What no rank has done needs no column.
     let columns: Vec<_> =

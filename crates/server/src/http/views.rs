@@ -234,7 +234,8 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
             thead { tr {
                 th.number { "#" } th { "phase" } th { "statement" } th { "role" } th { "queue" }
                 th.number { "waited" } th.number { "time" } th.number { "rows" } th.number title="to the client or from it" { "bytes" }
-                th.number title="between ranks" { "moved" } th { "begun" }
+                th.number title="between ranks" { "moved" }
+                th.number title="that it has reserved on all processes; at most, when it has ended" { "memory" } th { "begun" }
             } }
             tbody { @for statement in statements {
                 @let link = format!("/statements/{}", statement.id);
@@ -254,6 +255,11 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
                         @if let Some(moved) = statement.work().map(|work| work.moved_bytes()).filter(|moved| *moved > 0) {
                             (format::bytes(moved))
                         }
+                    }
+                    td.number data-label="memory" {
+                        @let (held, peak) = statement.memory();
+                        @let bytes = if statement.has_ended() { peak } else { held };
+                        @if bytes > 0 { (format::bytes(bytes)) }
                     }
                     td data-label="begun" { (format::ago(statement.since)) }
                 }
@@ -312,6 +318,13 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&W
             div { dt { "time" } dd { (format::duration(statement.elapsed())) } }
             div { dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) } }
             div { dt { "bytes" } dd { (format::bytes(statement.bytes.load(Ordering::Relaxed))) } }
+            @let (held, peak) = statement.memory();
+            @if peak > 0 {
+                div { dt { "memory" } dd {
+                    @if !ended { (format::bytes(held)) ", " }
+                    "at most " (format::bytes(peak))
+                } }
+            }
             @if let Some(work) = work {
                 @for (name, bytes) in [
                     ("read from files", work.read_bytes()),

@@ -174,6 +174,8 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
         attributes.text("harrier.queue.name", &queue);
         attributes.decimal("harrier.queue.wait_seconds", statement.queued().as_secs_f64());
     }
+    let (_, peak_bytes) = statement.memory();
+    attributes.number("harrier.memory_peak_bytes", peak_bytes);
     let work = statement.work();
     if let Some(work) = &work {
         attributes.number("harrier.read_bytes", work.read_bytes());

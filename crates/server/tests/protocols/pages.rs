@@ -14,7 +14,7 @@ use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
 use harrier_server::registry::{Phase, Registry, SessionGuard, Stop};
-use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Work};
+use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Work};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -107,6 +107,10 @@ struct Recorded(Mutex<Work>);
 impl Probe for Recorded {
     fn told(&self) -> Work {
         self.0.lock().clone()
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        self.told().memory
     }
 
     async fn look(&self) -> Work {
@@ -229,7 +233,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
     let operator =
         Operator { detail: "<x>".to_string(), scan: Some(scan), shares: vec![share], ..Operator::default() };
     let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
-    statement.set_probe(Arc::new(Recorded(Mutex::new(Work { slices }))));
+    statement.set_probe(Arc::new(Recorded(Mutex::new(Work { slices, ..Work::default() }))));
     tokio::time::sleep(Duration::from_millis(20)).await;
     server.registry.end(&statement, Some(("42601".to_string(), "near \"<b>\"".to_string())));
     for (path, expected) in [
@@ -353,22 +357,32 @@ async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_i
     let operator =
         Operator { scan: Some(scan), shares: vec![share(0, 200), share(1, 50)], ..Operator::default() };
     let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
-    let probe = Arc::new(Recorded(Mutex::new(Work { slices })));
+    let memory =
+        |rank, bytes: u64, peak_bytes: u64| Memory { rank, bytes: bytes << 20, peak_bytes: peak_bytes << 20 };
+    let memory = vec![memory(None, 1, 1), memory(Some(0), 2, 3), memory(Some(1), 4, 7)];
+    let probe = Arc::new(Recorded(Mutex::new(Work { slices, memory })));
     statement.set_probe(Arc::clone(&probe) as Arc<dyn Probe>);
     let page = server.get("/statements/1").await.expect(200);
     assert!(page.body.contains("value=\"0.250\"") && page.body.contains("25 %"), "{}", page.body);
-    assert!(server.get("/statements").await.expect(200).body.contains("25 %"));
+    assert!(page.body.contains("<dd>7.0 MiB, at most 11.0 MiB</dd>"), "{}", page.body);
+    // That of each rank.
+    assert!(page.body.contains("3.0 MiB"), "{}", page.body);
+    let list = server.get("/statements").await.expect(200).body;
+    assert!(list.contains("25 %") && list.contains("7.0 MiB"), "{list}");
     let told = server.get("/statements/1/work.json").await.expect(200);
     assert_eq!(told.headers["content-type"], "application/json");
     let told: serde_json::Value = serde_json::from_str(&told.body).unwrap();
     assert_eq!((&told["fraction"], &told["phase"]), (&0.25.into(), &"running".into()));
     assert_eq!(told["slices"][0]["operators"][0]["shares"][1]["read_bytes"], 50);
+    assert_eq!(told["memory"][2]["peak_bytes"], 7 << 20);
     probe.0.lock().slices[0].operators[0].shares[1].read_bytes = 800;
     server.registry.end(&statement, None);
     // What held the plan is let go, and its last word counts.
     assert_eq!(Arc::strong_count(&probe), 1);
     let page = server.get("/statements/1").await.expect(200);
     assert!(!page.body.contains("<progress") && page.body.contains("1000 B"), "{}", page.body);
+    assert!(page.body.contains("<dd>at most 11.0 MiB</dd>"), "{}", page.body);
+    assert_eq!(statement.memory(), (0, 11 << 20));
     server.get("/statements/2/work.json").await.expect(404);
 }
 

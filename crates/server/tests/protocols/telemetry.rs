@@ -14,7 +14,7 @@ use harrier_server::backend::Failure;
 use harrier_server::overview::{Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
 use harrier_server::registry::{Registry, SessionGuard};
 use harrier_server::telemetry::{self, Options, Resource};
-use harrier_server::work::{Operator, Probe, Scan, Share, Slice, Work};
+use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Work};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -156,6 +156,10 @@ impl Probe for Recorded {
         self.0.clone()
     }
 
+    fn memory(&self) -> Vec<Memory> {
+        self.told().memory
+    }
+
     async fn look(&self) -> Work {
         self.told()
     }
@@ -185,7 +189,7 @@ fn work() -> Work {
         ..Operator::default()
     };
     let slice = |number, ranks, operator| Slice { number, ranks, operators: vec![operator] };
-    Work { slices: vec![slice(0, 1, gather), slice(1, 2, scan)] }
+    Work { slices: vec![slice(0, 1, gather), slice(1, 2, scan)], ..Work::default() }
 }
 
 fn session(registry: &Arc<Registry>) -> SessionGuard {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use harrier_server::registry::{Phase, Registry, SessionGuard, StatementEntry};
-use harrier_server::work::{Operator, Probe, Share, Slice, Work};
+use harrier_server::work::{Memory, Operator, Probe, Share, Slice, Work};
 
 /// Counts how often it is asked.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Counting {
             shares: vec![Share { moved_bytes: 3, ..Share::default() }],
             ..Operator::default()
         };
-        Work { slices: vec![Slice { number: 0, ranks: 1, operators: vec![operator] }] }
+        Work { slices: vec![Slice { number: 0, ranks: 1, operators: vec![operator] }], ..Work::default() }
     }
 }
 
@@ -33,6 +33,10 @@ impl Probe for Counting {
     fn told(&self) -> Work {
         self.told.fetch_add(1, Ordering::Relaxed);
         self.work()
+    }
+
+    fn memory(&self) -> Vec<Memory> {
+        vec![]
     }
 
     async fn look(&self) -> Work {

@@ -50,7 +50,7 @@ fn work_that_is_shared_unevenly_is_said_to_be() {
     let shared = |rows: &[u64], ranks: usize| {
         let shares = rows.iter().enumerate().map(|(rank, rows)| share(rank, *rows)).collect();
         let join = Operator { shares, ..operator(0, "HashJoinExec", None) };
-        Work { slices: vec![slice(1, ranks, vec![join])] }
+        Work { slices: vec![slice(1, ranks, vec![join])], ..Work::default() }
     };
     for (rows, ranks, spread, is_skewed) in [
         (&[1000, 1000][..], 2, Some((1000, 1000)), false),
@@ -78,7 +78,7 @@ fn a_scan_that_runs_shows_how_far_it_is() {
     let scan = Scan { name: "lineitem".to_string(), files: 1, bytes: 1000, rows: None };
     let shares = vec![Share { read_bytes: 421, ..share(0, 7) }];
     let scan = Operator { scan: Some(scan), shares, ..operator(0, "DataSourceExec", None) };
-    let work = Work { slices: vec![slice(1, 1, vec![scan])] };
+    let work = Work { slices: vec![slice(1, 1, vec![scan])], ..Work::default() };
     let plan = Plan::of(&work).unwrap();
     assert!(plan.picture(true).into_string().contains("42 % read"));
     assert!(!plan.picture(false).into_string().contains("42 %"));
@@ -97,7 +97,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         )],
         vec![slice(1, 1, vec![operator(0, "a", Some(2))]), slice(2, 1, vec![]), slice(1, 1, vec![])],
     ] {
-        let work = Work { slices };
+        let work = Work { slices, ..Work::default() };
         if let Some(plan) = Plan::of(&work) {
             assert!(plan.picture(true).into_string().contains("<svg"));
         }
@@ -105,7 +105,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         text(&work);
     }
     let many = (0..=NODES_MAX).map(|at| operator(at, "x", None)).collect();
-    assert!(Plan::of(&Work { slices: vec![slice(0, 1, many)] }).is_none());
+    assert!(Plan::of(&Work { slices: vec![slice(0, 1, many)], ..Work::default() }).is_none());
     assert!(Plan::of(&Work::default()).is_none());
 }
 
@@ -113,7 +113,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
 fn boxes_do_not_overlap_and_lie_inside_of_the_picture() {
     let tree = [(0, "a"), (1, "b"), (1, "c"), (1, "d"), (2, "e"), (2, "f"), (0, "g")];
     let tree = tree.map(|(depth, name)| operator(depth, name, None)).to_vec();
-    for work in [three_ranks(), Work { slices: vec![slice(0, 1, tree)] }] {
+    for work in [three_ranks(), Work { slices: vec![slice(0, 1, tree)], ..Work::default() }] {
         let plan = Plan::of(&work).unwrap();
         let (places, width, height) = plan.layout();
         for (at, (x, y)) in places.iter().enumerate() {
@@ -133,7 +133,10 @@ fn what_a_plan_says_is_escaped() {
         scan: Some(scan),
         ..operator(0, "<script>alert(1)</script>", None)
     };
-    let work = Work { slices: vec![slice(1, 1, vec![hostile.clone(), Operator { scan: None, ..hostile }])] };
+    let work = Work {
+        slices: vec![slice(1, 1, vec![hostile.clone(), Operator { scan: None, ..hostile }])],
+        ..Work::default()
+    };
     let drawn = Plan::of(&work).unwrap().picture(true).into_string();
     assert!(!["<script", "<b>", "<i>"].iter().any(|bad| drawn.contains(bad)), "{drawn}");
 }
