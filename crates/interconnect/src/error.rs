@@ -223,7 +223,16 @@ fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Mpi(error) => Some(error),
+            StartError::Io(error) | StartError::Port { error, .. } => Some(error),
+            StartError::Place(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl std::error::Error for PlaceError {}
 

@@ -59,7 +59,14 @@ impl fmt::Display for EmitError {
     }
 }
 
-impl std::error::Error for EmitError {}
+impl std::error::Error for EmitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            EmitError::Stopped => None,
+            EmitError::Rejected(rejected) => Some(rejected),
+        }
+    }
+}
 
 impl From<JobStopped> for EmitError {
     fn from(_: JobStopped) -> EmitError {

@@ -73,8 +73,9 @@ impl fmt::Display for TaskError {
     }
 }
 
-/// Why a job has no answer.
-#[derive(Debug)]
+impl std::error::Error for TaskError {}
+
+/// Why a job has no answer. Its text says all there is to say, also that of its source; and so does its `Debug`, as which Rust prints what `main` returns.
 #[non_exhaustive]
 pub enum Error {
     /// The ranks could not meet: no job can run.
@@ -160,6 +161,12 @@ impl Clone for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,10 +184,83 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Start(error) => Some(error),
+            Error::Task(error) => Some(error),
+            // What another rank has told is a text.
+            _ => None,
+        }
+    }
+}
 
 impl From<StartError> for Error {
     fn from(error: StartError) -> Error {
         Error::Start(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datum::Rejected;
+    use crate::emit::EmitError;
+    use crate::job::ReceiveError;
+    use crate::spill::{SpillError, WriteError};
+    use crate::store::StoreError;
+    use std::error::Error as _;
+    use std::io;
+
+    /// Each says something, and what is behind it: programs print the one and look for the other.
+    #[test]
+    fn errors_have_texts_and_sources() {
+        let task = TaskError {
+            side: Side::A,
+            task: 3,
+            rank: 1,
+            cause: Cause::Failed,
+            place: "record 7".to_string(),
+            message: "why".to_string(),
+        };
+        let io = || io::Error::other("the disk");
+        let rejected = || Rejected("the value".to_string());
+        let (rank, message) = (2, "a reason".to_string());
+        let no_source: [BoxError; 9] = [
+            Box::new(Error::Configuration(message.clone())),
+            Box::new(Error::Unfinished { rank, message: message.clone() }),
+            Box::new(Error::Spill { rank, message: message.clone() }),
+            Box::new(Error::Checkpoint { rank, message: message.clone() }),
+            Box::new(Error::RankLost { rank, reason: message.clone() }),
+            Box::new(Error::Damaged { rank, message: message.clone() }),
+            Box::new(ReceiveError::Spill(message.clone())),
+            Box::new(SpillError::NoFolder(message.clone())),
+            Box::new(ReceiveError::Damaged(message)),
+        ];
+        assert_eq!(format!("{:?}", Error::Task(task.clone())), "A task 3 on rank 1, record 7: failed: why");
+        for error in no_source {
+            assert!(error.to_string().contains("a reason") && error.source().is_none(), "{error:?}");
+        }
+        assert!(EmitError::Stopped.source().is_none() && !EmitError::Stopped.to_string().is_empty());
+        let sources: [(BoxError, &str); 10] = [
+            (Box::new(Error::Task(task)), "A task 3 on rank 1, record 7: failed: why"),
+            (Box::new(Error::Start(StartError::Io(io()))), "the disk"),
+            (Box::new(EmitError::Rejected(rejected())), "the value"),
+            (Box::new(ReceiveError::Rejected(rejected())), "the value"),
+            (Box::new(SpillError::Read(io())), "the disk"),
+            (Box::new(SpillError::Descriptors(io())), "the disk"),
+            (Box::new(SpillError::Damaged(Damaged("a run"))), "a run"),
+            (Box::new(StoreError::Spill(SpillError::Read(io()))), "the disk"),
+            (Box::new(StoreError::Rejected(rejected())), "the value"),
+            (Box::new(WriteError::<StoreError>::Folder(io())), "the disk"),
+        ];
+        for (error, told) in sources {
+            let source = error.source().unwrap_or_else(|| panic!("{error:?} has no source"));
+            assert!(
+                error.to_string().contains(told) && source.to_string().contains(told),
+                "{error:?}: {source}"
+            );
+        }
+        assert!(Error::Start(StartError::Io(io())).source().unwrap().source().unwrap().is::<io::Error>());
     }
 }

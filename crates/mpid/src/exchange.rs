@@ -553,6 +553,8 @@ enum LogError {
 impl From<std::io::Error> for LogError {
     fn from(error: std::io::Error) -> LogError {
         LogError::Io(error)
+/// Why a log of what was received is not kept.
+#[derive(Debug)]
     }
 }
 
@@ -564,6 +566,24 @@ impl LogError {
         }
     }
 }
+impl std::fmt::Display for LogError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LogError::Io(error) => error.fmt(f),
+            LogError::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            LogError::Io(error) => error,
+            LogError::Other(error) => error,
+        })
+    }
+}
+
 
 impl Sink for BatchSink {
     fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {

@@ -644,7 +644,14 @@ impl fmt::Display for ReceiveError {
     }
 }
 
-impl std::error::Error for ReceiveError {}
+impl std::error::Error for ReceiveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReceiveError::Rejected(rejected) => Some(rejected),
+            ReceiveError::Spill(_) | ReceiveError::Damaged(_) => None,
+        }
+    }
+}
 
 impl From<StoreError> for ReceiveError {
     fn from(error: StoreError) -> ReceiveError {

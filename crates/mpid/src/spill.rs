@@ -59,7 +59,15 @@ impl fmt::Display for SpillError {
     }
 }
 
-impl std::error::Error for SpillError {}
+impl std::error::Error for SpillError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SpillError::NoFolder(_) => None,
+            SpillError::Descriptors(error) | SpillError::Read(error) => Some(error),
+            SpillError::Damaged(damaged) => Some(damaged),
+        }
+    }
+}
 
 /// The folders that a rank spills to.
 pub struct SpillFolders {
@@ -142,9 +150,28 @@ impl SpillFolders {
 }
 
 /// Why a run was not written: the folder, which is dropped, or something else, which ends it.
+#[derive(Debug)]
 pub enum WriteError<E> {
     Folder(io::Error),
     Other(E),
+}
+
+impl<E: fmt::Display> fmt::Display for WriteError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::Folder(error) => write!(f, "a folder for spilled pairs cannot be written: {error}"),
+            WriteError::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for WriteError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            WriteError::Folder(error) => error,
+            WriteError::Other(error) => error,
+        })
+    }
 }
 
 /// Whether no file could be opened since there are too many: of this process (EMFILE), or of the system (ENFILE).

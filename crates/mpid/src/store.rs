@@ -21,6 +21,7 @@ use crate::spill::{DiskCursor, DiskRun, SpillError, Spiller, WriteError};
 use crate::table::{Combine, Table, Upsert};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 /// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs that are in no order, which are
@@ -66,6 +67,26 @@ pub enum StoreError {
     Damaged(Damaged),
     /// The combiner did not accept a value.
     Rejected(Rejected),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Spill(error) => error.fmt(f),
+            StoreError::Damaged(damaged) => damaged.fmt(f),
+            StoreError::Rejected(rejected) => rejected.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            StoreError::Spill(error) => error,
+            StoreError::Damaged(damaged) => damaged,
+            StoreError::Rejected(rejected) => rejected,
+        })
+    }
 }
 
 impl From<SpillError> for StoreError {
