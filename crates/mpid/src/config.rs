@@ -1,6 +1,7 @@
 //! Every knob of a job, with its unit, its default and the reason for that; and the variables that set them.
 
 use crate::error::Error;
+use crate::sizes::bytes_of;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -145,12 +146,12 @@ pub const VARIABLES: [(&str, &str); 17] = [
     ("HARRIER_MPID_MODE", "COM, ITER or STREAM"),
     ("HARRIER_MPID_O", "number of O tasks, 1 to 1048576"),
     ("HARRIER_MPID_A", "number of A tasks, 1 to 65536"),
-    ("HARRIER_MPID_MEMORY", "bytes of memory of a rank, up to 1 PiB"),
+    ("HARRIER_MPID_MEMORY", "memory of a rank, such as 512MiB, up to 1 PiB"),
     ("HARRIER_MPID_MEMORY_SHARE", "share of it for received pairs, 0 to 1"),
     ("HARRIER_MPID_SEND_QUEUE", "blocks that wait to be sent to one rank, 1 to 65536"),
-    ("HARRIER_MPID_BLOCK", "bytes of a block, 1 KiB to 1 GiB"),
-    ("HARRIER_MPID_RUN", "bytes of pairs sorted at once, up to 64 GiB"),
-    ("HARRIER_MPID_COMBINE", "bytes of pairs that an O task combines, up to 2 GiB"),
+    ("HARRIER_MPID_BLOCK", "size of a block, 1 KiB to 1 GiB"),
+    ("HARRIER_MPID_RUN", "size of the pairs sorted at once, up to 64 GiB"),
+    ("HARRIER_MPID_COMBINE", "size of the pairs that an O task combines, up to 2 GiB"),
     ("HARRIER_MPID_SPILL_THRESHOLD", "share of the pairs' memory in use at which they are spilled, 0 to 1"),
     ("HARRIER_MPID_PARALLELISM", "default or enhanced"),
     ("HARRIER_MPID_BLOCKING", "1: O tasks wait until each block is received"),
@@ -201,6 +202,7 @@ impl Config {
         fn number<T: std::str::FromStr>(value: &str) -> Option<T> {
             value.parse().ok()
         }
+        let bytes = |value: &str| usize::try_from(bytes_of(value)?).ok();
         let flag = |value: &str| match value {
             "1" | "true" => Some(true),
             "0" | "false" => Some(false),
@@ -217,12 +219,12 @@ impl Config {
             }
             "O" => self.o_tasks = Some(number(value)?),
             "A" => self.a_tasks = Some(number(value)?),
-            "MEMORY" => self.memory_bytes = Some(number(value)?),
+            "MEMORY" => self.memory_bytes = Some(bytes_of(value)?),
             "MEMORY_SHARE" => self.memory_share = number(value)?,
             "SEND_QUEUE" => self.send_queue_blocks = number(value)?,
-            "BLOCK" => self.block_bytes = number(value)?,
-            "RUN" => self.run_bytes = number(value)?,
-            "COMBINE" => self.combine_bytes = number(value)?,
+            "BLOCK" => self.block_bytes = bytes(value)?,
+            "RUN" => self.run_bytes = bytes(value)?,
+            "COMBINE" => self.combine_bytes = bytes(value)?,
             "SPILL_THRESHOLD" => self.spill_threshold = number(value)?,
             "PARALLELISM" => {
                 self.parallelism = match value {
@@ -423,6 +425,30 @@ mod tests {
                 assert!(error.contains(&name) && error.contains(number), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn sizes_may_have_units() {
+        let config = of(&[
+            ("HARRIER_MPID_MEMORY", "1.5GiB"),
+            ("HARRIER_MPID_BLOCK", "64k"),
+            ("HARRIER_MPID_RUN", "8 MiB"),
+            ("HARRIER_MPID_COMBINE", "1MB"),
+        ])
+        .unwrap();
+        assert_eq!(config.memory_bytes, Some(3 << 29));
+        assert_eq!(
+            (config.block_bytes, config.run_bytes, config.combine_bytes),
+            (64 << 10, 8 << 20, 1_000_000)
+        );
+        for knob in ["MEMORY", "BLOCK", "RUN", "COMBINE"] {
+            let name = format!("HARRIER_MPID_{knob}");
+            for value in ["1XiB", "2PiB", "1e6", "MiB"] {
+                let error = of(&[(&name, value)]).unwrap_err().to_string();
+                assert!(error.contains(&name) && error.contains("it takes: "), "{error}");
+            }
+        }
+        assert!(of(&[("HARRIER_MPID_BLOCK", "1TiB")]).is_err());
     }
 
     /// A path may be any bytes; what is none, and is no text, is refused.

@@ -31,8 +31,8 @@ pub struct Generate {
     /// Folder for the files; one that has any is refused.
     #[arg(long)]
     out: PathBuf,
-    /// Stop at this many bytes.
-    #[arg(long, default_value_t = 1 << 26, value_parser = crate::positive::<u64>())]
+    /// Stop at this size, such as 64MiB.
+    #[arg(long, default_value_t = 1 << 26, value_parser = crate::size)]
     bytes: u64,
     /// In how many files.
     #[arg(long, default_value_t = 4, value_parser = crate::positive::<usize>())]

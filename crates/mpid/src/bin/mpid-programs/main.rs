@@ -31,6 +31,12 @@ fn positive<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// As the knobs have it, and not 0.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = harrier_mpid::bytes_of(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "it is a number of bytes, such as 1000000 or 16MiB".to_string())
+}
+
 /// What every program is told.
 #[derive(Args, Clone)]
 struct InOut {
@@ -44,8 +50,8 @@ struct InOut {
     /// Work the answer out once more, by other means, and compare.
     #[arg(long)]
     check: bool,
-    /// Bytes of a split. O tasks read one each, unless their number is said (mpidrun -O, HARRIER_MPID_O): then they share them.
-    #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES, value_parser = positive::<u64>())]
+    /// Size of a split, such as 16MiB. O tasks read one each, unless their number is said (mpidrun -O, HARRIER_MPID_O): then they share them.
+    #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES, value_parser = size)]
     split_bytes: u64,
 }
 
