@@ -167,14 +167,14 @@ impl Session {
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
                 .into());
         }
-        settings::check_value(&kept, value)?;
+        let taken = settings::taken_value(&kept, value)?;
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();
-        options.set(&kept, value).map_err(|error| {
+        options.set(&kept, &taken).map_err(|error| {
             let told = setting_error(name, &error);
             CodedError::new(told.sqlstate, told.message)
         })?;
-        Ok((kept, value.to_string()))
+        Ok((kept, taken.into_owned()))
     }
 
     /// Who lets the coming statements onto the gang.

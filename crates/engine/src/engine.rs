@@ -27,7 +27,7 @@ use crate::explain;
 use crate::limits::{self, Limits};
 use crate::server_functions::ServerFunction;
 use crate::session::Session;
-use crate::settings::HarrierSettings;
+use crate::settings::{self, HarrierSettings};
 use crate::spill::SpillFolder;
 use crate::store_options;
 use crate::stores::Stores;
@@ -348,7 +348,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
 
 /// What SET does outside a session.
 fn set(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlError> {
-    config.options_mut().set(&key.to_lowercase(), value).map_err(|error| setting_error(key, &error))
+    let value = settings::taken_value(key, value).map_err(|error| setting_error(key, &error))?;
+    config.options_mut().set(&key.to_lowercase(), &value).map_err(|error| setting_error(key, &error))
 }
 
 /// An error of SET or RESET, with the whole name of the setting where that is what is wrong.

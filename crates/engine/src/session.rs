@@ -303,8 +303,8 @@ impl Session {
     pub(crate) fn set_own(&self, name: &str, value: &str) -> Result<(), SqlError> {
         let state = self.context.state_ref();
         let mut state = state.write();
-        let set = settings::check_value(name, value)
-            .and_then(|()| state.config_mut().options_mut().set(&name.to_lowercase(), value));
+        let set = settings::taken_value(name, value)
+            .and_then(|value| state.config_mut().options_mut().set(&name.to_lowercase(), &value));
         set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }
 
@@ -653,10 +653,10 @@ impl Session {
             }
             LogicalPlan::Ddl(ddl) => Some(ddl_tag(ddl)),
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
-                let set = set.clone();
+                let mut set = set.clone();
                 let name = set.variable.clone();
                 self.check_setting(&name)?;
-                settings::check_value(&name, &set.value)?;
+                set.value = settings::taken_value(&name, &set.value)?.into_owned();
                 let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
                 return Ok(self
                     .context

@@ -1,6 +1,7 @@
 //! The settings that begin with `harrier.`: their names, defaults, descriptions and checks.
 
 use std::any::Any;
+use std::borrow::Cow;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
@@ -208,8 +209,55 @@ pub fn is_for_everybody(name: &str) -> bool {
     !is_own || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str())
 }
 
+/// DataFusion's settings whose values are bytes, which it takes as plain numbers.
+const PLAIN_BYTES: [&str; 15] = [
+    "datafusion.execution.max_spill_file_size_bytes",
+    "datafusion.execution.objectstore_writer_buffer_size",
+    "datafusion.execution.parquet.data_pagesize_limit",
+    "datafusion.execution.parquet.dictionary_page_size_limit",
+    "datafusion.execution.parquet.content_defined_chunking.max_chunk_size",
+    "datafusion.execution.parquet.content_defined_chunking.min_chunk_size",
+    "datafusion.execution.parquet.max_predicate_cache_size",
+    "datafusion.execution.parquet.max_row_group_bytes",
+    "datafusion.execution.parquet.metadata_size_hint",
+    "datafusion.execution.sort_in_place_threshold_bytes",
+    "datafusion.execution.sort_pushdown_buffer_capacity",
+    "datafusion.execution.sort_spill_reservation_bytes",
+    "datafusion.optimizer.hash_join_inlist_pushdown_max_size",
+    "datafusion.optimizer.hash_join_single_partition_threshold",
+    "datafusion.optimizer.repartition_file_min_size",
+];
+
+/// Those that it takes with `K`, `M` or `G` alone.
+const SHORT_BYTES: [&str; 4] = [
+    "datafusion.runtime.file_statistics_cache_limit",
+    "datafusion.runtime.max_temp_directory_size",
+    "datafusion.runtime.memory_limit",
+    "datafusion.runtime.metadata_cache_limit",
+];
+
+/// The value as DataFusion takes it: sizes may have the units that they have everywhere else.
+///
 /// Errors: the value is more than a setting may have here (22023).
-pub(crate) fn check_value(name: &str, value: &str) -> Result<()> {
+pub(crate) fn taken_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, str>> {
+    check_value(name, value)?;
+    let is_among = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let (is_plain, is_short) = (is_among(&PLAIN_BYTES), is_among(&SHORT_BYTES));
+    if !is_plain && !is_short {
+        return Ok(Cow::Borrowed(value));
+    }
+    // What is no size is for DataFusion to complain about.
+    Ok(match limits::bytes_of(value, 1) {
+        Some(bytes) if is_plain => Cow::Owned(bytes.to_string()),
+        Some(bytes) if value.trim().ends_with(|letter: char| letter.is_ascii_alphabetic()) => {
+            Cow::Owned(format!("{}K", bytes.div_ceil(1024)))
+        }
+        _ => Cow::Borrowed(value),
+    })
+}
+
+/// Errors: the value is more than a setting may have here (22023).
+fn check_value(name: &str, value: &str) -> Result<()> {
     let is_limit = name.eq_ignore_ascii_case("datafusion.sql_parser.recursion_limit");
     if is_limit && value.trim().parse().is_ok_and(|limit: u128| limit > limits::NESTING_MAX as u128) {
         let message = format!(
@@ -330,6 +378,30 @@ mod tests {
         {
             assert_eq!(check_value(name, value).is_ok(), expected, "{value}");
         }
+    }
+
+    /// Every setting of DataFusion's that says that it is of bytes takes them with units, and names that are listed are settings.
+    #[test]
+    fn sizes_of_datafusion_take_units() {
+        let known = datafusion::common::config::ConfigOptions::new().entries();
+        for name in PLAIN_BYTES {
+            assert!(known.iter().any(|entry| entry.key == name), "{name}");
+            let mut options = datafusion::common::config::ConfigOptions::new();
+            options.set(name, &taken_value(name, "1.5MiB").unwrap()).unwrap();
+            let told = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
+            assert_eq!(told.value.as_deref(), Some("1572864"), "{name}");
+            assert_eq!(taken_value(name, "10").unwrap(), "10");
+            assert_eq!(taken_value(name, "10XB").unwrap(), "10XB");
+        }
+        for entry in known.iter().filter(|entry| entry.key.ends_with("_bytes")) {
+            assert!(PLAIN_BYTES.contains(&&entry.key[..]), "{}", entry.key);
+        }
+        let name = "datafusion.runtime.memory_limit";
+        for (value, expected) in [("1GiB", "1048576K"), ("1.5gb", "1572864K"), ("64M", "65536K"), ("0", "0")]
+        {
+            assert_eq!(taken_value(name, value).unwrap(), expected);
+        }
+        assert_eq!(taken_value("datafusion.execution.batch_size", "8k").unwrap(), "8k");
     }
 
     #[test]
