@@ -1,7 +1,7 @@
 r"""Programs in keys and values on the ranks of MPI: O tasks are generators of pairs, A tasks iterate over what they receive.
 
     def words(task):
-        for line in open(files[task.rank]):
+        for line in task.lines(files):
             for word in line.split():
                 yield word, 1
 
@@ -9,7 +9,7 @@ r"""Programs in keys and values on the ranks of MPI: O tasks are generators of p
         for word, numbers in task.groups():
             sys.stdout.write(f"{word}\t{sum(numbers)}\n")
 
-    harrier_mpid.run(words, counts, key=str, value=int, combine="sum", o_tasks=len(files))
+    harrier_mpid.run(words, counts, key=str, value=int, combine="sum")
 
 `Rounds` goes round over what stays in memory (mpidrun -mode ITER); `stream` counts in windows of inputs that need not end (-mode STREAM).
 It stands on the C library (libmpid.so), which a wheel has in it; HARRIER_MPID_LIBRARY names another one, and without either the one of
@@ -65,6 +65,8 @@ def _load():
     library.MPI_D_Fail.argtypes = [ctypes.c_char_p]
     library.MPI_D_Reads.argtypes = [ctypes.c_char_p]
     library.MPI_D_At.argtypes = [ctypes.c_uint64]
+    library.MPI_D_Splits.argtypes = [ctypes.POINTER(ctypes.c_char_p), size, ctypes.c_uint64]
+    library.MPI_D_Part.argtypes = [ctypes.c_uint64, ctypes.c_uint64, pointer, pointer]
     library.MPI_D_Set_partitioner.argtypes = [_PARTITIONER]
     library.MPI_D_Set_comparator.argtypes = [_COMPARATOR]
     library.MPI_D_Set_window.argtypes = [ctypes.c_uint64]
@@ -240,6 +242,8 @@ class Task:
         self.side, self.window = side, window
         # Of a stream: how many times `advance` was called, and pairs that were late.
         self._advanced, self.late = 0, 0
+        # How many shares of files it has asked for.
+        self._shares = 0
         self.rank, self.size = self._number("rank"), self._number("size")
 
     def _number(self, what):
@@ -255,6 +259,53 @@ class Task:
     def at(self, position):
         """Says where in what it reads the O task is, such as a line: errors name it as the place of the record."""
         self._check(self._library.MPI_D_At(_unsigned(position, "the position")))
+
+    def splits(self, paths, split_bytes=0):
+        """The share of an O task of files, and of all files in folders: of each split the name of the file, and its bytes from the second to before the
+        third. Files are cut into splits of about `split_bytes` bytes (0: of 16 MiB, or of less where tasks would have nothing), which are dealt to the tasks
+        in turn. All tasks together have each byte once. A named pipe is one split, from 0 to 2**64 - 1. Errors name the file."""
+        return self._splits(self._share(paths, split_bytes))
+
+    def lines(self, paths, split_bytes=0, encoding="utf-8"):
+        """The lines that begin in the splits of an O task, as of `splits`, without their ends; bytes where `encoding` is None. Errors name the file, and the
+        byte at which the line begins."""
+        return self._lines(self._share(paths, split_bytes), encoding)
+
+    def part(self, begin, end):
+        """The part of an O task of a range of bytes, rows or whatever is counted: the begin, and what it ends before."""
+        own = ctypes.c_uint64(), ctypes.c_uint64()
+        begin, end = _unsigned(begin, "the begin"), _unsigned(end, "the end")
+        self._check(self._library.MPI_D_Part(begin, end, *map(ctypes.byref, own)))
+        return own[0].value, own[1].value
+
+    def _share(self, paths, split_bytes):
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            paths = [paths]
+        names = [os.fsencode(path) for path in paths]
+        self._check(self._library.MPI_D_Splits((ctypes.c_char_p * len(names))(*names), len(names), _unsigned(split_bytes, "split_bytes")))
+        # Of an O task that asks for a share twice, the first one has come to its end.
+        self._shares += 1
+        return self._shares
+
+    def _come(self, share, call, *places):
+        """Whether the library has come to something else of this share."""
+        if share != self._shares:
+            return False
+        code = call(*map(ctypes.byref, places))
+        self._check(_SUCCESS if code == _END else code)
+        return code == _SUCCESS
+
+    def _splits(self, share):
+        path, begin, end = ctypes.c_char_p(), ctypes.c_uint64(), ctypes.c_uint64()
+        while self._come(share, self._library.MPI_D_Next_split, path, begin, end):
+            yield os.fsdecode(path.value), begin.value, end.value
+
+    def _lines(self, share, encoding):
+        line, length, at, text = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_uint64(), ctypes.string_at
+        for _ in self._splits(share):
+            while self._come(share, self._library.MPI_D_Next_line, line, length, at):
+                data = text(line, length.value)
+                yield data if encoding is None else data.decode(encoding)
 
     def send(self, key, value):
         """Sends one pair from an O task; the same as to yield it."""

@@ -521,6 +521,46 @@ def largest():
     return harrier_mpid.run(o, a, value=float, combine=max, o_tasks=3, a_tasks=3)
 
 
+def shares():
+    """Lines, bytes and numbers that O tasks share. argv: how many tasks, bytes of a split, and files or folders."""
+    tasks, split_bytes, paths = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+
+    def o(task):
+        for line in task.lines(paths, split_bytes):
+            yield "line " + line, 1
+        for line in task.lines(paths, split_bytes, encoding=None):
+            yield "bytes " + line.decode(), 1
+        first = task.splits(paths)
+        for path, begin, end in task.splits(os.fsencode(path) for path in paths):
+            with open(path, "rb") as file:
+                file.seek(begin)
+                yield "read", len(file.read(end - begin))
+        assert list(first) == []
+        begin, end = task.part(1000, 1100)
+        for number in range(begin, end):
+            yield f"number {number}", 1
+
+    def a(task):
+        for key, counts in task.groups():
+            sys.stdout.write(f"{sum(counts)} {key}\n")
+
+    harrier_mpid.run(o, a, value=int, combine="sum", o_tasks=tasks, a_tasks=2)
+    return {}
+
+
+def no_shares():
+    """argv: what cannot be shared."""
+
+    def o(task):
+        what = {"missing": lambda: task.lines("/no/such/file"), "bad": lambda: task.lines([sys.argv[3]]), "size": lambda: task.splits([], -1)}
+        for line in what[sys.argv[2]]():
+            if line == "bad":
+                raise ValueError("on purpose")
+        yield from ()
+
+    return harrier_mpid.run(o, lambda task: None, o_tasks=2)
+
+
 def fails():
     def o(task):
         yield "a", 1

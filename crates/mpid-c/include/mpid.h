@@ -152,6 +152,33 @@ int MPI_D_Send_many(size_t pairs, const void *keys, size_t key_bytes, const void
 int MPI_D_Reads(const char *source);
 int MPI_D_At(uint64_t position);
 
+/* Input. -------------------------------------------------------------------------------------------------------------------------- */
+/* Which part of an input is the current O task's. All tasks together have each byte once, whatever their number:
+ *
+ *     MPI_D_Splits(paths, count, 0);
+ *     while (MPI_D_Next_split(NULL, NULL, NULL) == MPI_D_SUCCESS)
+ *         while (MPI_D_Next_line(&line, &bytes, NULL) == MPI_D_SUCCESS) ...
+ *
+ * What cannot be read fails the task, and the job with it: MPI_D_ERR_JOB. Errors of a task name the file and where its line begins, without MPI_D_Reads and
+ * MPI_D_At. */
+
+/* Gives the O task its share of `count` files, and of all files in folders: they are cut into splits of about `split_bytes` bytes, which are dealt to
+ * the tasks in turn. 0: of 16 MiB, or of less where tasks would have nothing. A named pipe is one split. The same on every rank. In a stream it is
+ * called once, as the share is kept until the O task has ended. */
+int MPI_D_Splits(const char *const *paths, size_t count, uint64_t split_bytes);
+
+/* The next split of the O task: a file, and its bytes from `*begin` to before `*end`, or 0 and 2^64-1 of a pipe; or MPI_D_END. Who reads records
+ * of one size begins at the first one that begins in it. The name stays until the next MPI_D_Next_split. */
+int MPI_D_Next_split(const char **path, uint64_t *begin, uint64_t *end);
+
+/* The next line that begins in the split, without its end (which may be "\r\n") and without a zero behind it, and where it begins in the file; or MPI_D_END.
+ * A line that goes beyond the split is whole, and is of the split in which it begins. At most 1 GiB. What the pointer points to stays until the next
+ * call, and no longer than the task. */
+int MPI_D_Next_line(const void **line, size_t *bytes, uint64_t *position);
+
+/* The O task's part of a range of bytes, rows or whatever is counted, from `*own_begin` to before `*own_end`. */
+int MPI_D_Part(uint64_t begin, uint64_t end, uint64_t *own_begin, uint64_t *own_end);
+
 /* The next pair of an A task, or MPI_D_END. What the pointers point to stays until the next MPI_D_Recv or MPI_D_Recv_many, and no longer
  * than the task: MPI_D_Next_task and MPI_D_Finalize free it, too. */
 int MPI_D_Recv(const void **key, size_t *key_bytes, const void **value, size_t *value_bytes);

@@ -128,7 +128,7 @@ fn words_are_counted() {
         assert_eq!(counts, BTreeMap::from(expected), "{launcher:?}");
         let run = self::run(&launcher, &program, &["/no/such/file"], &[("HARRIER_MPID_O", "2")]);
         assert!(!run.success && run.stderr.contains("O task 0"), "{run:#?}");
-        assert!(run.stderr.contains("/no/such/file: failed: a file cannot be read"), "{run:#?}");
+        assert!(run.stderr.contains("failed: /no/such/file: No such file"), "{run:#?}");
     }
 }
 
@@ -320,6 +320,62 @@ fn a_process_joins_the_ranks_once() {
         assert!(!second.is_empty() && told(&run, "pairs ") == if by_itself { 3 } else { 0 }, "{run:#?}");
         let words = "second 4 a process joins its ranks once";
         assert!(second.iter().all(|line| by_itself || line.starts_with(words)), "{run:#?}");
+    }
+}
+
+/// Lines that are longer and shorter than splits, and how often each is there.
+fn text_files(folder: &Path) -> (BTreeMap<String, u64>, u64) {
+    let texts = folder.join("texts");
+    std::fs::create_dir(&texts).unwrap();
+    let line = |at: usize| format!("{} {}", at % 700, "x".repeat(at * 37 % 90));
+    let long = "long ".repeat(400);
+    let whole: Vec<String> = (0..2000).map(line).chain([long, String::new()]).collect();
+    std::fs::write(texts.join("a"), whole.join("\n") + "\n").unwrap();
+    // Lines of another system, and one without an end.
+    std::fs::write(texts.join("b"), "b 1\r\nb 2\r\nlast").unwrap();
+    std::fs::write(texts.join("empty"), "").unwrap();
+    let mut counts = BTreeMap::new();
+    let others = ["b 1", "b 2", "last"].map(str::to_string);
+    whole.into_iter().chain(others).for_each(|line| *counts.entry(line).or_default() += 1);
+    let bytes = ["a", "b"].map(|name| std::fs::metadata(texts.join(name)).unwrap().len());
+    (counts, bytes.iter().sum())
+}
+
+/// However many tasks there are and however the files are cut, all tasks together have each line once, and each byte.
+#[test]
+fn tasks_share_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "tests/splits.c") else { return };
+    let (expected, bytes) = text_files(folder.path());
+    let texts = folder.path().join("texts");
+    let texts = texts.to_str().unwrap();
+    let counted = |run: &Run| -> BTreeMap<String, u64> {
+        assert!(run.success, "{run:#?}");
+        let pairs = run.stdout.lines().map(|line| line.split_once(' ').unwrap());
+        pairs.map(|(count, line)| (line.to_string(), count.parse().unwrap())).collect()
+    };
+    for launcher in launchers() {
+        for (tasks, split_bytes) in [("1", "0"), ("3", "0"), ("7", "100"), ("2", "1000"), ("5", "100000000")]
+        {
+            let knobs = [("HARRIER_MPID_O", tasks)];
+            let run = |what: &str| run(&launcher, &program, &[what, split_bytes, texts], &knobs);
+            assert_eq!(counted(&run("lines")), expected, "{tasks} tasks, {split_bytes} bytes, {launcher:?}");
+            let lines = run("bytes");
+            assert!(lines.success, "{lines:#?}");
+            // A byte is the end of a line as well as a key.
+            let counts = lines.stdout.lines().filter_map(|line| line.split(' ').next()?.parse::<u64>().ok());
+            assert_eq!(counts.sum::<u64>(), bytes, "{tasks} tasks, {split_bytes} bytes, {launcher:?}");
+            let numbers = counted(&run("part"));
+            assert!(numbers.len() == 100 && numbers.values().all(|count| *count == 1), "{numbers:?}");
+        }
+        // What is wrong is told with its place.
+        let bad = folder.path().join("bad");
+        std::fs::write(&bad, "good\ngood\nbad\n").unwrap();
+        let failed = run(&launcher, &program, &["lines", "0", bad.to_str().unwrap()], &[]);
+        let told = format!("{} at 10: failed: on purpose", bad.display());
+        assert!(!failed.success && failed.stderr.contains(&told), "{failed:#?}");
+        let missing = run(&launcher, &program, &["lines", "0", "/no/such/file"], &[]);
+        assert!(!missing.success && missing.stderr.contains("/no/such/file: No such file"), "{missing:#?}");
     }
 }
 

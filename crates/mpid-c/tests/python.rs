@@ -121,6 +121,49 @@ fn words_are_counted() {
     }
 }
 
+/// O tasks share files line by line, split by split, and numbers: each has its own.
+#[test]
+fn tasks_share_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = folder.path().join("texts");
+    std::fs::create_dir(&texts).unwrap();
+    let lines: Vec<String> = (0..500).map(|at| format!("{at} {}", "ä".repeat(at * 37 % 90))).collect();
+    std::fs::write(texts.join("a"), lines.join("\n")).unwrap();
+    std::fs::write(texts.join("b"), "b\r\n").unwrap();
+    let bytes = std::fs::metadata(texts.join("a")).unwrap().len() + 3;
+    for (tasks, split_bytes) in [("1", "0"), ("5", "0"), ("3", "64")] {
+        for run in runs_on(
+            vec![system()],
+            "tests/checks.py",
+            &["shares", tasks, split_bytes, texts.to_str().unwrap()],
+        ) {
+            assert!(run.success && !run.stdout.contains("failed"), "{run:#?}");
+            let counts = run.stdout.lines().map(|line| line.split_once(' ').unwrap());
+            let counts: std::collections::BTreeMap<&str, u64> =
+                counts.map(|(count, key)| (key, count.parse().unwrap())).collect();
+            let one_each = |key: String| assert_eq!(counts.get(&key[..]), Some(&1), "{key}: {run:#?}");
+            for line in lines.iter().map(String::as_str).chain(["b"]) {
+                one_each(format!("line {line}"));
+                one_each(format!("bytes {line}"));
+            }
+            (1000..1100).for_each(|number| one_each(format!("number {number}")));
+            assert_eq!((counts["read"], counts.len()), (bytes, 2 * 501 + 100 + 1), "{run:#?}");
+        }
+    }
+    let bad = folder.path().join("bad");
+    std::fs::write(&bad, "good\nbad\n").unwrap();
+    for (what, told) in [
+        ("missing", "/no/such/file: No such file".to_string()),
+        ("bad", format!("{} at 5: failed: ValueError: on purpose", bad.display())),
+        ("size", "split_bytes -1 is out of range".to_string()),
+    ] {
+        let arguments = ["no_shares", what, bad.to_str().unwrap()];
+        for run in runs_on(vec![system()], "tests/checks.py", &arguments) {
+            assert!(run.stdout.contains(&told), "{what}: {run:#?}");
+        }
+    }
+}
+
 /// Ranks that print into one place do so in whole lines.
 #[test]
 fn lines_are_not_cut() {

@@ -1,5 +1,5 @@
 //! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line. A named pipe is one
-//! split without an end, which is read as it is written.
+//! split without an end, which is read as it is written. [`Share`] is what one task has of it.
 //!
 //! # Memory bound
 //! The line that is read, and so [`LINE_BYTES_MAX`]; a piece of the file. A split in which no line begins is read once, and not kept.
@@ -7,6 +7,7 @@
 use crate::config::O_TASKS_MAX;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a split if nobody says otherwise: what an O task reads in a fraction of a second, and large enough that asking for the
@@ -33,10 +34,27 @@ pub struct Split {
 ///
 /// Errors: a file that cannot be looked at, named in the text; more splits than a job may have O tasks.
 pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
-    let mut files = Vec::new();
-    for path in paths {
-        collect(path, &mut files)?;
-    }
+    cut(files(paths)?, split_bytes)
+}
+
+/// The same for so many tasks: splits of [`SPLIT_BYTES`], or of less where tasks would have nothing to read.
+///
+/// Errors: as those of [`splits`].
+pub fn splits_for(paths: &[PathBuf], tasks: usize) -> io::Result<Vec<Split>> {
+    let files = files(paths)?;
+    let bytes: u64 = files.iter().filter_map(|(_, length)| *length).sum();
+    cut(files, bytes.div_ceil(tasks.max(1) as u64).clamp(1, SPLIT_BYTES))
+}
+
+/// The part that task `index` of `count` has of a range of bytes, rows or whatever: all tasks together have each once, in their order, and as many as one
+/// another, or one more.
+pub fn part(range: Range<u64>, index: usize, count: usize) -> Range<u64> {
+    let length = u128::from(range.end.saturating_sub(range.start));
+    let edge = |at: usize| range.start + (length * at as u128 / count.max(1) as u128) as u64;
+    edge(index.min(count))..edge((index + 1).min(count))
+}
+
+fn cut(files: Vec<(PathBuf, Option<u64>)>, split_bytes: u64) -> io::Result<Vec<Split>> {
     let mut splits = Vec::new();
     for (path, length) in files {
         let Some(length) = length else {
@@ -51,16 +69,22 @@ pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        for at in 0..count {
+        for at in 0..count as usize {
             // Evenly, so that no split is a small rest.
-            let edge = |at: u64| (u128::from(length) * u128::from(at) / u128::from(count)) as u64;
-            splits.push(Split { path: path.clone(), begin: edge(at), end: edge(at + 1) });
+            let Range { start: begin, end } = part(0..length, at, count as usize);
+            splits.push(Split { path: path.clone(), begin, end });
         }
     }
     Ok(splits)
 }
 
-/// With their lengths, if they have one.
+/// Of folders too, with their lengths, if they have one.
+fn files(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, Option<u64>)>> {
+    let mut files = Vec::new();
+    paths.iter().try_for_each(|path| collect(path, &mut files))?;
+    Ok(files)
+}
+
 fn collect(path: &Path, files: &mut Vec<(PathBuf, Option<u64>)>) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let metadata = std::fs::metadata(path).map_err(named)?;
@@ -157,14 +181,18 @@ impl Lines {
         if bytes == 0 {
             return Ok(None);
         }
-        let begin = self.position;
         self.position += bytes;
+        Ok(Some(self.current()))
+    }
+
+    /// The line that was read last.
+    fn current(&self) -> (u64, &[u8]) {
         // Without the end of a line a carriage return is the line's own.
         let line = match self.line.strip_suffix(b"\n") {
             Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
             None => &self.line[..],
         };
-        Ok(Some((begin, line)))
+        (self.position - self.line.len() as u64, line)
     }
 
     /// As many whole lines as are read at once, with their ends, and where they begin in the file; for those who look for words and
@@ -190,6 +218,45 @@ impl Lines {
         let begin = self.position;
         self.position += self.line.len() as u64;
         Ok((!self.line.is_empty()).then_some((begin, &self.line[..])))
+    }
+}
+
+/// What one task reads of an input, split after split, and line after line.
+#[derive(Default)]
+pub struct Share {
+    left: std::vec::IntoIter<Split>,
+    current: Option<Split>,
+    lines: Option<Lines>,
+}
+
+impl Share {
+    /// Of task `index` of `count`: splits are dealt to tasks in turn.
+    pub fn of(splits: Vec<Split>, index: usize, count: usize) -> Share {
+        let own: Vec<Split> = splits.into_iter().skip(index).step_by(count.max(1)).collect();
+        Share { left: own.into_iter(), current: None, lines: None }
+    }
+
+    /// Goes to the next split. `None`: there is none left.
+    pub fn next_split(&mut self) -> Option<&Split> {
+        self.lines = None;
+        self.current = self.left.next();
+        self.current.as_ref()
+    }
+
+    /// The next line that begins in the current split, without its end, and where it begins in the file. `None` behind the last one, and without a split.
+    ///
+    /// Errors: the file cannot be read; the line is too long.
+    pub fn next_line(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+        let Some(split) = &self.current else { return Ok(None) };
+        if self.lines.is_none() {
+            self.lines = Some(split.lines()?);
+        }
+        self.lines.as_mut().map_or(Ok(None), Lines::next_line)
+    }
+
+    /// The line that [`Share::next_line`] came to last.
+    pub(crate) fn line(&self) -> Option<(u64, &[u8])> {
+        self.lines.as_ref().map(Lines::current)
     }
 }
 
@@ -265,6 +332,55 @@ mod tests {
             assert!(read == plain_lines(&text), "{context}");
             assert!(whole == text, "{context}");
         }
+    }
+
+    /// Whatever they are given, all tasks together have all of it once.
+    #[test]
+    fn tasks_share_an_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let text: Vec<String> =
+            (0..1000).map(|number| format!("{number} {}", "x".repeat(number % 50))).collect();
+        std::fs::write(folder.path().join("a"), text.join("\n")).unwrap();
+        std::fs::write(folder.path().join("b"), "b\n").unwrap();
+        let paths = [folder.path().to_path_buf()];
+        for tasks in [1, 2, 3, 7, 64] {
+            let all = splits_for(&paths, tasks).unwrap();
+            let mut read = Vec::new();
+            for task in 0..tasks {
+                let mut share = Share::of(all.clone(), task, tasks);
+                assert!(share.next_line().unwrap().is_none(), "there is no split yet");
+                let mut count = 0;
+                while let Some(split) = share.next_split() {
+                    assert!(split.is_file());
+                    while let Some((_, line)) = share.next_line().unwrap() {
+                        read.push(String::from_utf8(line.to_vec()).unwrap());
+                        count += 1;
+                    }
+                }
+                assert!(count > 0, "task {task} of {tasks} has nothing");
+            }
+            let mut expected: Vec<String> = text.iter().cloned().chain(["b".to_string()]).collect();
+            read.sort();
+            expected.sort();
+            assert_eq!(read, expected, "{tasks}");
+        }
+        // Large splits stay as they are, and no task needs to have one.
+        assert_eq!(splits_for(&[], 3).unwrap(), []);
+        assert_eq!(splits(&paths, SPLIT_BYTES).unwrap(), splits_for(&paths, 1).unwrap());
+    }
+
+    #[test]
+    fn parts_are_the_whole() {
+        for (begin, end, count) in
+            [(0, 10, 3), (5, 5, 4), (7, 9, 8), (0, u64::MAX, 7), (u64::MAX - 3, u64::MAX, 2), (0, 10, 1)]
+        {
+            let parts: Vec<Range<u64>> = (0..count).map(|at| part(begin..end, at, count)).collect();
+            assert_eq!((parts[0].start, parts[count - 1].end), (begin, end));
+            assert!(parts.windows(2).all(|two| two[0].end == two[1].start), "{parts:?}");
+            let sizes = parts.iter().map(|part| part.end - part.start);
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{parts:?}");
+        }
+        assert_eq!(part(4..9, 0, 0), 4..4);
     }
 
     /// A split that lies within a line reads what it has, and not the line to its end.

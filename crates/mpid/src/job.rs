@@ -486,6 +486,13 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         all.iter().skip(self.index()).step_by(self.count().max(1))
     }
 
+    /// The task's part of a range of bytes, or of whatever is counted: see [`part`].
+    ///
+    /// [`part`]: crate::input::part
+    pub fn part_of(&self, range: std::ops::Range<u64>) -> std::ops::Range<u64> {
+        crate::input::part(range, self.index(), self.count())
+    }
+
     /// Hands the text of the task's share of these splits to `each`, as [`Lines::next_lines`] gives it. Says where it is, for errors.
     ///
     /// [`Lines::next_lines`]: crate::input::Lines::next_lines

@@ -27,6 +27,7 @@ use crate::datum::Rejected;
 use crate::emit::{EmitError, Emitter};
 use crate::error::{Cause, Error, Side};
 use crate::exchange::{Plan, store_error};
+use crate::input::{self, Share, Split};
 use crate::job::ReceiveError;
 use crate::origin::{Work, shown};
 use crate::running::{Running, Spec};
@@ -37,7 +38,9 @@ use crate::table::{Combine, Refusal};
 use crate::world::World;
 use kept::{Cursor, Part};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -97,6 +100,8 @@ struct Input {
     /// Pairs that it was given of those that were kept, and whether what it reads is them.
     kept: Cursor,
     reads_kept: bool,
+    /// What it reads, if it has asked for its share of files.
+    share: Share,
     /// When streaming: windows before this one are closed to this task.
     horizon: u64,
     late: u64,
@@ -282,6 +287,7 @@ impl Session {
             emitter,
             kept,
             reads_kept,
+            share: Share::default(),
             horizon: 0,
             late: 0,
             over: false,
@@ -416,6 +422,65 @@ impl Session {
         let Current::O(input) = &mut self.current else { return false };
         input.emitter.origin.position = Some(position);
         true
+    }
+
+    /// Gives the current O task its share of files, and of all files in folders: splits of so many bytes, or, without a number, as [`input::splits_for`]
+    /// cuts them. In a stream, for as long as the task has not ended.
+    ///
+    /// Errors: a file that cannot be looked at, or too many splits, which fail the task; no O task runs.
+    pub fn share(&mut self, paths: &[PathBuf], split_bytes: Option<u64>) -> Result<(), String> {
+        let tasks = self.tasks(Side::O);
+        let Current::O(task) = &mut self.current else { return Err("no O task runs".to_string()) };
+        let splits = match split_bytes {
+            Some(bytes) => input::splits(paths, bytes),
+            None => input::splits_for(paths, tasks),
+        };
+        match splits {
+            Ok(splits) => task.share = Share::of(splits, task.index as usize, tasks),
+            Err(error) => return Err(self.failed_with(&error)),
+        }
+        Ok(())
+    }
+
+    /// The next split of the current O task's share, of which errors of the task name the file. `None`: there is none left.
+    pub fn next_split(&mut self) -> Option<Split> {
+        let Current::O(task) = &mut self.current else { return None };
+        let split = task.share.next_split()?.clone();
+        self.reads(&split.name());
+        Some(split)
+    }
+
+    /// The next line that begins in the split, without its end, and where that is in the file, as errors of the task have it. `None` behind the last one.
+    ///
+    /// Errors: the file cannot be read, or the line is too long, which fails the task.
+    pub fn next_line(&mut self) -> Result<Option<(u64, &[u8])>, String> {
+        let Current::O(task) = &mut self.current else { return Ok(None) };
+        // What is borrowed is returned, or the task fails.
+        let failed = match task.share.next_line() {
+            Ok(Some((at, _))) => {
+                task.emitter.origin.position = Some(at);
+                None
+            }
+            Ok(None) => return Ok(None),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = failed {
+            return Err(self.failed_with(&error));
+        }
+        let Current::O(task) = &self.current else { return Ok(None) };
+        Ok(task.share.line())
+    }
+
+    /// The current O task's part of a range of bytes, or of whatever is counted. `None`: no O task runs.
+    pub fn part_of(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let Current::O(task) = &self.current else { return None };
+        Some(input::part(range, task.index as usize, self.tasks(Side::O)))
+    }
+
+    fn failed_with(&mut self, error: &std::io::Error) -> String {
+        let message = error.to_string();
+        self.fail(&message);
+        message
     }
 
     /// Sends a pair from an O task. Returns at once, unless the send queue is full.
