@@ -59,6 +59,7 @@ pub use counts::StreamCounts;
 pub use driver::Driver;
 pub use error::{Failure, PlaceError, StartError, StreamError};
 pub use harrier_mpi::descriptors::raise_limit as raise_descriptors;
+pub use harrier_mpi::terminal::drain;
 pub use introduction::{Difference, Told};
 pub use launch::{Carrier, Launch, launch, launched_rank};
 pub use presence::Attendance;

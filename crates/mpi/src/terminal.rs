@@ -1,11 +1,12 @@
-//! Standard output: whether there is one, and how large the terminal is that it goes to.
+//! Standard output and error: whether there is one, how large the terminal is that it goes to, and whether what was written has been read.
 //!
-//! Source: the System V ABI on `.init_array`, tty_ioctl(4).
+//! Source: the System V ABI on `.init_array`, tty_ioctl(4), pipe(7), unix(7).
 
 #![allow(unsafe_code)]
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// As it was before anything of this program ran: Rust's runtime opens `/dev/null` in its place, and so what is written would be lost.
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -32,4 +33,69 @@ pub fn size(fd: RawFd) -> Option<(usize, usize)> {
     // SAFETY: `size` is large enough for what the call writes, and lives longer than it.
     let done = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, &mut size) };
     (done == 0 && size.ws_row > 0 && size.ws_col > 0).then(|| (size.ws_row.into(), size.ws_col.into()))
+}
+
+/// How often it is asked whether all has been read.
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Waits until whoever reads the pipe or the socket behind a descriptor has read all that was written to it, not longer than `patience`. Anything else, such as
+/// a file or a terminal, is not waited for. Returns whether nothing is left there.
+pub fn drain(fd: RawFd, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        match unread(fd) {
+            None | Some(0) => return true,
+            Some(_) if Instant::now() >= deadline => return false,
+            Some(_) => std::thread::sleep(DRAIN_PAUSE),
+        }
+    }
+}
+
+/// Bytes behind a descriptor that were written and not read. `None`: nobody can tell.
+fn unread(fd: RawFd) -> Option<libc::c_int> {
+    // SAFETY: `stat` is a plain struct, which the call fills in.
+    let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
+    // SAFETY: writes one struct of ours.
+    if unsafe { libc::fstat(fd, &mut stat) } != 0 {
+        return None;
+    }
+    let question = match stat.st_mode & libc::S_IFMT {
+        libc::S_IFIFO => libc::FIONREAD,
+        // SIOCOUTQ, which has the same number.
+        libc::S_IFSOCK => libc::TIOCOUTQ,
+        _ => return None,
+    };
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: both questions write one int of ours.
+    let done = unsafe { libc::ioctl(fd, question, &mut bytes) };
+    (done == 0).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_was_written_is_waited_for_until_it_is_read() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (one, other) = UnixStream::pair().unwrap();
+        check(reader, writer);
+        check(one, other);
+        // Nobody knows who reads a file.
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(drain(file.as_raw_fd(), Duration::ZERO));
+        assert!(drain(-1, Duration::ZERO));
+    }
+
+    fn check(mut reader: impl Read + Send + 'static, mut writer: impl Write + AsRawFd) {
+        assert!(drain(writer.as_raw_fd(), Duration::ZERO));
+        writer.write_all(b"the last words").unwrap();
+        assert!(!drain(writer.as_raw_fd(), Duration::from_millis(5)));
+        let read = std::thread::spawn(move || reader.read_exact(&mut [0; 14]).map(|()| reader));
+        assert!(drain(writer.as_raw_fd(), Duration::from_secs(60)));
+        drop(read.join().unwrap().unwrap());
+    }
 }

@@ -1,6 +1,7 @@
 //! Programs that end without `MPI_D_Finalize`: their job has no answer, so they must not end as if it had.
 //!
-//! Nothing is said to the other ranks, which would be waited for: they lose this one, as its launcher tells, or the end of its connections.
+//! Nothing is said to the other ranks, which would be waited for: they lose this one, as its launcher tells, or the end of its connections. But each says why the job
+//! has failed before it ends, whichever rank it was that failed it: launchers end the others as soon as one has ended, so the first has to say it.
 
 use crate::{BEGUN, UNTOLD};
 use std::ffi::{c_int, c_void};
@@ -39,9 +40,7 @@ extern "C" fn ends(status: c_int, _: *mut c_void) {
     }
     let why = UNTOLD.lock().ok().and_then(|mut untold| untold.take());
     let why = why.map_or(String::new(), |why| format!(": {why}"));
-    // One that cannot be written to is no reason to panic here.
-    let line = format!("mpid: the program ends without MPI_D_Finalize, so its job has failed{why}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    harrier_mpid::last_words(&format!("the program ends without MPI_D_Finalize, so its job has failed{why}"));
     if status == 0 {
         // SAFETY: the C library lets a function that it calls at the end say another status, and goes on from there.
         unsafe { exit(FAILED) };

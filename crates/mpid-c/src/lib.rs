@@ -14,7 +14,7 @@ mod ends;
 mod input;
 
 use harrier_mpid::session::{Arrangement, CombineBytes, CompareBytes, PartitionBytes, Session, Shaping};
-use harrier_mpid::{EmitError, Error, Mode, Rejected, Side, World, tell_warnings};
+use harrier_mpid::{EmitError, Error, Mode, Rejected, Side, World, last_words, tell_warnings};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -76,7 +76,7 @@ impl Drop for State {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         if let (Some(failure), Ok(mut untold)) = (session.failure(), UNTOLD.lock()) {
-            *untold = Some(failure.to_string());
+            *untold = Some(failure);
         }
         std::mem::forget(session);
     }
@@ -898,7 +898,7 @@ pub extern "C" fn MPI_D_Finalize() -> c_int {
                 Ok(Ok(_)) => SUCCESS,
                 Ok(Err(error)) => {
                     if world.rank() == 0 {
-                        eprintln!("mpid: {error}");
+                        last_words(&error.to_string());
                     }
                     state.job_fails(&error)
                 }

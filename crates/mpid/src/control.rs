@@ -29,13 +29,29 @@ use tokio::sync::{mpsc, watch};
 /// How long rank 0 may take to tell of a loss that another rank has heard of: longer than silence tells.
 const TOLD_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long why a job has failed may be on its way, to a rank that is about to end without having heard it.
+const WHY_PATIENCE: Duration = Duration::from_millis(500);
+
 /// What a rank tells rank 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Up {
-    Take { job: u32 },
-    Gather { epoch: u32, number: u64, bytes: Vec<u8> },
-    Fail { job: u32 },
-    Stored { job: u32, o_task: u32 },
+    Take {
+        job: u32,
+    },
+    Gather {
+        epoch: u32,
+        number: u64,
+        bytes: Vec<u8>,
+    },
+    /// `why`: what the rank says of it.
+    Fail {
+        job: u32,
+        why: String,
+    },
+    Stored {
+        job: u32,
+        o_task: u32,
+    },
 }
 
 /// What rank 0 tells a rank.
@@ -51,8 +67,10 @@ pub(crate) enum Down {
         /// Of the members, in the order of their ranks.
         all: Arc<Vec<Vec<u8>>>,
     },
+    /// A job is to stop. `why`: what the rank that has stopped it says.
     Abort {
         job: u32,
+        why: String,
     },
     /// A rank is lost, and the epoch of this number begins.
     Lost {
@@ -68,7 +86,7 @@ impl Up {
         match self {
             Up::Take { job } => out.u8(1).u32(*job),
             Up::Gather { epoch, number, bytes } => out.u8(2).u32(*epoch).u64(*number).bytes(bytes),
-            Up::Fail { job } => out.u8(3).u32(*job),
+            Up::Fail { job, why } => out.u8(3).u32(*job).text(why),
             Up::Stored { job, o_task } => out.u8(4).u32(*job).u32(*o_task),
         };
         out.0
@@ -79,7 +97,7 @@ impl Up {
         Ok(match input.u8()? {
             1 => Up::Take { job: input.u32()? },
             2 => Up::Gather { epoch: input.u32()?, number: input.u64()?, bytes: input.bytes()?.to_vec() },
-            3 => Up::Fail { job: input.u32()? },
+            3 => Up::Fail { job: input.u32()?, why: input.text()? },
             4 => Up::Stored { job: input.u32()?, o_task: input.u32()? },
             _ => return Err(Damaged("a message of no kind")),
         })
@@ -99,8 +117,8 @@ impl Down {
                     out.bytes(bytes);
                 });
             }
-            Down::Abort { job } => {
-                out.u8(3).u32(*job);
+            Down::Abort { job, why } => {
+                out.u8(3).u32(*job).text(why);
             }
             Down::Lost { rank, reason, epoch } => {
                 out.u8(4).u64(*rank as u64).text(reason).u32(*epoch);
@@ -124,7 +142,7 @@ impl Down {
                 let all = (0..ranks).map(|_| Ok(input.bytes()?.to_vec())).collect::<Result<_, Damaged>>()?;
                 Down::Gathered { epoch, number, all: Arc::new(all) }
             }
-            3 => Down::Abort { job: input.u32()? },
+            3 => Down::Abort { job: input.u32()?, why: input.text()? },
             4 => Down::Lost { rank: input.u64()? as usize, reason: input.text()?, epoch: input.u32()? },
             _ => return Err(Damaged("a message of no kind")),
         })
@@ -259,7 +277,9 @@ impl Coordinator {
                     }
                 }
             }
-            Up::Fail { job } => (0..ranks).for_each(|rank| self.tell(&state, rank, Down::Abort { job })),
+            Up::Fail { job, why } => {
+                (0..ranks).for_each(|rank| self.tell(&state, rank, Down::Abort { job, why: why.clone() }));
+            }
             Up::Stored { job, o_task } => {
                 let Some(pool) = state.jobs.get_mut(&job) else { return };
                 let stored = pool.stored.entry(o_task).or_default();
@@ -300,6 +320,8 @@ struct Heard {
     /// By job: told to whoever works for it.
     aborts: HashMap<u32, watch::Sender<bool>>,
     aborted: HashSet<u32>,
+    /// By job: the first word of why it is to stop.
+    whys: HashMap<u32, String>,
     /// Losses that were not accepted yet, in their order.
     lost: Vec<(usize, String)>,
     /// Those that were.
@@ -315,6 +337,13 @@ impl Heard {
         // Rank 0 leaves because of a loss, too, and then is silent.
         let (rank, reason) = self.lost.first().or(self.silent.as_ref())?;
         Some(Error::RankLost { rank: *rank, reason: reason.clone() })
+    }
+
+    fn stop(&mut self, job: u32) {
+        self.aborted.insert(job);
+        if let Some(abort) = self.aborts.get(&job) {
+            abort.send_replace(true);
+        }
     }
 
     fn stop_all(&self) {
@@ -336,11 +365,9 @@ impl Client {
             Down::Gathered { epoch, number, all } => {
                 heard.gathered.insert((epoch, number), all);
             }
-            Down::Abort { job } => {
-                heard.aborted.insert(job);
-                if let Some(abort) = heard.aborts.get(&job) {
-                    abort.send_replace(true);
-                }
+            Down::Abort { job, why } => {
+                heard.whys.entry(job).or_insert(why);
+                heard.stop(job);
             }
             Down::Lost { rank, reason, epoch } => {
                 heard.epoch = epoch;
@@ -400,13 +427,33 @@ impl Client {
 
     /// Stops the job on this rank alone.
     pub fn abort_here(&self, job: u32) {
-        self.hear(Down::Abort { job });
+        self.heard.lock().stop(job);
+        self.news.notify_all();
+    }
+
+    /// Why a job that stops does so, in the words of the rank that has stopped it. One that has stopped here may have to wait for that, not long. `None`: it does
+    /// not stop, or nobody has said.
+    pub fn why(&self, job: u32) -> Option<String> {
+        let deadline = Instant::now() + WHY_PATIENCE;
+        let mut heard = self.heard.lock();
+        loop {
+            if let Some(why) = heard.whys.get(&job) {
+                return Some(why.clone());
+            }
+            if !heard.aborted.contains(&job) || heard.loss().is_some() {
+                return None;
+            }
+            if self.news.wait_until(&mut heard, deadline).timed_out() {
+                return None;
+            }
+        }
     }
 
     pub fn forget(&self, job: u32) {
         let mut heard = self.heard.lock();
         heard.tasks.remove(&job);
         heard.aborts.remove(&job);
+        heard.whys.remove(&job);
     }
 
     /// Waits for the answer to one [`Up::Take`]. `Ok(None)`: there is none, or the job is to stop.
@@ -450,7 +497,7 @@ mod tests {
         for up in [
             Up::Take { job: 3 },
             Up::Gather { epoch: 2, number: 1 << 40, bytes: vec![1, 2] },
-            Up::Fail { job: 1 },
+            Up::Fail { job: 1, why: "a reason".to_string() },
             Up::Stored { job: 1, o_task: 9 },
         ] {
             assert_eq!(Up::decode(&up.encode()).unwrap(), up);
@@ -459,7 +506,7 @@ mod tests {
             Down::Task { job: 1, o_task: Some(0) },
             Down::Task { job: 1, o_task: None },
             Down::Gathered { epoch: 1, number: 2, all: Arc::new(vec![vec![], vec![5]]) },
-            Down::Abort { job: 8 },
+            Down::Abort { job: 8, why: "a reason".to_string() },
             Down::Lost { rank: 2, reason: "it ended".to_string(), epoch: 3 },
         ] {
             assert_eq!(Down::decode(&down.encode()).unwrap(), down);

@@ -88,16 +88,18 @@ pub(crate) struct Stop {
 impl Stop {
     /// Ends the job on all ranks. The first error of a rank is its word.
     pub fn fail(&self, error: Error) {
+        let why;
         {
             let mut first = self.first.lock();
             if first.is_some() {
                 return;
             }
             tracing::debug!(%error, job = self.job, "the job fails");
+            why = error.to_string();
             *first = Some(error);
         }
         self.world.client().abort_here(self.job);
-        self.world.tell(Up::Fail { job: self.job });
+        self.world.tell(Up::Fail { job: self.job, why });
     }
 
     /// Ends the job on this rank, because another one has ended it.
@@ -107,6 +109,12 @@ impl Stop {
 
     pub fn is_set(&self) -> bool {
         *self.told.borrow()
+    }
+
+    /// Why the job stops, if it does and any rank has said so: this one, or the one that was heard first.
+    pub fn why(&self) -> Option<String> {
+        let own = self.error().map(|error| error.to_string());
+        own.or_else(|| self.world.client().why(self.job))
     }
 
     pub fn error(&self) -> Option<Error> {
@@ -545,6 +553,8 @@ impl BatchSink {
     }
 }
 
+/// Why a log of what was received is not kept.
+#[derive(Debug)]
 enum LogError {
     Io(std::io::Error),
     Other(Error),
@@ -553,19 +563,9 @@ enum LogError {
 impl From<std::io::Error> for LogError {
     fn from(error: std::io::Error) -> LogError {
         LogError::Io(error)
-/// Why a log of what was received is not kept.
-#[derive(Debug)]
     }
 }
 
-impl LogError {
-    fn on(self, rank: usize) -> Error {
-        match self {
-            LogError::Io(error) => Error::Checkpoint { rank, message: error.to_string() },
-            LogError::Other(error) => error,
-        }
-    }
-}
 impl std::fmt::Display for LogError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -584,6 +584,14 @@ impl std::error::Error for LogError {
     }
 }
 
+impl LogError {
+    fn on(self, rank: usize) -> Error {
+        match self {
+            LogError::Io(error) => Error::Checkpoint { rank, message: error.to_string() },
+            LogError::Other(error) => error,
+        }
+    }
+}
 
 impl Sink for BatchSink {
     fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {

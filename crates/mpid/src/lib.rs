@@ -63,5 +63,5 @@ pub use job::{ATask, Group, Job, Kept, OTask, Outcome, PairView, Pairs, ReceiveE
 pub use sample::Ranges;
 pub use sizes::bytes_of;
 pub use stream::{StreamTask, Window};
-pub use warnings::tell_warnings;
+pub use warnings::{last_words, tell_warnings};
 pub use world::{BROKEN, JOINED, NOT_LEFT, OUTCOME, WITHOUT_OTHERS, World};

@@ -666,9 +666,10 @@ impl Session {
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
     }
 
-    /// Why the job has failed, as far as this rank has a part in it.
-    pub fn failure(&self) -> Option<Error> {
-        self.running.as_ref().and_then(|running| running.stop().error()).or_else(|| self.failed.clone())
+    /// Why the job has failed, as far as any rank has said so. What another one says is waited for, not long, if the job has stopped here.
+    pub fn failure(&self) -> Option<String> {
+        let told = self.running.as_ref().and_then(|running| running.stop().why());
+        told.or_else(|| self.failed.as_ref().map(|error| error.to_string()))
     }
 
     /// The job has failed, whether or not a task runs: it was told what it cannot be told any more.

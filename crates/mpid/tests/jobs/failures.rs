@@ -630,6 +630,35 @@ fn tasks_that_are_left_fail_the_job() {
     }
 }
 
+/// A program may end on any rank before the others, and its launcher ends those: so each knows why the job has failed, not only the rank that has failed it.
+#[test]
+fn every_rank_knows_why_a_job_stops() {
+    for ranks in [1, 2, 3, 5] {
+        let work = |world: &World| {
+            let config = Config { o_tasks: Some(1), a_tasks: Some(A_TASKS), ..Config::default() };
+            let mut session = Session::start(world, &config, "why", &Shaping::default()).unwrap();
+            // Nobody has an A task before the O task has ended, which it does not.
+            while let Some((side, _)) = session.next_task() {
+                assert_eq!(side, Side::O);
+                session.fail("on purpose");
+            }
+            (session.failure(), session.finish().unwrap_err().to_string())
+        };
+        let outcomes = match ranks {
+            1 => vec![work(&World::alone())],
+            _ => {
+                let (outcomes, mut simulation) = on_ranks(ranks, |_| {}, work);
+                assert_eq!(simulation.unsettled(), []);
+                outcomes
+            }
+        };
+        for (told, error) in outcomes {
+            assert_eq!(told.as_ref(), Some(&error), "{ranks} ranks");
+            assert!(error.contains("O task 0 on rank ") && error.contains("on purpose"), "{error}");
+        }
+    }
+}
+
 /// One that has left without the others is not waited for.
 #[test]
 fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {

@@ -188,7 +188,7 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             }
             Err(error) => {
-                eprintln!("mpid: {error}");
+                harrier_mpid::last_words(&error.to_string());
                 ExitCode::FAILURE
             }
         };
@@ -196,7 +196,7 @@ fn main() -> ExitCode {
     let world = match World::join() {
         Ok(world) => world,
         Err(error) => {
-            eprintln!("mpid: {error}");
+            harrier_mpid::last_words(&error.to_string());
             return ExitCode::from(3);
         }
     };
@@ -204,7 +204,7 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => {
             if world.rank() == 0 {
-                eprintln!("mpid: {error}");
+                harrier_mpid::last_words(&error.to_string());
             }
             let status = if error.leaves_the_ranks_alive() { 2 } else { 3 };
             let left = world.leave(status);
@@ -217,7 +217,7 @@ fn main() -> ExitCode {
         Ok(line) if world.rank() == 0 => println!("{line}"),
         Ok(_) => {}
         // Every rank has the same error; after a loss rank 0 may be the one that is lost.
-        Err(error) if world.rank() == 0 || status == 3 => eprintln!("mpid: {error}"),
+        Err(error) if world.rank() == 0 || status == 3 => harrier_mpid::last_words(&error.to_string()),
         Err(_) => {}
     }
     let left = world.leave(status.into());
