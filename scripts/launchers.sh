@@ -5,6 +5,8 @@
 #
 # usage: scripts/launchers.sh [NAME…]     (nothing named: all; names are those that it prints)
 #
+# Last comes a table: of each launcher how many answers are right, and how many wrong.
+#
 # The binary is target/release/harrier, or HARRIER. The launchers are those of the system, of the wheels that
 # scripts/mpi-runtimes.sh installs, of Intel's from PyPI (installed here), and of a throw-away Slurm. One that cannot be
 # had is skipped with a word. Exit status: 0 if every answer is right, 1 if not, 77 if there is no launcher.
@@ -40,12 +42,19 @@ rank='${PMIX_RANK:-${PMI_RANK:-${PMI_ID:-$SLURM_PROCID}}}'
 expect() {
     tried=$((tried + 1))
     if [ "$3" = "$4" ]; then
+        right_here=$((right_here + 1))
         echo "right  $1: $2"
     else
         wrong=$((wrong + 1))
+        wrong_here=$((wrong_here + 1))
         echo "WRONG  $1: $2: \"$3\", not \"$4\""
         sed 's/^/       /' "$work/said" | head -n 20
     fi
+}
+
+# row LAUNCHER RIGHT WRONG NOTE: of the table.
+row() {
+    printf '%-14s %5s %5s  %s\n' "$@" >>"$work/table"
 }
 
 # ranks COMMAND…: under the launcher in $launcher, for a minute at most; what it says goes to $work/said.
@@ -77,9 +86,12 @@ launcher() {
     fi
     if ! command -v "$1" >/dev/null 2>&1; then
         echo "launchers: $name: $1 is not installed" >&2
+        row "$name" - - "not installed"
         return 0
     fi
     launcher="$*"
+    right_here=0
+    wrong_here=0
 
     rm -rf "$work/warehouse"
     ranks "$harrier" sql --warehouse "$work/warehouse" -c "CREATE TABLE t (a INT)" \
@@ -97,12 +109,14 @@ launcher() {
     fi
     ranks sh -c "exec \"$harrier\" sql --alone --format csv -c \"SELECT 40 + $rank\""
     expect "$name" "tasks work by themselves" "$(grep -Ex '4[012]' "$work/said" | sort | tr '\n' ' ')" "40 41 42 "
+    row "$name" "$right_here" "$wrong_here" ""
 }
 
 with_slurm() {
     slurm=$work/slurm
     if ! scripts/slurm.sh up "$slurm" 2 >"$work/slurm.log" 2>&1; then
         echo "launchers: Slurm: $(tail -n 1 "$work/slurm.log")" >&2
+        row srun - - "no cluster"
         slurm=
         return 0
     fi
@@ -133,5 +147,7 @@ if [ "$tried" -eq 0 ]; then
     echo "launchers: there is none here" >&2
     exit 77
 fi
+printf '%-14s %5s %5s\n' launcher right wrong
+sed 's/ *$//' "$work/table"
 echo "$((tried - wrong)) of $tried answers are right"
 [ "$wrong" -eq 0 ]
