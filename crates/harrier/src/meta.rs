@@ -263,7 +263,7 @@ async fn go(
     result.map_err(Ended::Stop)
 }
 
-/// Runs a statement every so many seconds.
+/// Runs a statement every so many seconds; what is for people has the time above it.
 async fn watch(
     runner: &mut Runner,
     script: &mut Script,
@@ -285,6 +285,11 @@ async fn watch(
     }
     let statement = before(runner, script)?;
     for time in 1..=times {
+        if matches!(runner.display.format, Format::Table | Format::Vertical) {
+            // As psql has it: the time as `%c` is in the C locale.
+            let now = chrono::Local::now().format("%a %b %e %H:%M:%S %Y");
+            runner.display.with_output(|out| Ok(writeln!(out, "{now} (every {seconds}s)\n")?))?;
+        }
         runner.statement(statement.clone(), file).await.map_err(Ended::Stop)?;
         if time == times {
             break;

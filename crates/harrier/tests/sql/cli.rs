@@ -197,6 +197,17 @@ fn variables_and_commands_of_scripts() {
         ]),
         "a\n1\n2\na\n1\n2\na\n1\n2\n",
     );
+    // What is for people has the time above it.
+    let run = folder.sql(&["-c", "select 5 as five", "-c", "\\watch 0.01 c=2"]);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    let titles: Vec<&str> = lines.iter().filter_map(|line| line.strip_suffix(" (every 0.01s)")).collect();
+    assert_eq!((run.status, titles.len()), (Some(0), 2), "{run:?}");
+    for title in titles {
+        let time = chrono::NaiveDateTime::parse_from_str(title, "%a %b %e %H:%M:%S %Y");
+        assert!(time.is_ok_and(|time| time.to_string() > "2020".to_string()), "{title}");
+    }
+    let at = lines.iter().position(|line| line.ends_with("(every 0.01s)")).unwrap();
+    assert_eq!(lines[at + 1..at + 5], ["", " five", "------", "    5"], "{run:?}");
     let run = folder.sql(&["-c", "\\l", "-c", "\\du", "-c", "\\conninfo"]);
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert!(run.stdout.contains("Role name") && run.stdout.contains("warehouse"), "{run:?}");
