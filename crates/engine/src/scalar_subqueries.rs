@@ -26,6 +26,7 @@ use datafusion::logical_expr::{
     Expr, FetchType, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+use harrier_exec::as_is;
 use harrier_exec::only::only;
 
 use crate::rewriting::rewritten;
@@ -71,7 +72,12 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that column's.
     let may_be_null = field.is_nullable() || has_row(plan);
     if !is_checked && may_be_null {
-        return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+        if has_row(plan) || is_stored(plan) {
+            return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
+        }
+        // The simplifier may find out that what is computed is never NULL, as of CASE WHEN true THEN 1 END.
+        let value = ScalarFunction::new_udf(as_is::function(), vec![Expr::ScalarSubquery(subquery)]);
+        return Ok(Transformed::yes(Expr::ScalarFunction(value)));
     }
     if let (true, Some(first)) = (is_correlated, first_row(&subquery.subquery)?) {
         return Ok(Transformed::yes(with_plan(subquery, first)));
@@ -90,6 +96,22 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
         .build()?;
     let value = ScalarFunction::new_udf(only(), vec![with_plan(subquery, plan)]);
     Ok(Transformed::yes(Expr::ScalarFunction(value)))
+}
+
+/// Whether the one column of a plan is one of a table.
+fn is_stored(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => {
+            let is_column = |expr: &Expr| matches!(expr.clone().unalias(), Expr::Column(_));
+            projection.expr.iter().all(is_column) && is_stored(&projection.input)
+        }
+        LogicalPlan::SubqueryAlias(alias) => is_stored(&alias.input),
+        LogicalPlan::Filter(filter) => is_stored(&filter.input),
+        LogicalPlan::Sort(sort) => is_stored(&sort.input),
+        LogicalPlan::Limit(limit) => is_stored(&limit.input),
+        LogicalPlan::TableScan(_) => true,
+        _ => false,
+    }
 }
 
 /// Whether a plan has a row whatever it reads.
