@@ -3,6 +3,9 @@
 //! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are
 //! constant or equal. A later rule that moves a filter, a projection or a side of a join may make it forget
 //! that, and the check at the end refuses the plan. So whatever is not known to be ordered then is sorted.
+//!
+//! Where rows are ordered by `k` they are by `k::bigint` as well, which it knows; but a window that is partitioned by that looks for the
+//! key itself in the order, and fails when it runs.
 
 use std::sync::Arc;
 
@@ -13,12 +16,29 @@ use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
 /// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
 /// check of plans.
 #[derive(Debug)]
 pub(crate) struct NeededOrders;
+
+/// Whether a window over rows that are sorted by its partitions finds all keys of these in their order; true of any other operator.
+fn has_partitions_in_order(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let windows = match plan.downcast_ref::<BoundedWindowAggExec>() {
+        Some(window) if matches!(window.input_order_mode, InputOrderMode::Sorted) => window.window_expr(),
+        Some(_) => return Ok(true),
+        None => match plan.downcast_ref::<WindowAggExec>() {
+            Some(window) => window.window_expr(),
+            None => return Ok(true),
+        },
+    };
+    let Some(window) = windows.first() else { return Ok(true) };
+    let keys = window.partition_by();
+    let (found, _) = child.equivalence_properties().find_longest_permutation(keys)?;
+    Ok(found.len() == keys.len())
+}
 
 impl PhysicalOptimizerRule for NeededOrders {
     fn optimize(
@@ -35,7 +55,9 @@ impl PhysicalOptimizerRule for NeededOrders {
                     children.push(child);
                     continue;
                 };
-                if child.equivalence_properties().ordering_satisfy_requirement(needed.clone())? {
+                if child.equivalence_properties().ordering_satisfy_requirement(needed.clone())?
+                    && has_partitions_in_order(&plan, &child)?
+                {
                     children.push(child);
                     continue;
                 }
