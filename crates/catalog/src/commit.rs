@@ -167,6 +167,7 @@ async fn attempt_commit(
         conflicts::check(&mut session, transaction, &head).await?;
         writers::end(&mut session, &transaction.writers).await?;
         let mut draft = Draft::new(session.dialect(), transaction, &head);
+        draft.statements = head.settings.upgrade()?;
         draft.state(&mut session).await?;
         draft.sequences(&mut session).await?;
         draft.data(&mut session).await?;

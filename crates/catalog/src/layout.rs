@@ -1,14 +1,86 @@
-//! The tables of DuckLake 1.0, as DuckDB makes them in each database.
+//! The tables of DuckLake 1.0, as DuckDB makes them in each database, and the version of what Harrier adds to them.
+//!
+//! DuckLake has no place for tables, tags and options of other programs, which have a version of their own: [`OWN`]. A catalog says which one it
+//! has, and which Harrier wrote it last. A later Harrier upgrades it within the first commit that it makes, so that nobody sees half of it; one that
+//! only reads changes nothing. An earlier one refuses it by the name of the Harrier that wrote it.
+
+use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::identity::{Identity, rows};
 use crate::values;
 
-/// The version of the layout that is written, and the only one that is read.
+/// The version of DuckLake's layout that is written, and the only one that is read.
 pub(crate) const VERSION: &str = "1.0";
+
+/// The version of what Harrier adds to it. 0: the catalog says none, as those that were made before there was one, and DuckDB's. 1: it says
+/// that it is this one.
+pub const OWN: i64 = 1;
+
+/// The keys of `ducklake_metadata` that say so.
+const OWN_KEY: &str = "harrier_layout";
+const PROGRAM_KEY: &str = "harrier_version";
+pub(crate) const KEYS: [&str; 2] = [OWN_KEY, PROGRAM_KEY];
+
+/// The version of this program.
+pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// Which version a catalog has, by its settings.
+///
+/// Errors: a later one than this program knows (0A000).
+pub(crate) fn check(settings: &BTreeMap<String, String>) -> Result<i64> {
+    let Some(found) = settings.get(OWN_KEY) else { return Ok(0) };
+    let version: i64 = found.parse().map_err(|_| {
+        Error::Corrupt(format!("the catalog says \"{found}\" of the version of Harrier's layout"))
+    })?;
+    check_version(version, settings.get(PROGRAM_KEY).map(String::as_str))?;
+    Ok(version)
+}
+
+/// Errors: `version` is a later one than this program knows (0A000). `program`: which Harrier wrote it.
+pub fn check_version(version: i64, program: Option<&str>) -> Result<()> {
+    if version <= OWN {
+        return Ok(());
+    }
+    let program = program.unwrap_or("of a later version");
+    let message = format!(
+        "the warehouse was written by Harrier {program}, in version {version} of its layout; this is Harrier {PROGRAM}, \
+         which knows version {OWN}"
+    );
+    Err(Error::Refused(Box::new(Refusal::new("0A000", message)))
+        .with_hint(format!("open it with Harrier {program} or a later one")))
+}
+
+/// The statements that make a catalog one of the present version, written by this program; none if it is one.
+pub(crate) fn upgrade(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let version = check(settings)?;
+    // What a later version changes of an earlier one belongs here, step by step.
+    if version == OWN && settings.get(PROGRAM_KEY).is_some_and(|program| program == PROGRAM) {
+        return Ok(Vec::new());
+    }
+    tracing::info!(
+        from = version,
+        to = OWN,
+        program = PROGRAM,
+        "the catalog gets the layout of this version"
+    );
+    let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
+    Ok(vec![
+        format!("DELETE FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys})"),
+        format!(
+            "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES {}",
+            version_rows()
+        ),
+    ])
+}
+
+/// The rows of `ducklake_metadata` that say the version.
+pub(crate) fn version_rows() -> String {
+    format!("('{OWN_KEY}', '{OWN}', NULL, NULL), ('{PROGRAM_KEY}', '{PROGRAM}', NULL, NULL)")
+}
 
 /// Name, and columns with the types PostgreSQL gives them.
 const TABLES: &[(&str, &str)] = &[
@@ -143,14 +215,15 @@ pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Id
         session.execute(format!("CREATE TABLE {table} ({})", typed(session.dialect(), columns))).await?;
     }
     let path = text(data_path)?;
-    let program = text(concat!("Harrier ", env!("CARGO_PKG_VERSION")))?;
+    let program = text(&format!("Harrier {PROGRAM}"))?;
     let time = text(&values::format_time(values::now()))?;
     let uuid = Uuid::new_v4();
     for statement in [
         format!(
             "INSERT INTO ducklake_metadata (\"key\", \"value\", \"scope\", scope_id) VALUES \
              ('version', '{VERSION}', NULL, NULL), ('created_by', {program}, NULL, NULL), \
-             ('data_path', {path}, NULL, NULL), ('encrypted', 'false', NULL, NULL), {}",
+             ('data_path', {path}, NULL, NULL), ('encrypted', 'false', NULL, NULL), {}, {}",
+            version_rows(),
             rows(identity)?
         ),
         format!(

@@ -49,6 +49,7 @@ pub use error::{Error, Refusal, Result};
 pub use fence::{Fence, Holder, Lease};
 pub use file_stats::{FileStats, StatsRef};
 pub use identity::{Identity, Place, writer_name};
+pub use layout::{OWN as OWN_LAYOUT, PROGRAM, check_version};
 pub use load::{SnapshotInfo, TableColumnStats, TableSize, TableStats};
 pub use transaction::Transaction;
 pub use upkeep::{Expired, Expiry, ScheduledFile};

@@ -10,7 +10,7 @@ use crate::database::{Row, Session, flag, text, visible};
 use crate::error::{Error, Result};
 use crate::files::InlinedRows;
 use crate::identity::{ID, KEYS, PLACE, data_path_now};
-use crate::layout::VERSION;
+use crate::layout::{self, VERSION};
 use crate::state::{
     Column, ColumnId, DefaultValue, Location, OWN_TAGS, ObjectId, PartitionKey, Schema, SnapshotId, SortKey,
     State, Table, Transform, Unusable, View, column_of_tag,
@@ -138,7 +138,12 @@ impl Settings {
                 "the warehouse is encrypted, which Harrier does not support".to_string(),
             ));
         }
-        Ok(())
+        layout::check(&self.global).map(drop)
+    }
+
+    /// The statements that make the catalog one of the present version; none if it is one.
+    pub(crate) fn upgrade(&self) -> Result<Vec<String>> {
+        layout::upgrade(&self.global)
     }
 
     /// Where data files are, with a `/` at its end. `folder`: where the catalog lies, if it is a file.
@@ -163,7 +168,9 @@ impl Settings {
 
 /// Keys of `ducklake_metadata` that no transaction changes.
 pub(crate) fn is_fixed(key: &str) -> bool {
-    matches!(key, "version" | "created_by" | "data_path" | "encrypted") || KEYS.contains(&key)
+    matches!(key, "version" | "created_by" | "data_path" | "encrypted")
+        || KEYS.contains(&key)
+        || layout::KEYS.contains(&key)
 }
 
 /// Everything but the data files, at the snapshot of `head`. `folder`: where the catalog lies, if it is a file.

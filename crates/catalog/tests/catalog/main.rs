@@ -10,6 +10,7 @@ mod faults;
 mod fence;
 mod history;
 mod kept;
+mod layout;
 mod rows;
 mod sequences;
 mod state;
