@@ -609,4 +609,4 @@ fn refusal(state: &'static str, message: impl Into<String>) -> Error {
     Error::Refused(Box::new(crate::error::Refusal::new(state, message)))
 }
 
-pub(crate) use store::{has_tables, new_objects};
+pub(crate) use store::{TABLES, has_tables, new_objects};

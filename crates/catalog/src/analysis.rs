@@ -206,21 +206,23 @@ fn histogram(values: &str, shares: &str, bounds: &str) -> Result<Histogram> {
     Ok(Histogram { common: values.into_iter().zip(shares).collect(), bounds: elements(bounds)? })
 }
 
+/// The tables with their columns.
+pub(crate) const TABLES: [(&str, &str); 3] = [
+    (TABLE, "table_id BIGINT PRIMARY KEY, snapshot_id BIGINT, row_count BIGINT"),
+    (
+        COLUMN,
+        "table_id BIGINT, column_id BIGINT, distinct_count BIGINT, null_count BIGINT, mean_bytes BIGINT, \
+         PRIMARY KEY (table_id, column_id)",
+    ),
+    (
+        HISTOGRAM,
+        "table_id BIGINT, column_id BIGINT, format BIGINT, common_values TEXT, common_shares TEXT, \
+         bounds TEXT, PRIMARY KEY (table_id, column_id)",
+    ),
+];
+
 async fn make(session: &mut Session) -> Result<()> {
-    let tables = [
-        (TABLE, "table_id BIGINT PRIMARY KEY, snapshot_id BIGINT, row_count BIGINT"),
-        (
-            COLUMN,
-            "table_id BIGINT, column_id BIGINT, distinct_count BIGINT, null_count BIGINT, mean_bytes BIGINT, \
-             PRIMARY KEY (table_id, column_id)",
-        ),
-        (
-            HISTOGRAM,
-            "table_id BIGINT, column_id BIGINT, format BIGINT, common_values TEXT, common_shares TEXT, \
-             bounds TEXT, PRIMARY KEY (table_id, column_id)",
-        ),
-    ];
-    for (name, columns) in tables {
+    for (name, columns) in TABLES {
         if !session.has_table(name).await? {
             session.execute(format!("CREATE TABLE {name} ({columns})")).await?;
         }

@@ -860,7 +860,8 @@ impl<'a> Draft<'a> {
     }
 
     fn register_inlined(&mut self, id: ObjectId, version: i64, kept: &str, table: &Table) -> Result<()> {
-        self.push(inlined::create(self.dialect, kept, &table.columns)?);
+        let columns = table.columns.iter().map(|column| (column.name.as_str(), column.kind));
+        self.push(inlined::create(self.dialect, kept, columns)?);
         self.push(format!(
             "INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version) VALUES \
              ({id}, {}, {version})",

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use futures::TryStreamExt;
 use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{
@@ -514,6 +515,38 @@ impl Session {
                 rows.iter().map(postgres_row).collect()
             }
         }
+    }
+
+    /// One row of an answer after the other, for answers that are too large to be held.
+    pub async fn each(
+        &mut self,
+        sql: impl Into<String>,
+        mut with: impl FnMut(Row) -> Result<()>,
+    ) -> Result<()> {
+        let sql = sql.into();
+        match self {
+            Self::Sqlite(transaction) => {
+                let mut rows = prepared(sql).fetch(&mut **transaction);
+                while let Some(row) = rows.try_next().await.map_err(failed)? {
+                    with(sqlite_row(&row)?)?;
+                }
+            }
+            Self::Resting(transaction, resting) => {
+                let mut rows = prepared(sql).fetch(&mut **transaction);
+                while let Some(row) = rows.try_next().await.map_err(failed)? {
+                    with(sqlite_row(&row)?)?;
+                }
+                resting.check()?;
+            }
+            Self::Postgres(transaction) => {
+                let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+                let mut rows = sql.fetch(&mut **transaction);
+                while let Some(row) = rows.try_next().await.map_err(failed)? {
+                    with(postgres_row(&row)?)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many rows the statement changed.

@@ -205,7 +205,7 @@ impl Catalog {
 
     /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into since.
     pub async fn identity(&self) -> Result<Option<Identity>> {
-        again_if_lost(|| async { identity(&mut self.inner.database.read().await?).await }).await
+        again_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
     }
 
     /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced it since it was found to be
@@ -218,7 +218,7 @@ impl Catalog {
     ) -> Result<Identity> {
         again_if_lost(|| async {
             let mut session = self.inner.database.write().await?;
-            let now = identity(&mut session).await?;
+            let now = read(&mut session).await?;
             if let Some(now) = now.filter(|now| Some(now) != before) {
                 return Ok(now);
             }
@@ -248,7 +248,7 @@ pub(crate) fn rows(identity: &Identity) -> Result<String> {
     Ok(KEYS.into_iter().zip(values).map(row).collect::<Result<Vec<_>>>()?.join(", "))
 }
 
-async fn identity(session: &mut Session) -> Result<Option<Identity>> {
+pub(crate) async fn read(session: &mut Session) -> Result<Option<Identity>> {
     let keys = KEYS.map(|key| format!("'{key}'")).join(", ");
     let sql = format!(
         "SELECT \"key\", \"value\" FROM ducklake_metadata WHERE \"scope\" IS NULL AND \"key\" IN ({keys})"

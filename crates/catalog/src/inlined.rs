@@ -6,7 +6,7 @@
 use crate::database::{self, Dialect};
 use crate::error::{Error, Result};
 use crate::files::Cell;
-use crate::state::{Column, ObjectId, Table};
+use crate::state::{ObjectId, Table};
 use crate::types::ColumnType;
 
 /// Names that DuckLake gives columns of its own, in such tables and in files.
@@ -33,10 +33,7 @@ pub(crate) fn delete_table(table: ObjectId) -> String {
 
 /// Whether the database can have a table with these columns beside DuckLake's.
 pub(crate) fn fits(dialect: Dialect, table: &Table) -> bool {
-    let (columns_max, name_bytes_max) = match dialect {
-        Dialect::Sqlite => (SQLITE_COLUMNS_MAX, usize::MAX),
-        Dialect::Postgres => (POSTGRES_COLUMNS_MAX, POSTGRES_NAME_BYTES_MAX),
-    };
+    let (columns_max, name_bytes_max) = limits(dialect);
     let mut names: Vec<String> = table.columns.iter().map(|column| column.name.to_lowercase()).collect();
     let fit = table.columns.len() <= columns_max
         && names.iter().all(|name| !RESERVED.contains(&name.as_str()) && !name.contains('\0'))
@@ -46,13 +43,25 @@ pub(crate) fn fits(dialect: Dialect, table: &Table) -> bool {
     fit && names.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// `CREATE TABLE` for rows of this version.
-pub(crate) fn create(dialect: Dialect, name: &str, columns: &[Column]) -> Result<String> {
+/// How many columns a table may have, and how long their names may be.
+pub(crate) fn limits(dialect: Dialect) -> (usize, usize) {
+    match dialect {
+        Dialect::Sqlite => (SQLITE_COLUMNS_MAX, usize::MAX),
+        Dialect::Postgres => (POSTGRES_COLUMNS_MAX, POSTGRES_NAME_BYTES_MAX),
+    }
+}
+
+/// `CREATE TABLE` for rows with these columns.
+pub(crate) fn create<'a>(
+    dialect: Dialect,
+    name: &str,
+    columns: impl IntoIterator<Item = (&'a str, ColumnType)>,
+) -> Result<String> {
     let mut definition = format!(
         "CREATE TABLE IF NOT EXISTS {name} (row_id BIGINT, begin_snapshot BIGINT, end_snapshot BIGINT"
     );
-    for column in columns {
-        definition += &format!(", {} {}", database::name(&column.name)?, column_type(dialect, column.kind));
+    for (column, kind) in columns {
+        definition += &format!(", {} {}", database::name(column)?, column_type(dialect, kind));
     }
     Ok(definition + ")")
 }

@@ -83,7 +83,7 @@ pub(crate) fn version_rows() -> String {
 }
 
 /// Name, and columns with the types PostgreSQL gives them.
-const TABLES: &[(&str, &str)] = &[
+pub(crate) const TABLES: &[(&str, &str)] = &[
     (
         "ducklake_metadata",
         "\"key\" VARCHAR NOT NULL, \"value\" VARCHAR NOT NULL, \"scope\" VARCHAR, scope_id BIGINT",
@@ -211,9 +211,7 @@ pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Id
     if !data_path.ends_with('/') {
         return Err(Error::Unsupported(format!("the data path \"{data_path}\" does not end in /")));
     }
-    for (table, columns) in TABLES {
-        session.execute(format!("CREATE TABLE {table} ({})", typed(session.dialect(), columns))).await?;
-    }
+    create_tables(session).await?;
     let path = text(data_path)?;
     let program = text(&format!("Harrier {PROGRAM}"))?;
     let time = text(&values::format_time(values::now()))?;
@@ -238,6 +236,14 @@ pub(crate) async fn create(session: &mut Session, data_path: &str, identity: &Id
         ),
     ] {
         session.execute(statement).await?;
+    }
+    Ok(())
+}
+
+/// Makes DuckLake's tables, with nothing in them.
+pub(crate) async fn create_tables(session: &mut Session) -> Result<()> {
+    for (table, columns) in TABLES {
+        session.execute(format!("CREATE TABLE {table} ({})", typed(session.dialect(), columns))).await?;
     }
     Ok(())
 }

@@ -141,6 +141,11 @@ impl Settings {
         layout::check(&self.global).map(drop)
     }
 
+    /// The version of Harrier's layout.
+    pub(crate) fn own_layout(&self) -> Result<i64> {
+        layout::check(&self.global)
+    }
+
     /// The statements that make the catalog one of the present version; none if it is one.
     pub(crate) fn upgrade(&self) -> Result<Vec<String>> {
         layout::upgrade(&self.global)
@@ -543,6 +548,28 @@ pub(crate) async fn inlined_tables(session: &mut Session, table: ObjectId) -> Re
     session.query(sql).await?.iter().map(|row| Ok((row.integer(0)?, row.text(1)?))).collect()
 }
 
+/// The columns of the rows that were kept under a version of a table's schema.
+pub(crate) async fn kept_columns(
+    session: &mut Session,
+    table: ObjectId,
+    schema_version: i64,
+) -> Result<Vec<Column>> {
+    let began = session
+        .query(format!(
+            "SELECT max(begin_snapshot) FROM ducklake_schema_versions \
+             WHERE table_id = {table} AND schema_version <= {schema_version}"
+        ))
+        .await?;
+    let began = match began.first().map(|row| row.optional_integer(0)).transpose()?.flatten() {
+        Some(began) => began,
+        None => {
+            let sql = format!("SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = {table}");
+            session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?
+        }
+    };
+    columns_at(session, table, began).await
+}
+
 pub(crate) async fn inlined_rows(
     session: &mut Session,
     table: ObjectId,
@@ -556,20 +583,7 @@ pub(crate) async fn inlined_rows(
         if session.query(format!("SELECT 1 FROM {name} WHERE {visible} LIMIT 1")).await?.is_empty() {
             continue;
         }
-        let began = session
-            .query(format!(
-                "SELECT max(begin_snapshot) FROM ducklake_schema_versions \
-                 WHERE table_id = {table} AND schema_version <= {schema_version}"
-            ))
-            .await?;
-        let began = match began.first().map(|row| row.optional_integer(0)).transpose()?.flatten() {
-            Some(began) => began,
-            None => {
-                let sql = format!("SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = {table}");
-                session.query(sql).await?.first().map_or(Ok(0), |row| row.integer(0))?
-            }
-        };
-        let columns = columns_at(session, table, began).await?;
+        let columns = kept_columns(session, table, schema_version).await?;
         let mut wanted = String::from("row_id");
         for (place, column) in columns.iter().enumerate() {
             // PostgreSQL and SQLite both allow names that differ from DuckLake's only in the alias.

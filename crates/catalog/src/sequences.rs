@@ -30,6 +30,9 @@ use crate::transaction::Transaction;
 const SEQUENCE: &str = "harrier_sequence";
 const VALUE: &str = "harrier_sequence_value";
 
+/// The tables with their columns.
+pub(crate) const TABLES: [(&str, &str); 2] = [(SEQUENCE, SEQUENCE_TABLE), (VALUE, VALUE_TABLE)];
+
 const SEQUENCE_COLUMNS: &str = "sequence_id, sequence_uuid, schema_id, sequence_name, data_type, start_value, increment_by, min_value, \
      max_value, cache_size, is_cycled, table_id, column_id, is_identity";
 const SEQUENCE_TABLE: &str = "sequence_id BIGINT NOT NULL, sequence_uuid VARCHAR NOT NULL, begin_snapshot BIGINT NOT NULL, \
@@ -304,8 +307,7 @@ pub(crate) async fn changes(
         ));
     }
     if !statements.is_empty() && !session.has_table(SEQUENCE).await? {
-        let tables = [(SEQUENCE, SEQUENCE_TABLE), (VALUE, VALUE_TABLE)];
-        let made = tables.map(|(table, columns)| format!("CREATE TABLE {table} ({columns})"));
+        let made = TABLES.map(|(table, columns)| format!("CREATE TABLE {table} ({columns})"));
         statements.splice(0..0, made);
     }
     Ok(statements)

@@ -285,15 +285,15 @@ async fn files(session: &mut Session, table: &str, id: &str, condition: &str) ->
 }
 
 /// Where the files of each table lie, of tables of any time.
-struct Folders {
+pub(crate) struct Folders {
     /// Ends in `/`, as do all.
-    root: String,
-    tables: BTreeMap<ObjectId, Location>,
+    pub root: String,
+    pub tables: BTreeMap<ObjectId, Location>,
 }
 
 impl Folders {
     /// `folder`: where the catalog lies, if it is a file.
-    async fn load(session: &mut Session, folder: Option<&str>) -> Result<Self> {
+    pub async fn load(session: &mut Session, folder: Option<&str>) -> Result<Self> {
         let root = load::head(session, None).await?.settings.data_path(folder)?;
         let relative = flag("path_is_relative");
         let mut schemas = BTreeMap::new();

@@ -17,11 +17,16 @@
 //!
 //! Crash: a writer of this host whose process has ended is forgotten at once, another after [`SILENCE`].
 //!
+//! Who reads files of a snapshot for long, as a backup does, is known in the same way, before it asks what the snapshot has. Who sweeps
+//! asks for what has expired before it asks who is known: of what it finds then, no such reader has anything.
+//!
 //! Other programs that write into the warehouse are not known here; only the age of their files protects those.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use crate::again::again_if_lost;
 use crate::catalog::Catalog;
@@ -32,6 +37,20 @@ const TABLE: &str = "harrier_writer";
 
 /// A writer of which nothing was heard for so long is forgotten.
 pub const SILENCE: Duration = Duration::from_secs(120);
+
+/// What the names of those begin with who read files of a snapshot for long, as a backup does. While one is known, nobody removes files of
+/// snapshots that have expired since.
+const READER: &str = "reader-";
+
+/// A name that nobody else has, for one who reads files of a snapshot for long. It is made known, kept and ended as a writer's is.
+pub fn reader_name() -> String {
+    format!("{READER}{}", Uuid::new_v4().simple())
+}
+
+/// Whether this is the name of one who reads.
+pub fn is_reader(name: &str) -> bool {
+    name.starts_with(READER)
+}
 
 /// How often the table is tried to be made when another process makes it too.
 const ATTEMPTS_MAX: usize = 5;
@@ -165,7 +184,7 @@ fn texts(names: &BTreeSet<String>) -> Result<String> {
 }
 
 /// Processes, so that one of this host can be told to have ended.
-mod process {
+pub mod process {
     use std::fs;
 
     /// This process: where its number counts, the number, and when it began, since numbers come again.

@@ -32,7 +32,7 @@ const SETTING_COLUMNS: &str = "role_id, setting_name, setting_value";
 const QUEUE_COLUMNS: &str = "queue_id, queue_name, active_statements, memory_limit, priority, max_cost";
 
 /// Flags are numbers, which both databases have.
-const TABLES: [(&str, &str); 8] = [
+pub(crate) const TABLES: [(&str, &str); 8] = [
     (ACCESS, "version BIGINT NOT NULL, next_id BIGINT NOT NULL"),
     (
         ROLE,

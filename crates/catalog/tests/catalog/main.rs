@@ -4,6 +4,7 @@ mod access;
 mod analysis;
 mod concurrency;
 mod conflicts;
+mod copy;
 mod duckdb;
 mod errors;
 mod faults;

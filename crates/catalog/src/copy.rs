@@ -1,0 +1,508 @@
+//! A whole catalog as of one moment, in words that are neither database's own, and back into a database.
+//!
+//! ```text
+//!   Catalog::copy_out ─► Line, Line, … and Copied: which snapshot, which files      one transaction that reads
+//!   Line, Line, …     ─► copy_in      ─► another catalog, of an identity of its own  one transaction that writes
+//! ```
+//!
+//! What is in it: DuckLake's tables, Harrier's own (roles, sequences, what ANALYZE found), and rows that the catalog keeps. What is not: where the
+//! catalog and its data are, which warehouse it is of, who is writing or serving just then, and files of snapshots that have expired.
+//!
+//! # Invariants
+//! - In a copy every file is named relative to the folder of its table. One that lay elsewhere is named anew ([`CopiedFile::name`]).
+//! - A copy that was made of one database can be put into the other, unless that cannot hold what it has, which is an error (0A000).
+//!
+//! Memory bound: some hundred rows, and the names of all files. Crash: a database into which a copy was being put has nothing of it.
+
+use std::io;
+
+use crate::catalog::Catalog;
+use crate::database::{Database, Dialect, Rows, Session, boolean, flag, name, text};
+use crate::error::{Error, Refusal, Result};
+use crate::files::Cell;
+use crate::identity::{self, Identity, Place};
+use crate::state::{ObjectId, SnapshotId};
+use crate::types::ColumnType;
+use crate::upkeep::Folders;
+use crate::{access, analysis, inlined, layout, load, sequences, values};
+
+/// Rows that are put in by one statement.
+const ROWS_AT_ONCE: usize = 500;
+
+/// What no copy has the rows of.
+const SCHEDULED: &str = "ducklake_files_scheduled_for_deletion";
+const DATA_FILES: &str = "ducklake_data_file";
+const DELETE_FILES: &str = "ducklake_delete_file";
+const METADATA: &str = "ducklake_metadata";
+const KEPT_TABLES: &str = "ducklake_inlined_data_tables";
+const KEPT_ROWS: &str = "ducklake_inlined_data_";
+const KEPT_DELETES: &str = "ducklake_inlined_delete_";
+
+/// The cells of one row.
+pub type Cells = Vec<Cell>;
+
+/// A part of a copy. Rows are of the table that was named last.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    Table(CopiedTable),
+    Row(Cells),
+}
+
+/// A table of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedTable {
+    pub name: String,
+    /// Names and types: of rows that the catalog keeps DuckLake's, of all else the layout's.
+    pub columns: Vec<(String, String)>,
+}
+
+/// A data or delete file that some snapshot of a copy can see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedFile {
+    /// Below the folder of data files, as the copy has it.
+    pub name: String,
+    /// Where it is; absolute.
+    pub source: String,
+    /// Its length, if the catalog says it.
+    pub bytes: Option<u64>,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Copied {
+    /// The newest snapshot.
+    pub snapshot: SnapshotId,
+    /// Of the snapshot, as `2026-11-22 07:30:28.649688+00`.
+    pub time: String,
+    /// When it was copied, by the clock of this process.
+    pub copied: String,
+    /// The version of Harrier's layout.
+    pub layout: i64,
+    pub identity: Option<Identity>,
+    /// Where the data files are; ends in `/`.
+    pub data_path: String,
+    pub files: Vec<CopiedFile>,
+}
+
+/// Tables that are what they are in both databases, with their columns.
+fn fixed_tables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = analysis::TABLES.into_iter().chain(sequences::TABLES).chain(access::TABLES);
+    layout::TABLES.iter().copied().chain(own)
+}
+
+/// Names and types of the columns of a table, from the words that make it.
+fn columns_of(definition: &str) -> Vec<(String, String)> {
+    // What names several columns comes last.
+    let columns = definition.split(", PRIMARY KEY (").next().unwrap_or(definition);
+    let column = |column: &str| {
+        let mut words = column.split_whitespace();
+        let name = words.next().unwrap_or_default().trim_matches('"').to_string();
+        (name, words.next().unwrap_or_default().to_string())
+    };
+    columns.split(", ").map(column).collect()
+}
+
+impl Catalog {
+    /// Gives the whole catalog to `put`, as of one moment, beside those who commit.
+    ///
+    /// Errors: those of `put` (58030, 53100); a file has no name of its own in a copy (0A000).
+    pub async fn copy_out(&self, put: &mut (dyn FnMut(Line) -> io::Result<()> + Send)) -> Result<Copied> {
+        let database = &self.inner.database;
+        let mut session = database.read().await?;
+        let head = load::head(&mut session, None).await?;
+        let folders = Folders::load(&mut session, database.folder()).await?;
+        let mut files = Vec::new();
+        for (table, definition) in fixed_tables() {
+            if session.has_table(table).await? {
+                let columns = columns_of(definition);
+                copy_table(&mut session, table, columns, &folders, &mut files, put).await?;
+            }
+        }
+        kept_rows(&mut session, put).await?;
+        Ok(Copied {
+            snapshot: head.snapshot,
+            time: values::format_time(head.time),
+            copied: values::format_time(values::now()),
+            layout: head.settings.own_layout()?,
+            identity: identity::read(&mut session).await?,
+            data_path: folders.root,
+            files,
+        })
+    }
+}
+
+async fn copy_table(
+    session: &mut Session,
+    table: &str,
+    columns: Vec<(String, String)>,
+    folders: &Folders,
+    files: &mut Vec<CopiedFile>,
+    put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
+) -> Result<()> {
+    if table == SCHEDULED {
+        return Ok(());
+    }
+    let selected = columns.iter().map(|(column, kind)| {
+        let column = name(column)?;
+        Ok(if kind == "BOOLEAN" { flag(&column) } else { column })
+    });
+    let selected = selected.collect::<Result<Vec<_>>>()?.join(", ");
+    let place = |wanted: &str| columns.iter().position(|(column, _)| column == wanted);
+    let of_files = match table {
+        DATA_FILES | DELETE_FILES => {
+            place("table_id").zip(place("path")).zip(place("path_is_relative")).zip(place("file_size_bytes"))
+        }
+        _ => None,
+    };
+    let times: Vec<usize> = (0..columns.len()).filter(|at| columns[*at].1 == "TIMESTAMPTZ").collect();
+    put(Line::Table(CopiedTable { name: table.to_string(), columns: columns.clone() })).map_err(unwritten)?;
+    let each = |row: crate::database::Row| {
+        let mut cells = row.into_cells();
+        if table == METADATA && is_of_place(&cells) {
+            return Ok(());
+        }
+        for at in &times {
+            if let Cell::Text(time) = &cells[*at]
+                && let Some(time) = values::parse_time(time)
+            {
+                cells[*at] = Cell::Text(values::format_time(time));
+            }
+        }
+        if let Some((((of, path), relative), bytes)) = of_files {
+            files.push(renamed(&mut cells, (of, path, relative, bytes), folders)?);
+        }
+        put(Line::Row(cells)).map_err(unwritten)
+    };
+    session.each(format!("SELECT {selected} FROM {table}"), each).await
+}
+
+/// Whether a row of `ducklake_metadata` says which catalog it is, and where.
+fn is_of_place(cells: &[Cell]) -> bool {
+    let is_own = |key: &String| key == "data_path" || identity::KEYS.contains(&key.as_str());
+    matches!(cells, [Cell::Text(key), _, Cell::Null, ..] if is_own(key))
+}
+
+/// Has a row of a file name it relative to its table's folder.
+fn renamed(
+    cells: &mut [Cell],
+    (of, path, relative, bytes): (usize, usize, usize, usize),
+    folders: &Folders,
+) -> Result<CopiedFile> {
+    let (Cell::Integer(id), Cell::Integer(table), Cell::Text(stored)) = (&cells[0], &cells[of], &cells[path])
+    else {
+        return Err(Error::Corrupt("the catalog has a file without a number, a table or a path".to_string()));
+    };
+    let folder = folders.tables.get(table).ok_or_else(|| {
+        Error::Corrupt(format!("file {id} is of table {table}, which the catalog does not know"))
+    })?;
+    if !folder.relative {
+        let path = &folder.path;
+        return Err(Error::Unsupported(format!(
+            "the folder of a table lies outside of the warehouse, which cannot be copied: \"{path}\""
+        )));
+    }
+    let (own, source) = match cells[relative] == Cell::Integer(1) {
+        true => (stored.clone(), format!("{}{}{stored}", folders.root, folder.path)),
+        false => (format!("elsewhere-{id}-{:016x}.parquet", fingerprint(stored)), stored.clone()),
+    };
+    let name = format!("{}{own}", folder.path);
+    if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(Error::Unsupported(format!("a file of the warehouse has no usable name: \"{name}\"")));
+    }
+    let bytes = match &cells[bytes] {
+        Cell::Integer(bytes) => u64::try_from(*bytes).ok(),
+        _ => None,
+    };
+    cells[path] = Cell::Text(own);
+    cells[relative] = Cell::Integer(1);
+    Ok(CopiedFile { name, source, bytes })
+}
+
+/// FNV-1a, which is the same in every version: two files of one number, in histories that went apart, have different names.
+fn fingerprint(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Rows that the catalog keeps, and rows of files that it says are deleted.
+async fn kept_rows(
+    session: &mut Session,
+    put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
+) -> Result<()> {
+    let sql = format!("SELECT table_id, table_name, schema_version FROM {KEPT_TABLES} ORDER BY 1, 3");
+    let mut kept = Vec::new();
+    for row in session.query(sql).await? {
+        kept.push((row.integer(0)?, row.text(1)?, row.integer(2)?));
+    }
+    for (table, kept, version) in &kept {
+        if session.has_table(kept).await? {
+            kept_table(session, *table, kept, *version, put).await?;
+        }
+    }
+    let mut tables = Vec::new();
+    for row in session.query("SELECT DISTINCT table_id FROM ducklake_table ORDER BY 1").await? {
+        tables.push(row.integer(0)?);
+    }
+    for table in tables {
+        let deletes = inlined::delete_table(table);
+        if session.has_table(&deletes).await? {
+            let columns = ["file_id", "row_id", "begin_snapshot"];
+            let told = columns.map(|column| (column.to_string(), "BIGINT".to_string())).to_vec();
+            put(Line::Table(CopiedTable { name: deletes.clone(), columns: told })).map_err(unwritten)?;
+            let sql = format!("SELECT {} FROM {deletes}", columns.join(", "));
+            session.each(sql, |row| put(Line::Row(row.into_cells())).map_err(unwritten)).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn kept_table(
+    session: &mut Session,
+    table: ObjectId,
+    kept: &str,
+    version: i64,
+    put: &mut (dyn FnMut(Line) -> io::Result<()> + Send),
+) -> Result<()> {
+    let columns = load::kept_columns(session, table, version).await?;
+    let told = columns.iter().map(|column| (column.name.clone(), column.kind.to_string())).collect();
+    put(Line::Table(CopiedTable { name: kept.to_string(), columns: told })).map_err(unwritten)?;
+    let mut wanted = String::from("row_id, begin_snapshot, end_snapshot");
+    for (place, column) in columns.iter().enumerate() {
+        // Names that differ from the first ones in case only are told apart by the alias.
+        wanted += &format!(", {} AS c{place}", name(&column.name)?);
+    }
+    let dialect = session.dialect();
+    let each = |row: crate::database::Row| {
+        let mut cells = row.into_cells();
+        let own = cells.split_off(3).into_iter().zip(&columns);
+        for (cell, column) in own {
+            cells.push(inlined::decode(dialect, column.kind, cell)?);
+        }
+        put(Line::Row(cells)).map_err(unwritten)
+    };
+    session.each(format!("SELECT {wanted} FROM {}", name(kept)?), each).await
+}
+
+fn unwritten(error: io::Error) -> Error {
+    let is_full = error.kind() == io::ErrorKind::StorageFull;
+    let state = if is_full { "53100" } else { "58030" };
+    Error::Refused(Box::new(Refusal::new(state, format!("cannot write the copy of the catalog: {error}"))))
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::Corrupt(format!("cannot read the copy of the catalog: {error}"))
+}
+
+/// Makes a catalog of a copy at `sqlite:PATH` or `postgres://HOST/DATABASE`, where there is none. `data_path`: where its files are; ends in `/`.
+/// `identity`: which warehouse it is of, by where it is. Returns its newest snapshot. All of it is there at once, or nothing; the file of an
+/// SQLite database may be.
+///
+/// Errors: there is a warehouse (42P07); the database cannot hold what the copy has (0A000); the copy makes no sense (XX001).
+pub async fn copy_in(
+    url: &str,
+    lines: impl Iterator<Item = io::Result<Line>>,
+    data_path: &str,
+    identity: impl Fn(&Place) -> Identity,
+) -> Result<SnapshotId> {
+    let database = Database::connect(url, true, None).await?;
+    let put_in = async {
+        let place = database.place().await?;
+        if database.has_warehouse().await? {
+            let message = format!("there is a warehouse in {} already", database.name());
+            return Err(Error::Refused(Box::new(Refusal::new("42P07", message))));
+        }
+        let mut session = database.write().await?;
+        layout::create_tables(&mut session).await?;
+        put_lines(&mut session, lines).await?;
+        let path = text(data_path)?;
+        let own = identity::rows(&identity(&place))?;
+        session
+            .execute(format!(
+                "INSERT INTO {METADATA} (\"key\", \"value\", \"scope\", scope_id) VALUES ('data_path', {path}, NULL, NULL), {own}"
+            ))
+            .await?;
+        // Whatever would be refused when it is opened is refused before it is there.
+        let head = load::head(&mut session, None).await?;
+        load::state(&mut session, &head, database.folder()).await?;
+        session.commit().await?;
+        Ok(head.snapshot)
+    };
+    let outcome = put_in.await;
+    // An SQLite database is whole in its file then.
+    database.close().await;
+    outcome
+}
+
+/// The table whose rows are being put in.
+struct Filling {
+    kind: Kind,
+    /// As an INSERT has them.
+    head: (String, String),
+    rows: Rows,
+    open: usize,
+}
+
+enum Kind {
+    /// Its columns that are booleans.
+    Fixed(Vec<bool>),
+    Kept(Vec<ColumnType>),
+}
+
+async fn put_lines(session: &mut Session, lines: impl Iterator<Item = io::Result<Line>>) -> Result<()> {
+    let mut filling: Option<Filling> = None;
+    for line in lines {
+        match line.map_err(unreadable)? {
+            Line::Table(table) => {
+                finish(session, filling.take()).await?;
+                filling = Some(begin(session, table).await?);
+            }
+            Line::Row(cells) => {
+                let filling = filling.as_mut().ok_or_else(|| {
+                    Error::Corrupt("the copy of the catalog has a row of no table".to_string())
+                })?;
+                filling.rows.add(&filling.literals(session.dialect(), &cells)?);
+                filling.open += 1;
+                if filling.open == ROWS_AT_ONCE {
+                    let (table, columns) = &filling.head;
+                    let full = std::mem::replace(&mut filling.rows, Rows::into(table, columns));
+                    filling.open = 0;
+                    for statement in full.finish() {
+                        session.execute(statement).await?;
+                    }
+                }
+            }
+        }
+    }
+    finish(session, filling).await
+}
+
+async fn finish(session: &mut Session, filling: Option<Filling>) -> Result<()> {
+    for statement in filling.map(|filling| filling.rows.finish()).unwrap_or_default() {
+        session.execute(statement).await?;
+    }
+    Ok(())
+}
+
+/// Makes a table, unless it is one of those that every catalog has.
+async fn begin(session: &mut Session, table: CopiedTable) -> Result<Filling> {
+    let CopiedTable { name: table, columns } = table;
+    let dialect = session.dialect();
+    let mut names = columns.iter().map(|(column, _)| name(column)).collect::<Result<Vec<_>>>()?;
+    let kind = if let Some((_, definition)) = fixed_tables().find(|(fixed, _)| *fixed == table) {
+        if columns != columns_of(definition) {
+            return Err(Error::Unsupported(format!("the copy has other columns of table \"{table}\"")));
+        }
+        if !layout::TABLES.iter().any(|(made, _)| *made == table) {
+            session.execute(format!("CREATE TABLE {table} ({definition})")).await?;
+        }
+        Kind::Fixed(columns.iter().map(|(_, kind)| kind == "BOOLEAN").collect())
+    } else if is_kept(&table, KEPT_DELETES) && columns.len() == 3 {
+        session.execute(inlined::create_deletes(&table)).await?;
+        Kind::Fixed(vec![false; 3])
+    } else if is_kept(&table, KEPT_ROWS) {
+        let (columns_max, name_bytes_max) = inlined::limits(dialect);
+        if columns.len() > columns_max || columns.iter().any(|(column, _)| column.len() > name_bytes_max) {
+            return Err(Error::Unsupported(format!(
+                "rows of a table cannot be kept in this database, which has fewer columns or shorter names: \"{table}\""
+            )));
+        }
+        let kinds = columns.iter().map(|(_, kind)| {
+            kind.parse().map_err(|_| Error::Unsupported(format!("the copy has a column of type {kind}")))
+        });
+        let kinds = kinds.collect::<Result<Vec<ColumnType>>>()?;
+        let told = columns.iter().map(|(column, _)| column.as_str()).zip(kinds.iter().copied());
+        session.execute(inlined::create(dialect, &table, told)?).await?;
+        names.splice(0..0, ["row_id", "begin_snapshot", "end_snapshot"].map(str::to_string));
+        Kind::Kept(kinds)
+    } else {
+        return Err(Error::Unsupported(format!(
+            "the copy has table \"{table}\", which this version of Harrier does not know"
+        )));
+    };
+    let head = (table, names.join(", "));
+    Ok(Filling { kind, rows: Rows::into(&head.0, &head.1), head, open: 0 })
+}
+
+/// Whether a name is that of a table of kept rows: the words, and numbers behind them.
+fn is_kept(table: &str, begin: &str) -> bool {
+    let numbers = table.strip_prefix(begin).unwrap_or_default();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
+    numbers.split('_').all(is_number)
+}
+
+impl Filling {
+    /// A row as literals with commas between them.
+    fn literals(&self, dialect: Dialect, cells: &[Cell]) -> Result<String> {
+        let literals = match &self.kind {
+            Kind::Fixed(booleans) if booleans.len() == cells.len() => {
+                let literals = cells.iter().zip(booleans).map(|(cell, is_boolean)| fixed(cell, *is_boolean));
+                literals.collect::<Result<Vec<_>>>()?
+            }
+            Kind::Kept(kinds) if kinds.len() + 3 == cells.len() => {
+                let (first, own) = cells.split_at(3);
+                let first = first.iter().map(|cell| fixed(cell, false));
+                let own = own.iter().zip(kinds).map(|(cell, kind)| inlined::literal(dialect, *kind, cell));
+                first.chain(own).collect::<Result<Vec<_>>>()?
+            }
+            _ => {
+                let table = &self.head.0;
+                return Err(Error::Corrupt(format!(
+                    "the copy has a row of other columns in table \"{table}\""
+                )));
+            }
+        };
+        Ok(literals.join(", "))
+    }
+}
+
+fn fixed(cell: &Cell, is_boolean: bool) -> Result<String> {
+    Ok(match cell {
+        Cell::Null => "NULL".to_string(),
+        Cell::Integer(value) if is_boolean => boolean(*value != 0).to_string(),
+        Cell::Integer(value) => value.to_string(),
+        Cell::Text(value) => text(value)?,
+        Cell::Blob(_) => {
+            return Err(Error::Corrupt("the copy has bytes where the catalog has none".to_string()));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_in_what_makes_a_table() {
+        for (table, definition) in fixed_tables() {
+            let columns = columns_of(definition);
+            assert!(!columns.is_empty(), "{table}");
+            for (column, kind) in columns {
+                assert!(
+                    ["BIGINT", "VARCHAR", "TEXT", "UUID", "BOOLEAN", "TIMESTAMPTZ"].contains(&kind.as_str()),
+                    "{table} {column} {kind}"
+                );
+                assert!(
+                    column.bytes().all(|sign| sign.is_ascii_lowercase() || sign == b'_'),
+                    "{table} {column}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn tables_of_kept_rows_are_known_by_their_names() {
+        assert!(
+            is_kept("ducklake_inlined_data_1_22", KEPT_ROWS)
+                && is_kept("ducklake_inlined_delete_3", KEPT_DELETES)
+        );
+        for other in [
+            "ducklake_inlined_data_",
+            "ducklake_inlined_data_1_x",
+            "ducklake_inlined_data_tables",
+            "x",
+            "ducklake_inlined_data_1; DROP",
+        ] {
+            assert!(!is_kept(other, KEPT_ROWS), "{other}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Whose a data folder is, in the words of a small file in it. What follows from them is decided by those who write into the folder.
+
+use crate::identity::Identity;
+
+/// The name of the file. Readers of folders take what begins with `_` for no data.
+pub const MARKER: &str = "_harrier_warehouse";
+
+const HEADER: &str = "# The data files of one Harrier warehouse: no other one writes or removes files here.";
+
+/// What the file [`MARKER`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    /// The identity.
+    pub warehouse: String,
+    /// The name and the file of the [`Place`] of its catalog.
+    pub place: String,
+    pub file: String,
+}
+
+impl Marker {
+    /// Of a warehouse.
+    pub fn of(identity: &Identity) -> Self {
+        let Identity { id, place, file, .. } = identity;
+        Self { warehouse: id.clone(), place: place.clone(), file: file.clone() }
+    }
+
+    /// The content of the file.
+    pub fn text(&self) -> String {
+        let Self { warehouse, place, file } = self;
+        format!("{HEADER}\nwarehouse = {warehouse}\ncatalog = {place}\nfile = {file}\n")
+    }
+
+    /// What a file says; `None`: nothing that makes sense.
+    pub fn parse(text: &str) -> Option<Self> {
+        let of = |key: &str| {
+            let mut values = text.lines().filter_map(|line| line.split_once(" = "));
+            values.find(|(name, _)| *name == key).map(|(_, value)| value.to_string())
+        };
+        Some(Self {
+            warehouse: of("warehouse")?,
+            place: of("catalog")?,
+            file: of("file").unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Place;
+
+    #[test]
+    fn a_marker_is_read_as_it_was_written() {
+        let name = "host:/lake = /catalog.sqlite".to_string();
+        let here = Place { name, file: "7-9".to_string(), folder: Some("/lake = ".to_string()) };
+        let marker = Marker::of(&Identity::new(&here));
+        assert_eq!(Marker::parse(&marker.text()), Some(marker));
+        for text in ["", "warehouse = x", "catalog = x\nwarehouse=y"] {
+            assert_eq!(Marker::parse(text), None, "{text}");
+        }
+    }
+}
