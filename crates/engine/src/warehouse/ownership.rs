@@ -16,51 +16,14 @@
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutOptions};
-use harrier_catalog::{Catalog, Identity, Place};
+use harrier_catalog::{Catalog, Identity, MARKER, Marker, Place};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::locate;
 
 use super::explain;
 
-/// The name of the file in a data folder that says whose it is. Readers of folders take what begins with `_` for no data.
-pub(super) const MARKER: &str = "_harrier_warehouse";
-
 /// Two processes of one warehouse may claim its folder at the same time.
 const ATTEMPTS_MAX: usize = 5;
-
-const HEADER: &str = "# The data files of one Harrier warehouse: no other one writes or removes files here.";
-
-/// What the file says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Marker {
-    warehouse: String,
-    place: String,
-    file: String,
-}
-
-impl Marker {
-    fn of(identity: &Identity) -> Self {
-        let Identity { id, place, file, .. } = identity;
-        Self { warehouse: id.clone(), place: place.clone(), file: file.clone() }
-    }
-
-    fn text(&self) -> String {
-        let Self { warehouse, place, file } = self;
-        format!("{HEADER}\nwarehouse = {warehouse}\ncatalog = {place}\nfile = {file}\n")
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let of = |key: &str| {
-            let mut values = text.lines().filter_map(|line| line.split_once(" = "));
-            values.find(|(name, _)| *name == key).map(|(_, value)| value.to_string())
-        };
-        Some(Self {
-            warehouse: of("warehouse")?,
-            place: of("catalog")?,
-            file: of("file").unwrap_or_default(),
-        })
-    }
-}
 
 /// What is to be done about a folder.
 #[derive(Debug, PartialEq, Eq)]
@@ -278,16 +241,6 @@ mod tests {
 
     fn place(name: &str, file: &str, folder: Option<&str>) -> Place {
         Place { name: name.to_string(), file: file.to_string(), folder: folder.map(str::to_string) }
-    }
-
-    #[test]
-    fn a_marker_is_read_as_it_was_written() {
-        let here = place("host:/lake = /catalog.sqlite", "7-9", Some("/lake = "));
-        let marker = Marker::of(&Identity::new(&here));
-        assert_eq!(Marker::parse(&marker.text()), Some(marker));
-        for text in ["", "warehouse = x", "catalog = x\nwarehouse=y"] {
-            assert_eq!(Marker::parse(text), None, "{text}");
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use futures::TryStreamExt;
-use harrier_catalog::{Catalog, Expiry, Identity, ScheduledFile};
+use harrier_catalog::{Catalog, Expiry, Identity, MARKER, ScheduledFile, is_reader};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
@@ -25,7 +25,7 @@ use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
 
 use super::dml::file_shape;
 use super::explain;
-use super::ownership::{MARKER, claim};
+use super::ownership::claim;
 use super::partitions::partitions_of;
 use super::table::{Contents, RowSource, WarehouseTable};
 use super::values;
@@ -135,6 +135,10 @@ impl Leftovers {
         let there = files_below(&root, runtime).await?;
         let uploads = uploads_below(&root).await?;
         let writers = catalog.writers().await.map_err(explain)?;
+        // They may be at files of a snapshot that has expired since.
+        if writers.iter().any(|name| is_reader(name)) {
+            expired.clear();
+        }
         let referred = catalog.referenced_paths().await.map_err(explain)?;
         let others: Vec<String> = there
             .iter()
