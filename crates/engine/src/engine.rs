@@ -9,8 +9,8 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
-use harrier_catalog::Fence;
 use harrier_catalog::access::Access;
+use harrier_catalog::{Catalog, Fence};
 use harrier_exec::Gang;
 use harrier_exec::account::AccountedPool;
 use harrier_exec::desk::Desk;
@@ -230,6 +230,29 @@ impl Engine {
             match warehouse.open().await? {
                 Some(catalog) => catalog.access().await.map_err(crate::warehouse::explain),
                 None => Ok(Arc::default()),
+            }
+        };
+        found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))
+    }
+
+    /// The catalog of the warehouse, whose data folder is known to be its own from now on if that can be found out: a catalog that can only be read
+    /// is as it is. `None`: there is no warehouse.
+    ///
+    /// Errors: the data folder is another catalog's (55000); the catalog cannot be read.
+    pub async fn claimed_catalog(&self) -> Result<Option<Catalog>, SqlError> {
+        let Some(warehouse) = self.warehouse() else { return Ok(None) };
+        let found = async {
+            let Some(catalog) = warehouse.open().await? else { return Ok(None) };
+            match warehouse.claim(&catalog).await {
+                Err(error)
+                    if !matches!(
+                        sqlstate::of(&error),
+                        SqlState::READ_ONLY | SqlState::INSUFFICIENT_PRIVILEGE
+                    ) =>
+                {
+                    Err(error)
+                }
+                _ => Ok(Some(catalog)),
             }
         };
         found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))

@@ -24,6 +24,8 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use tokio::sync::Mutex;
 use url::Url;
 
+use crate::SqlError;
+
 mod access;
 pub(crate) mod alike_names;
 mod at_commit;
@@ -262,6 +264,12 @@ fn make_folder(folder: &Path) -> Result<()> {
         };
         CodedError::new(state, format!("cannot make a warehouse in \"{}\": {error}", folder.display())).into()
     })
+}
+
+impl From<Error> for SqlError {
+    fn from(error: Error) -> Self {
+        Self::in_statement(&explain(error), "")
+    }
 }
 
 /// A catalog's error with its SQLSTATE.

@@ -1,6 +1,7 @@
 //! The command line `harrier`.
 
 mod arguments;
+mod backup;
 mod bar;
 mod bench;
 mod complete;
@@ -59,6 +60,10 @@ enum Command {
     Ctl(ctl::Args),
     #[command(hide = true)]
     Rank(serve::RankArgs),
+    /// Copy a warehouse to a folder or an object store, beside all that runs on it
+    Backup(backup::BackupArgs),
+    /// Make a warehouse of a backup
+    Restore(backup::RestoreArgs),
     /// Make data to try things on
     Generate(generate::Args),
     /// Measure, beside others and in one run
@@ -104,6 +109,8 @@ fn run() -> ExitCode {
         (Command::Serve(args), _) => serve::run(args),
         (Command::Ctl(args), _) => ctl::run(args),
         (Command::Rank(args), _) => serve::run_rank(args),
+        (Command::Backup(args), _) => backup::run_backup(args),
+        (Command::Restore(args), _) => backup::run_restore(args),
         (Command::Generate(args), _) => match generate::run(args) {
             Ok(()) => ExitCode::from(exit::DONE),
             Err(error) => {

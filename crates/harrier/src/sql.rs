@@ -29,7 +29,7 @@ use crate::trace_file::TraceFile;
 use crate::warehouse_args::WarehouseArgs;
 
 /// How long blocking calls, such as a read from a network file system, may hold up the exit.
-const SHUTDOWN: Duration = Duration::from_secs(2);
+pub(crate) const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// A statement of a server waits on a thread of its own, and so does a read of a file.
 const BLOCKING_THREADS: usize = 4096;

@@ -21,7 +21,8 @@ use std::process::Command;
 
 use ground::{Ground, Local, PATIENCE};
 use harrier_launch::{Launcher, absent, alone, finish};
-use transaction::{Dying, TABLES, Transaction, crashing, steps_in, tried};
+use transaction::{Dying, TABLES, Transaction};
+pub use transaction::{crashing, steps_in, tried};
 
 const STEPS_EVERY: usize = 3;
 

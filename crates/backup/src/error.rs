@@ -1,0 +1,114 @@
+//! What can go wrong with a backup. The call is dead; backups and warehouses that were there are as they were.
+
+use std::{fmt, io};
+
+/// Why a backup was not made, checked or restored.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The catalog could not be read, or not be made.
+    Catalog(harrier_catalog::Error),
+    /// The operating system refused something. `action`: what could not be done, as in `write`.
+    Io {
+        /// What could not be done.
+        action: &'static str,
+        /// The file or folder.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// An object store did.
+    Store {
+        /// What could not be done.
+        action: &'static str,
+        /// The object.
+        place: String,
+        /// Why.
+        source: object_store::Error,
+    },
+    /// A file is not there (58P01).
+    Missing {
+        /// The file.
+        place: String,
+    },
+    /// A file is not what it should be (XX001). `what`: in which way, as in `has 5 bytes instead of 6`.
+    Damaged {
+        /// The file.
+        place: String,
+        /// In which way.
+        what: String,
+    },
+    /// A rule forbids it; nothing was changed.
+    Refused {
+        /// The SQLSTATE.
+        state: &'static str,
+        /// In PostgreSQL's style.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+}
+
+impl Error {
+    pub(crate) fn refused(state: &'static str, message: impl Into<String>) -> Self {
+        Self::Refused { state, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
+        if let Self::Refused { hint, .. } = &mut self {
+            *hint = Some(text.into());
+        }
+        self
+    }
+
+    /// Of a file or folder that is there, or should be.
+    pub(crate) fn io(action: &'static str, place: impl Into<String>, source: io::Error) -> Self {
+        let place = place.into();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing { place },
+            _ => Self::Io { action, place, source },
+        }
+    }
+
+    pub(crate) fn store(action: &'static str, place: impl Into<String>, source: object_store::Error) -> Self {
+        let place = place.into();
+        match source {
+            object_store::Error::NotFound { .. } => Self::Missing { place },
+            source => Self::Store { action, place, source },
+        }
+    }
+
+    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place.into(), what: what.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Catalog(error) => error.fmt(f),
+            Self::Io { action, place, source } => write!(f, "cannot {action} \"{place}\": {source}"),
+            Self::Store { action, place, source } => write!(f, "cannot {action} \"{place}\": {source}"),
+            Self::Missing { place } => write!(f, "file \"{place}\" is missing"),
+            Self::Damaged { place, what } => write!(f, "file \"{place}\" is damaged: it {what}"),
+            Self::Refused { message, .. } => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Catalog(source) => Some(source),
+            Self::Io { source, .. } => Some(source),
+            Self::Store { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<harrier_catalog::Error> for Error {
+    fn from(source: harrier_catalog::Error) -> Self {
+        Self::Catalog(source)
+    }
+}

@@ -1,0 +1,167 @@
+//! What a command line cannot bring about: files that go while they are copied, and backups of later versions.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harrier_catalog::files::NewFile;
+use harrier_catalog::state::{Location, Table};
+use harrier_catalog::{Catalog, CommitNote, Transaction};
+
+use super::*;
+use crate::manifest::Parts;
+use crate::target::{Target, manifest_name};
+
+/// A warehouse of one table with files that hold anything.
+async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
+    let url = format!("sqlite:{}/catalog.sqlite", folder.display());
+    let catalog = Catalog::create(&url, &format!("{}/data/", folder.display())).await.unwrap();
+    let data = folder.join("data/main/t");
+    std::fs::create_dir_all(&data).unwrap();
+    let mut own = Transaction::new(catalog.head().await.unwrap());
+    let id = own.new_object();
+    let table = Table {
+        id,
+        uuid: uuid::Uuid::new_v4().to_string(),
+        schema: 0,
+        name: "t".to_string(),
+        path: Location::relative("t/"),
+        next_column: 1,
+        columns: Vec::new(),
+        partition: Vec::new(),
+        partition_id: None,
+        sort: Vec::new(),
+        comment: None,
+        tags: Default::default(),
+        options: Default::default(),
+    };
+    own.changing_state().tables.insert(id, table.into());
+    for name in files {
+        std::fs::write(data.join(name), name).unwrap();
+        own.data_of(id).added.push(NewFile {
+            path: Location::relative(*name),
+            rows: 1,
+            bytes: name.len() as i64,
+            footer_bytes: 1,
+            partition_values: Vec::new(),
+            stats: Default::default(),
+            deleted: Default::default(),
+            deletes: None,
+        });
+    }
+    catalog.commit(&own, &CommitNote::default()).await.unwrap();
+    catalog
+}
+
+/// Takes a file out of the newest snapshot, and lets the others expire.
+async fn forget(url: &str, name: &str) {
+    let catalog = Catalog::open(url).await.unwrap();
+    let mut own = Transaction::new(catalog.head().await.unwrap());
+    let state = catalog.head().await.unwrap();
+    let table = state.tables.values().next().unwrap();
+    let data = catalog.data(table, state.snapshot).await.unwrap();
+    let file = data.files.iter().find(|file| file.path.path == name).unwrap();
+    own.data_of(table.id).removed.insert(file.id);
+    catalog.commit(&own, &CommitNote::default()).await.unwrap();
+    catalog.expire(&harrier_catalog::Expiry::OlderThan("9999-01-01".to_string())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = warehouse(folder.path(), &["a", "b", "c"]).await;
+    let (url, target) =
+        (format!("sqlite:{}/catalog.sqlite", folder.path().display()), folder.path().join("backups"));
+    let before = catalog.head().await.unwrap().snapshot;
+    // As a program does it that does not know who is copying.
+    std::fs::remove_file(folder.path().join("data/main/t/b")).unwrap();
+    let told = AtomicUsize::new(0);
+    let tell = |said: &str| {
+        assert!(said.contains("main/t/b"), "{said}");
+        if told.fetch_add(1, Ordering::Relaxed) == 0 {
+            let url = url.clone();
+            let forgotten = std::thread::spawn(move || {
+                tokio::runtime::Runtime::new().unwrap().block_on(forget(&url, "b"))
+            });
+            forgotten.join().unwrap();
+        }
+    };
+    let made = backup(&catalog, target.to_str().unwrap(), None, &tell).await.unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    assert!(made.manifest.snapshot > before);
+    assert_eq!(
+        made.manifest.files.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(),
+        ["main/t/a", "main/t/c"]
+    );
+    assert!(check(target.to_str().unwrap(), None).await.unwrap().problems.is_empty());
+    // One that the catalog still names is damage, and told by its name.
+    std::fs::remove_file(folder.path().join("data/main/t/c")).unwrap();
+    std::fs::remove_file(target.join("files/main/t/c")).unwrap();
+    let lost = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
+    assert!(matches!(&lost, Error::Missing { place } if place.ends_with("data/main/t/c")), "{lost:?}");
+    // One of another length than the catalog says as well.
+    std::fs::write(folder.path().join("data/main/t/c"), "longer").unwrap();
+    let damaged = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
+    assert!(
+        matches!(&damaged, Error::Damaged { place, .. } if place.ends_with("data/main/t/c")),
+        "{damaged:?}"
+    );
+    assert_eq!(list(target.to_str().unwrap()).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn files_that_were_copied_by_one_that_broke_off_are_not_copied_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = warehouse(folder.path(), &["a", "b", "c"]).await;
+    let target = folder.path().join("backups");
+    let c = folder.path().join("data/main/t/c");
+    std::fs::rename(&c, folder.path().join("c")).unwrap();
+    backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
+    assert!(list(target.to_str().unwrap()).await.unwrap().is_empty());
+    std::fs::rename(folder.path().join("c"), &c).unwrap();
+    let made = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap();
+    assert_eq!((made.copied.0, made.skipped.0), (1, 2));
+    assert!(check(target.to_str().unwrap(), None).await.unwrap().problems.is_empty());
+    assert!(!target.join("unfinished.json").exists());
+}
+
+#[tokio::test]
+async fn a_backup_of_a_later_layout_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = warehouse(folder.path(), &["a"]).await;
+    let target = folder.path().join("backups");
+    let made = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap().manifest;
+    let (opened, lock) = Target::open_to_write(target.to_str().unwrap(), &made.warehouse).await.unwrap();
+    let later = Manifest::new(Parts {
+        id: made.id.clone(),
+        identity: catalog.identity().await.unwrap().unwrap(),
+        layout: 99,
+        snapshot: made.snapshot,
+        snapshot_time: made.snapshot_time.clone(),
+        time: made.time.clone(),
+        catalog: made.catalog.clone(),
+        files: made.files.clone(),
+    });
+    opened.store.put(&manifest_name(&made.id), later.to_bytes()).await.unwrap();
+    lock.give_back().await;
+    let to = folder.path().join("restored");
+    let place = Place { catalog: format!("sqlite:{}/catalog.sqlite", to.display()), data: None };
+    let refused = restore(target.to_str().unwrap(), None, &place).await.unwrap_err();
+    let Error::Catalog(harrier_catalog::Error::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    assert!(refusal.state == "0A000" && refusal.message.contains("in version 99"), "{refusal:?}");
+    assert!(!to.exists());
+    // Names that lead out of the folder come from nobody who means well.
+    let outside = Manifest::new(Parts {
+        id: made.id.clone(),
+        identity: catalog.identity().await.unwrap().unwrap(),
+        layout: made.layout,
+        snapshot: made.snapshot,
+        snapshot_time: made.snapshot_time,
+        time: made.time,
+        catalog: made.catalog,
+        files: vec![Stored { name: "../../x".to_string(), ..made.files[0].clone() }],
+    });
+    opened.store.put(&manifest_name(&made.id), outside.to_bytes()).await.unwrap();
+    let refused = restore(target.to_str().unwrap(), None, &place).await.unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
+    assert!(!folder.path().join("x").exists());
+}

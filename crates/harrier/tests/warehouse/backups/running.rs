@@ -1,0 +1,136 @@
+//! Backups beside statements that write, rewrite and sweep.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use harrier_catalog::{Catalog, reader_name};
+use harrier_testkit::session::Session;
+
+use super::{Places, text};
+use crate::support::{count, is_sound, one, run};
+
+/// What may be said to one of several that change a table.
+const CONFLICT: &str = "40001";
+
+/// Two tables that a snapshot always has the same rows of.
+const SUMS: [&str; 2] =
+    ["SELECT count(*) || ' ' || sum(v) FROM t", "SELECT count(*) || ' ' || sum(v) FROM u"];
+
+fn tried(session: &mut Session, sql: &str) {
+    if let Err(failure) = session.run(sql) {
+        assert_eq!(failure.sqlstate, CONFLICT, "{failure} of {sql}");
+    }
+}
+
+#[test]
+fn writers_and_sweeps_go_on_beside_it() {
+    let places = Places::new();
+    let mut first = places.warehouse.session();
+    for table in ["t", "u"] {
+        run(&mut first, &format!("CREATE TABLE {table} (k INT, v BIGINT)"));
+        run(&mut first, &format!("INSERT INTO {table} SELECT 0, v FROM generate_series(1, 1000) AS g(v)"));
+    }
+    let (is_done, expires) = (AtomicBool::new(false), AtomicBool::new(true));
+    let end = Instant::now() + Duration::from_secs(120);
+    let goes_on = || !is_done.load(Ordering::Relaxed) && Instant::now() < end;
+    std::thread::scope(|scope| {
+        // Also when the test fails.
+        let _done = OnDrop(&is_done);
+        scope.spawn(|| {
+            let mut writer = places.warehouse.session();
+            for step in (1..).take_while(|_| goes_on()) {
+                run(&mut writer, "BEGIN");
+                for table in ["t", "u"] {
+                    run(
+                        &mut writer,
+                        &format!("INSERT INTO {table} SELECT {step}, v FROM generate_series(1, 100) AS g(v)"),
+                    );
+                }
+                tried(&mut writer, "COMMIT");
+                run(&mut writer, "BEGIN");
+                // Before that was rewritten, or not at all.
+                let deleted = ["t", "u"]
+                    .map(|table| writer.run(&format!("DELETE FROM {table} WHERE k = {step} AND v % 3 = 0")));
+                match deleted.iter().all(Result::is_ok) {
+                    true => tried(&mut writer, "COMMIT"),
+                    false => run(&mut writer, "ROLLBACK"),
+                }
+            }
+        });
+        scope.spawn(|| {
+            let mut sweeper = places.warehouse.session();
+            run(&mut sweeper, "SET harrier.vacuum_age_seconds = 0");
+            while goes_on() {
+                tried(&mut sweeper, "OPTIMIZE t");
+                tried(&mut sweeper, "OPTIMIZE u");
+                if expires.load(Ordering::Relaxed) {
+                    tried(&mut sweeper, "CALL expire_snapshots('0 seconds')");
+                }
+                tried(&mut sweeper, "VACUUM");
+            }
+        });
+        for number in 0..5 {
+            // Of the later ones the first warehouse still knows what it looked like then.
+            expires.store(number < 2, Ordering::Relaxed);
+            let made = places.backup(&[]);
+            let to = places.at(&format!("restored {number}"));
+            let mut restored = places.restored(&to, &[]);
+            let [t, u] = SUMS.map(|sum| one(&mut restored, sum));
+            assert_eq!(t, u, "{made:?}");
+            if number > 2 {
+                assert_eq!(
+                    t,
+                    one(&mut first, &format!("{} AS OF SNAPSHOT {}", SUMS[0], made.snapshot)),
+                    "{made:?}"
+                );
+            }
+            is_sound(&mut restored, "t");
+            is_sound(&mut restored, "u");
+        }
+    });
+    let checked = places.check();
+    assert_eq!(checked.status, Some(0), "{}", checked.stdout);
+}
+
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whoever copies files of a snapshot is known, and what expires meanwhile stays until he has done.
+#[test]
+fn a_sweep_leaves_files_to_who_copies_them() {
+    let places = Places::new();
+    let mut session = places.warehouse.session();
+    run(&mut session, "CREATE TABLE t AS SELECT v FROM generate_series(1, 1000) AS g(v)");
+    run(&mut session, "SET harrier.vacuum_age_seconds = 0");
+    let url = format!("sqlite:{}", text(&places.warehouse.folder().join("catalog.sqlite")));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let catalog = runtime.block_on(Catalog::open(&url)).unwrap();
+    let name = reader_name();
+    assert!(runtime.block_on(catalog.begin_writing(&name)).unwrap());
+    let mut copied = Vec::new();
+    let mut put = |line| {
+        copied.push(line);
+        Ok(())
+    };
+    let files = runtime.block_on(catalog.copy_out(&mut put)).unwrap().files;
+    assert!(!files.is_empty());
+    run(&mut session, "TRUNCATE t");
+    run(&mut session, "CALL expire_snapshots('0 seconds')");
+    assert_eq!(count(&mut session, "VACUUM"), 0);
+    let there = |expected: bool| {
+        files.iter().for_each(|file| assert_eq!(std::path::Path::new(&file.source).exists(), expected))
+    };
+    there(true);
+    // What was abandoned goes all the same.
+    run(&mut session, "BEGIN");
+    run(&mut session, "INSERT INTO t SELECT v FROM generate_series(1, 1000) AS g(v)");
+    run(&mut session, "ROLLBACK");
+    runtime.block_on(catalog.end_writing(&[name].into())).unwrap();
+    assert_eq!(count(&mut session, "VACUUM"), files.len() as u64);
+    there(false);
+}
