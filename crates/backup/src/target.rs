@@ -242,9 +242,10 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
     };
     let above = Store::open(&root)?;
     let inside = inside.trim_matches('/');
-    let ends = inside.match_indices('/').map(|(at, _)| at).chain([inside.len()]);
-    for end in ends.filter(|end| *end > 0) {
-        let name = format!("{}/{MARKER}", &inside[..end]);
+    // The root of a store may be a data folder as well.
+    let ends = [0].into_iter().chain(inside.match_indices('/').map(|(at, _)| at)).chain([inside.len()]);
+    for end in ends {
+        let name = if end == 0 { MARKER.to_string() } else { format!("{}/{MARKER}", &inside[..end]) };
         if let Some(marker) = above.get(&name).await.ok().flatten() {
             let marker = Marker::parse(&String::from_utf8_lossy(&marker));
             let owner = marker.map_or_else(

@@ -130,6 +130,14 @@ fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
     );
     assert!(again.stderr.starts_with("ERROR 55000: "), "{again:?}");
 
+    // The root of a bucket is a warehouse's data folder, too.
+    let inside = format!("s3://{other}/backups");
+    let refused = harrier(&environment, &["backup", place[0], place[1], &inside]);
+    assert!(
+        refused.stderr.starts_with("ERROR 55000: ") && refused.stderr.contains("data folder"),
+        "{refused:?}"
+    );
+
     // A process dies with the lock in its hands: the next one takes it, unless it has to be one of another host.
     let killed = killed_with_lock(server, &target, &environment, &["backup", place[0], place[1]]);
     let to_killed = ["backup", place[0], place[1], killed.as_str()];
