@@ -9,6 +9,7 @@ use harrier_testkit::session::{Answer, Configuration, Session};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod backups;
 mod statistics;
 
 /// One statement in, one answer out, as `harrier sql --format lines` has it.
