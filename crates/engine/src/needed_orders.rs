@@ -18,6 +18,7 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+use harrier_exec::unordered::UnorderedExec;
 
 /// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
 /// check of plans.
@@ -55,12 +56,17 @@ impl PhysicalOptimizerRule for NeededOrders {
                     children.push(child);
                     continue;
                 };
-                if child.equivalence_properties().ordering_satisfy_requirement(needed.clone())?
-                    && has_partitions_in_order(&plan, &child)?
-                {
-                    children.push(child);
-                    continue;
-                }
+                let is_ordered =
+                    child.equivalence_properties().ordering_satisfy_requirement(needed.clone())?;
+                let child = match is_ordered {
+                    true if has_partitions_in_order(&plan, &child)? => {
+                        children.push(child);
+                        continue;
+                    }
+                    // A sort that changes nothing keeps to the order that is known.
+                    true => Arc::new(UnorderedExec::new(child)) as _,
+                    false => child,
+                };
                 is_changed = true;
                 let is_split = child.output_partitioning().partition_count() > 1;
                 let sort = SortExec::new(LexOrdering::from(needed), child);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions::expr_fn::named_struct;
 use datafusion::functions_aggregate::expr_fn::{count, first_value};
@@ -43,8 +43,13 @@ impl AnalyzerRule for ScalarSubqueries {
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let checks_all = !options.optimizer.enable_physical_uncorrelated_scalar_subquery;
-        let changed = plan.transform_up_with_subqueries(|plan| {
+        let mut may_be_null = false;
+        let changed = plan.transform_up_with_subqueries(|mut plan| {
             let are_values = !matches!(plan, LogicalPlan::Filter(_));
+            // What is below it may be NULL now, as it has been told before that it is not.
+            if may_be_null {
+                plan = with_nulls(plan.recompute_schema()?)?;
+            }
             let plan = rewritten(plan, |expr| match expr {
                 Expr::ScalarSubquery(subquery) => one_row(subquery, checks_all),
                 Expr::Exists(exists) if are_values && free(&exists.subquery.subquery)?.is_empty() => {
@@ -52,6 +57,7 @@ impl AnalyzerRule for ScalarSubqueries {
                 }
                 other => Ok(Transformed::no(other)),
             })?;
+            may_be_null |= plan.transformed;
             plan.transform_data(|plan| match plan {
                 LogicalPlan::Sort(sort) => sorted_by_columns(sort),
                 other => Ok(Transformed::no(other)),
@@ -59,6 +65,19 @@ impl AnalyzerRule for ScalarSubqueries {
         })?;
         Ok(changed.data)
     }
+}
+
+/// A union whose columns may be NULL if those of an input may be, which it does not look at again by itself; any other node as it is.
+fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Union(mut union) = plan else { return Ok(plan) };
+    let may_be_null = |at: usize| union.inputs.iter().any(|input| input.schema().field(at).is_nullable());
+    let fields = union.schema.iter().enumerate().map(|(at, (relation, field))| {
+        let is_nullable = field.is_nullable() || may_be_null(at);
+        (relation.cloned(), Arc::new(field.as_ref().clone().with_nullable(is_nullable)))
+    });
+    let schema = DFSchema::new_with_metadata(fields.collect(), union.schema.metadata().clone())?;
+    union.schema = Arc::new(schema);
+    Ok(LogicalPlan::Union(union))
 }
 
 /// A subquery of which every key has one row.
