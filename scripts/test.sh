@@ -11,6 +11,8 @@ need_cc
 if [ -n "${CARGO_TARGET_DIR-}" ] && [ -d "$CARGO_TARGET_DIR/release" ]; then
     if [ "$(cat "$CARGO_TARGET_DIR/checkout" 2>/dev/null)" != "$PWD" ]; then
         cargo clean --quiet --release --workspace
+        # This one is built without optimisation.
+        cargo clean --quiet --package xtask
         pwd >"$CARGO_TARGET_DIR/checkout"
     fi
 fi
