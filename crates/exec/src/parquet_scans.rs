@@ -19,7 +19,7 @@ use datafusion::catalog::Session;
 use datafusion::common::config::{ConfigOptions, TableParquetOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{
-    ColumnStatistics, GetExt, Result, Statistics, internal_datafusion_err, internal_err,
+    ColumnStatistics, DataFusionError, GetExt, Result, Statistics, internal_datafusion_err, internal_err,
 };
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::parquet::{ParquetFormat, ParquetFormatFactory};
@@ -43,8 +43,8 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use datafusion_datasource::morsel::Morselizer;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 
 mod footers;
 mod guarded;
@@ -64,6 +64,9 @@ use crate::sqlstate::{self, SqlState};
 use footers::Checked;
 use guarded::Guarded;
 use names::InEitherCase;
+
+/// How many footers are read beside each other to be mended.
+const READS_AT_ONCE: usize = 16;
 
 /// Makes [`ParquetFiles`] of options.
 #[derive(Debug, Default)]
@@ -274,7 +277,7 @@ fn statistics<'a>(
     async move { damaged::opened(&damaged::name_of(std::slice::from_ref(object)), reading).await }.boxed()
 }
 
-/// What `done` gives. Where it fails it is done once more, with footers that are mended, if there are any to mend.
+/// What `done` gives. Where the library cannot take a file it is done once more, with footers that are mended, if there are any to mend.
 fn mending<'a, T: Send + 'a>(
     state: &'a dyn Session,
     store: &'a Arc<dyn ObjectStore>,
@@ -283,33 +286,46 @@ fn mending<'a, T: Send + 'a>(
 ) -> BoxFuture<'a, Result<T>> {
     async move {
         let error = match done().await {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
+            Err(error) if may_be_mended(&error) => error,
+            done => return done,
         };
         let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-        let mut is_mended = false;
+        let mut reads = Vec::with_capacity(objects.len());
         for object in objects {
-            if let Some(footer) = mended_footer(store.as_ref(), object).await {
-                let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
-                cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
-                is_mended = true;
-            }
+            reads.push(mended_footer(store.as_ref(), object));
+        }
+        let mut reads = futures::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        let mut is_mended = false;
+        while let Some(read) = reads.next().await {
+            let Some((object, footer)) = read else { continue };
+            let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
+            cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+            is_mended = true;
         }
         if is_mended { done().await } else { Err(error) }
     }
     .boxed()
 }
 
+/// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that has been ended.
+fn may_be_mended(error: &DataFusionError) -> bool {
+    [SqlState::DATA_CORRUPTED, SqlState::FEATURE_NOT_SUPPORTED, SqlState::INTERNAL_ERROR]
+        .contains(&sqlstate::of(error))
+}
+
 /// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells whether it has.
 async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> bool {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-    for object in objects {
-        let known = DFParquetMetadata::new(store.as_ref(), object)
+    for (at, object) in objects.iter().enumerate() {
+        let footer = DFParquetMetadata::new(store.as_ref(), object)
             .with_file_metadata_cache(Some(Arc::clone(&cache)))
             .fetch_metadata()
             .await;
-        let Some(footer) = known.ok().and_then(|footer| footers::told_apart(&footer).ok().flatten()) else {
-            return false;
+        let Some(footer) = footer.ok().and_then(|footer| footers::told_apart(&footer).ok().flatten()) else {
+            match at {
+                0 => return false,
+                _ => continue,
+            }
         };
         let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
         cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
@@ -317,10 +333,18 @@ async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects:
     !objects.is_empty()
 }
 
-async fn mended_footer(store: &dyn ObjectStore, object: &ObjectMeta) -> Option<Arc<ParquetMetaData>> {
-    let tail = store.get_range(&object.location, footers::tail(object.size)?).await.ok()?;
-    let place = footers::place_of_footer(&tail, object.size)?;
-    footers::mended(&store.get_range(&object.location, place).await.ok()?)
+/// A file, and its footer once that is mended; `None`: there is nothing to mend, or it cannot be read.
+fn mended_footer<'a>(
+    store: &'a dyn ObjectStore,
+    object: &'a ObjectMeta,
+) -> BoxFuture<'a, Option<(&'a ObjectMeta, Arc<ParquetMetaData>)>> {
+    async move {
+        let tail = store.get_range(&object.location, footers::tail(object.size)?).await.ok()?;
+        let place = footers::place_of_footer(&tail, object.size)?;
+        let footer = footers::mended(&store.get_range(&object.location, place).await.ok()?)?;
+        Some((object, footer))
+    }
+    .boxed()
 }
 
 /// DataFusion's scan of Parquet files, of those of any writer.
