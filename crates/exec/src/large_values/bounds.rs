@@ -250,12 +250,12 @@ fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
     let real = |at: usize| arguments.get(at).and_then(|argument| argument.real(row));
     if let (Some(from), Some(to)) = (real(0), real(1)) {
         let step = if arguments.len() < 3 { Some(1.0) } else { real(2) };
-        let items = step.map_or(0.0, |step| (to - from) / step);
+        // A step of 0 is an error of the function.
+        let items = step.filter(|step| *step != 0.0).map_or(0.0, |step| (to - from) / step);
         // Rounded, and what is no number has no end.
         return if items < 0.0 { 0 } else { (items + 2.0) as u64 };
     }
     let (Some(from), Some(to), Some(step)) = (from, to, step) else { return 0 };
-    // A step of 0 is an error of the function.
     if step == 0 || (to - from).signum() == -step.signum() {
         return 0;
     }
