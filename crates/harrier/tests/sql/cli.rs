@@ -204,7 +204,7 @@ fn variables_and_commands_of_scripts() {
     assert_eq!((run.status, titles.len()), (Some(0), 2), "{run:?}");
     for title in titles {
         let time = chrono::NaiveDateTime::parse_from_str(title, "%a %b %e %H:%M:%S %Y");
-        assert!(time.is_ok_and(|time| time.to_string() > "2020".to_string()), "{title}");
+        assert!(time.is_ok_and(|time| time.to_string().as_str() > "2020"), "{title}");
     }
     let at = lines.iter().position(|line| line.ends_with("(every 0.01s)")).unwrap();
     assert_eq!(lines[at + 1..at + 5], ["", " five", "------", "    5"], "{run:?}");
