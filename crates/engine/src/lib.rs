@@ -97,7 +97,7 @@ mod refreshed_schemas;
 mod refused_writes;
 mod repeated_keys;
 mod repeated_windows;
-pub mod result_names;
+mod result_names;
 mod returning;
 mod rewriting;
 mod scalar_subqueries;

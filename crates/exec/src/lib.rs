@@ -96,6 +96,7 @@ mod date_trunc;
 pub mod day_times;
 pub mod declared_types;
 pub mod dispatch;
+pub mod distinct_names;
 mod encoded;
 mod file_versions;
 pub mod functions;

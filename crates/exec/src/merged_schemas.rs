@@ -1,5 +1,8 @@
-//! The columns of a table whose files were written by several programs: each has the type that all values of the files
-//! fit into.
+//! The columns of a table whose files were written by several programs: each has one type for the values of all files.
+//!
+//! Every value has its place in it, but for two pairs: whole numbers beyond 2^53 beside floating-point numbers are rounded, as in
+//! every expression of SQL that has both, and times that nanoseconds do not reach (before 1677, after 2262) are an error where
+//! another file has nanoseconds.
 //!
 //! | types | one type |
 //! |---|---|
@@ -14,7 +17,7 @@
 //!
 //! A column that one file has not is NULL there. Arrow's own merge knows equal types and NULLs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
@@ -76,23 +79,6 @@ fn merged_fields(mut fields: Vec<FieldRef>, others: &Fields) -> std::result::Res
         }
     }
     Ok(fields)
-}
-
-/// Names of their own for columns, those that have the name of one before them with a number behind it: `a`, `a_1`. `None`: they have.
-pub(crate) fn own_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<Vec<String>> {
-    let names: Vec<&String> = names.collect();
-    let given: HashSet<&String> = names.iter().copied().collect();
-    if given.len() == names.len() {
-        return None;
-    }
-    let mut taken: HashSet<String> = HashSet::with_capacity(names.len());
-    let own = names.into_iter().map(|name| {
-        let numbered =
-            (1_u64..).map(|number| format!("{name}_{number}")).filter(|name| !given.contains(name));
-        let mut free = std::iter::once(name.clone()).chain(numbered);
-        free.find(|name| taken.insert(name.clone())).unwrap_or_default()
-    });
-    Some(own.collect())
 }
 
 /// The same column, which may be NULL.
@@ -255,18 +241,6 @@ mod tests {
         ] {
             assert_eq!(common(&one, &other), None, "{one} {other}");
         }
-    }
-
-    #[test]
-    fn columns_have_names_of_their_own() {
-        let own = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-            own_names(names.iter())
-        };
-        assert_eq!(own(&["a", "b"]), None);
-        assert_eq!(own(&["a", "a", "b", "a"]).unwrap(), ["a", "a_1", "b", "a_2"]);
-        assert_eq!(own(&["a", "a", "a_1"]).unwrap(), ["a", "a_2", "a_1"]);
-        assert_eq!(own(&["", ""]).unwrap(), ["", "_1"]);
     }
 
     #[test]

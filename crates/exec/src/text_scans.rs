@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::config::{CsvOptions, JsonOptions};
 use datafusion::common::{DataFusionError, GetExt, Result, Statistics};
@@ -41,6 +41,7 @@ mod quotes;
 mod row_starts;
 
 use crate::archives;
+use crate::distinct_names::told_apart;
 use crate::file_formats::FilesSource;
 use crate::merged_schemas;
 use crate::sqlstate::{CodedError, SqlState};
@@ -288,15 +289,6 @@ async fn columns_of(
         }
     }
     Ok(Arc::new(Schema::try_merge(schemas)?))
-}
-
-fn told_apart(schema: Schema) -> Schema {
-    let Some(names) = merged_schemas::own_names(schema.fields().iter().map(|field| field.name())) else {
-        return schema;
-    };
-    let fields = schema.fields().iter().zip(names);
-    let fields: Fields = fields.map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
-    Schema::new_with_metadata(fields, schema.metadata().clone())
 }
 
 fn infer_json<'a>(

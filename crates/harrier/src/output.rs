@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
-use harrier_engine::result_names;
+use harrier_exec::distinct_names::told_apart;
 use harrier_exec::shown_times::formatter;
 use unicode_width::UnicodeWidthStr;
 
@@ -122,7 +122,9 @@ pub(crate) fn row_writer(layout: impl Into<Layout>, schema: &SchemaRef, null: &s
         Format::Csv => {
             Box::new(CsvWriter { schema: Arc::clone(schema), has_header: false, line: String::new() })
         }
-        Format::Json | Format::Lines => Box::new(JsonWriter::new(&told_apart(schema))),
+        Format::Json | Format::Lines => {
+            Box::new(JsonWriter::new(&Arc::new(told_apart(schema.as_ref().clone()))))
+        }
     }
 }
 
@@ -133,15 +135,6 @@ fn titled(schema: &SchemaRef) -> SchemaRef {
         .iter()
         .map(|field| Arc::new(field.as_ref().clone().with_name(title(field.name()))))
         .collect();
-    Arc::new(Schema::new(fields))
-}
-
-/// `schema` with a name of its own for each column, as keys of an object have to have.
-fn told_apart(schema: &SchemaRef) -> SchemaRef {
-    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let names = result_names::numbered(&names);
-    let fields = schema.fields().iter().zip(names);
-    let fields: Vec<_> = fields.map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
     Arc::new(Schema::new(fields))
 }
 

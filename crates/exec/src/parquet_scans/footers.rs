@@ -36,7 +36,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{mended, pages};
-use crate::merged_schemas::own_names;
+use crate::distinct_names::distinct_names;
 
 /// Bytes of the end of a file that tell how long its footer is.
 const TAIL_BYTES: u64 = 8;
@@ -359,7 +359,7 @@ fn with_texts(footer: Arc<ParquetMetaData>, table: &Schema) -> ParquetResult<Arc
 pub(super) fn told_apart(footer: &ParquetMetaData) -> ParquetResult<Option<Arc<ParquetMetaData>>> {
     let fields = footer.file_metadata().schema_descr().root_schema().get_fields();
     let names: Vec<String> = fields.iter().map(|field| field.name().to_string()).collect();
-    let Some(own) = own_names(names.iter()) else { return Ok(None) };
+    let Some(own) = distinct_names(names.iter()) else { return Ok(None) };
     let fields = fields.iter().zip(own).map(|(field, name)| named(field, &name));
     let fields = fields.collect::<ParquetResult<Vec<_>>>()?;
     // What Arrow says about the columns it says by their names in the file.
