@@ -335,6 +335,8 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     // PostgreSQL's dialect is what people's fingers know; the extensions of DataFusion's own parser
     // (CREATE EXTERNAL TABLE, COPY … TO, 'file.parquet' as a table) work in every dialect.
     defaults.sql_parser.dialect = Dialect::PostgreSQL;
+    // SubqueryOrders knows which of them nobody sees.
+    defaults.sql_parser.enable_subquery_sort_elimination = false;
     // Without one, TIMESTAMPTZ would be TIMESTAMP.
     defaults.execution.time_zone = Some(UTC.to_string());
     // In 64 bits of nanoseconds there is no room for years before 1677, or after 2262.

@@ -120,6 +120,7 @@ mod store_options;
 mod stored;
 mod stores;
 mod subqueries;
+mod subquery_orders;
 mod table_samples;
 mod targets;
 mod texts_of_times;

@@ -48,6 +48,7 @@ use crate::sorted_groups::SortedGroups;
 use crate::sql_types::SqlTypes;
 use crate::state_budget::StateBudget;
 use crate::subqueries::{Quantified, Unnest};
+use crate::subquery_orders::SubqueryOrders;
 use crate::table_samples::TableSamples;
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{Timestamps, WholeUnits};
@@ -93,6 +94,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     analyzer.rules.insert(0, Arc::new(QueriedValues));
     analyzer.rules.insert(0, Arc::new(OuterAggregates));
     analyzer.rules.insert(0, Arc::new(JsonValues));
+    analyzer.rules.insert(0, Arc::new(SubqueryOrders));
     builder = builder.with_analyzer_rules(analyzer.rules);
     builder = builder.with_analyzer_rule(Arc::new(OuterTypes));
     builder = builder.with_analyzer_rule(Arc::new(CheckedIntegers));
