@@ -451,7 +451,7 @@ impl Rewriter {
                 SelectItem::ExprWithAlias { expr, alias }
                     if !seen.insert(format!("as {}", normal(alias))) =>
                 {
-                    (normal(alias), expr.clone())
+                    (format!("twin_of_{}", normal(alias)), expr.clone())
                 }
                 _ => continue,
             };
