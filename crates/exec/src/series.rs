@@ -42,7 +42,7 @@ const DIGITS: u8 = 38;
 const WHOLE_SCALE: i8 = 0;
 
 const MONTH_DAYS: i128 = 30;
-const DAY_NS: i128 = 86_400_000_000_000;
+const DAY_US: i128 = 86_400_000_000;
 const SECOND_US: i64 = 1_000_000;
 
 /// The function; it travels to ranks by its name.
@@ -309,10 +309,17 @@ struct Step {
     sign: i128,
 }
 
+/// As an interval of PostgreSQL is, which has no more digits: a step of less is none.
+fn rounded_to_us(ns: i64) -> i64 {
+    let (us, rest) = (ns.div_euclid(1000), ns.rem_euclid(1000));
+    us + i64::from(rest >= 500)
+}
+
 impl Step {
     fn new((months, days, ns): (i32, i32, i64)) -> Self {
-        let all = (i128::from(months) * MONTH_DAYS + i128::from(days)) * DAY_NS + i128::from(ns);
-        Self { months, days, us: ns / 1000, sign: all.signum() }
+        let us = rounded_to_us(ns);
+        let all = (i128::from(months) * MONTH_DAYS + i128::from(days)) * DAY_US + i128::from(us);
+        Self { months, days, us, sign: all.signum() }
     }
 
     /// A time a step later, in microseconds; `None`: of no year that is known.
@@ -366,6 +373,14 @@ mod tests {
         assert_eq!(after("2024-03-31T00:00:00Z", (-1, -1, 0), None), "2024-02-28 00:00:00");
         assert_eq!(Step::new((1, 0, 0)).after(i64::MAX, None), None);
         assert_eq!(Step::new((1, -30, 0)).sign, 0);
+    }
+
+    #[test]
+    fn steps_are_of_whole_microseconds() {
+        let step = |ns| Step::new((0, 0, ns));
+        for (ns, us) in [(1, 0), (-1, 0), (499, 0), (500, 1), (1500, 2), (-1501, -2), (2000, 2)] {
+            assert_eq!((step(ns).us, step(ns).sign), (us, i128::from(us.signum())), "{ns}");
+        }
     }
 
     #[test]
