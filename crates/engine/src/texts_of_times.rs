@@ -123,7 +123,9 @@ fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
 /// Has a timestamp or an interval be the text that a cast passes on; tells whether it changed anything.
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
-        Ok(DataType::Timestamp(..)) => (shown_times::function(), None),
+        Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
+            (shown_times::function(), None)
+        }
         Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
             (shown_intervals::function(), Some(lit(style.name())))
         }

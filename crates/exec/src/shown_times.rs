@@ -1,10 +1,13 @@
-//! Timestamps as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
+//! Timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, Int64Array, StringArray, StringBuilder};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, StringArray, StringBuilder,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, DisplayIndex, FormatOptions, FormatResult};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
@@ -12,9 +15,12 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::day_times::day_time;
+use crate::interval_texts::IntervalStyle;
 use crate::table_files::{counts_of, infinity_of};
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+const TIME: &str = "%H:%M:%S%.f";
 const ZONE: &str = "%:z";
 
 /// (timestamp) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
@@ -39,7 +45,7 @@ impl ScalarUDFImpl for Shown {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [DataType::Timestamp(..)] => Ok(DataType::Utf8),
+            [DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)] => Ok(DataType::Utf8),
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
     }
@@ -56,13 +62,53 @@ impl ScalarUDFImpl for Shown {
     }
 }
 
-/// Values as texts, days and timestamps that are infinite among them: Arrow knows none.
+/// Values as texts: intervals as PostgreSQL writes them, what timestamps are apart being days and time, and days and timestamps that are
+/// infinite, of which Arrow knows none.
 ///
 /// Errors: as [`ArrayFormatter::try_new`].
 pub fn formatter<'a>(
     values: &'a dyn Array,
     options: &FormatOptions<'a>,
 ) -> Result<ArrayFormatter<'a>, ArrowError> {
+    let intervals = match values.data_type() {
+        DataType::Duration(_) => apart(values),
+        DataType::Interval(_) => cast(values, &INTERVAL),
+        _ => return times(values, options),
+    };
+    let intervals = intervals?.as_primitive::<IntervalMonthDayNanoType>().clone();
+    Ok(ArrayFormatter::new(Box::new(Intervals { intervals, null: options.null() }), false))
+}
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// Durations as intervals.
+fn apart(values: &dyn Array) -> Result<ArrayRef, ArrowError> {
+    let DataType::Duration(unit) = values.data_type() else { return cast(values, &INTERVAL) };
+    let parts = cast(values, &DataType::Int64)?;
+    let intervals = parts.as_primitive::<Int64Type>().try_unary(|parts| day_time(parts, *unit));
+    let intervals: PrimitiveArray<IntervalMonthDayNanoType> =
+        intervals.map_err(|error| ArrowError::ExternalError(error.into()))?;
+    Ok(Arc::new(intervals))
+}
+
+struct Intervals<'a> {
+    intervals: PrimitiveArray<IntervalMonthDayNanoType>,
+    null: &'a str,
+}
+
+impl DisplayIndex for Intervals<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        if self.intervals.is_null(at) {
+            out.write_str(self.null)?;
+            return Ok(());
+        }
+        let value = self.intervals.value(at);
+        IntervalStyle::default().write(out, value.months, value.days, value.nanoseconds / 1_000)?;
+        Ok(())
+    }
+}
+
+fn times<'a>(values: &'a dyn Array, options: &FormatOptions<'a>) -> Result<ArrayFormatter<'a>, ArrowError> {
     let others = ArrayFormatter::try_new(values, options)?;
     let Some(infinity) = infinity_of(values.data_type()) else { return Ok(others) };
     let counts = counts_of(values).map_err(|error| ArrowError::ExternalError(error.into()))?;
@@ -92,8 +138,10 @@ impl DisplayIndex for Infinite<'_> {
 
 fn shown(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
-    let options =
-        FormatOptions::new().with_timestamp_format(Some(TIMESTAMP)).with_timestamp_tz_format(Some(&zoned));
+    let options = FormatOptions::new()
+        .with_timestamp_format(Some(TIMESTAMP))
+        .with_timestamp_tz_format(Some(&zoned))
+        .with_time_format(Some(TIME));
     let formatter = formatter(values.as_ref(), &options)?;
     let mut texts = StringBuilder::with_capacity(values.len(), values.len() * TIMESTAMP.len());
     for at in 0..values.len() {

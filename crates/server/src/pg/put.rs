@@ -302,8 +302,10 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
         _ => {
             let array = array.as_primitive::<DurationMicrosecondType>();
             sure(|row, out| {
-                out.put_i64(array.value(row));
-                out.put_i64(0);
+                let (days, us) = days_apart(array.value(row));
+                out.put_i64(us);
+                out.put_i32(days);
+                out.put_i32(0);
             })
         }
     }
@@ -336,9 +338,18 @@ fn text_time(array: &ArrayRef, zone: Zone) -> Put<'_> {
         }
         _ => {
             let array = array.as_primitive::<DurationMicrosecondType>();
-            sure(move |row, out| interval(out, zone, 0, 0, array.value(row)))
+            sure(move |row, out| {
+                let (days, us) = days_apart(array.value(row));
+                interval(out, zone, 0, days, us);
+            })
         }
     }
+}
+
+/// Whole days, and the microseconds that are left: what timestamps are apart, as PostgreSQL subtracts them. There are fewer days than 2^31.
+fn days_apart(us: i64) -> (i32, i64) {
+    const DAY: i64 = 86_400_000_000;
+    (i32::try_from(us / DAY).unwrap_or(i32::MAX), us % DAY)
 }
 
 fn interval(out: &mut BytesMut, style: Zone, months: i32, days: i32, us: i64) {
