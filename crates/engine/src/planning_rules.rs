@@ -53,7 +53,7 @@ use crate::table_samples::TableSamples;
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{Timestamps, WholeUnits};
 use crate::told_apart;
-use crate::unknown_literals::UnknownLiterals;
+use crate::unknown_literals::{TimeDifferences, UnknownLiterals};
 use crate::window_functions::WindowFunctions;
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
@@ -119,6 +119,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     planners.insert(0, Arc::new(Overlaps));
     planners.insert(0, Arc::new(JsonOperators));
     planners.insert(0, Arc::new(Chains));
+    planners.insert(0, Arc::new(TimeDifferences));
     builder = builder.with_type_planner(Arc::new(SqlTypes));
     builder = builder.with_relation_planners(vec![
         Arc::new(TableSamples),

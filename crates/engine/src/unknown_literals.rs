@@ -7,8 +7,10 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use crate::assignments::type_name;
@@ -73,6 +75,30 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
+}
+
+/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type. The planner asks for the type of a
+/// difference before any rule sees it.
+#[derive(Debug)]
+pub(crate) struct TimeDifferences;
+
+impl ExprPlanner for TimeDifferences {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::Minus {
+            let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
+            let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok().filter(is_time));
+            match kinds {
+                [Some(kind), None] => take_type(&mut expr.right, &kind),
+                [None, Some(kind)] => take_type(&mut expr.left, &kind),
+                _ => false,
+            };
+        }
+        Ok(PlannerResult::Original(expr))
+    }
 }
 
 /// Whether a literal in quotes may be of this type, and is not by itself.
