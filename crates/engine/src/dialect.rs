@@ -16,7 +16,9 @@ mod lexing;
 mod merges;
 mod new_tables;
 mod only;
+mod operations;
 mod operators;
+mod ordered_sets;
 mod orderings;
 mod patterns;
 mod quantified;
@@ -135,11 +137,14 @@ impl VisitorMut for Dialect {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
         sequences::bare_name(expr);
-        if let Err(error) =
-            rows::rewrite(expr).and_then(|()| truths::in_expr(expr)).and_then(|()| orderings::rewrite(expr))
+        if let Err(error) = rows::rewrite(expr)
+            .and_then(|()| truths::in_expr(expr))
+            .and_then(|()| orderings::rewrite(expr))
+            .and_then(|()| ordered_sets::rewrite(expr))
         {
             return ControlFlow::Break(error);
         }
+        operations::rewrite(expr);
         calls::rewrite(expr);
         json::aggregate(expr);
         denials::rewrite(expr);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, PrimitiveArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DataType, Field, FieldRef, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::datetime;
@@ -44,6 +44,30 @@ fn per_second(part: &str) -> Option<f64> {
         "microsecond" | "microseconds" | "usec" | "usecs" | "usecond" | "useconds" | "us" => 1e6,
         _ => return None,
     })
+}
+
+/// Parts that are made of another one: its name, and how of its value. `None`: it is none.
+fn of_another(part: &str, is_interval: bool) -> Option<(&'static str, fn(i32) -> i32)> {
+    let part = part.trim_matches(['\'', '"']).to_ascii_lowercase();
+    // The first century begins with the year 1, and the first one before with the year 0, which is 1 BC.
+    let of_year: fn(i32) -> i32 = match (part.as_str(), is_interval) {
+        ("decade" | "decades" | "dec" | "decs", true) => |year| year / 10,
+        ("decade" | "decades" | "dec" | "decs", false) => |year| year.div_euclid(10),
+        ("century" | "centuries" | "cent" | "c", true) => |year| year / 100,
+        ("century" | "centuries" | "cent" | "c", false) => |year| count_of(year, 100),
+        ("millennium" | "millennia" | "mil" | "mils", true) => |year| year / 1000,
+        ("millennium" | "millennia" | "mil" | "mils", false) => |year| count_of(year, 1000),
+        _ => return None,
+    };
+    Some(("year", of_year))
+}
+
+/// Which hundred or thousand of years a year is in.
+fn count_of(year: i32, years: i32) -> i32 {
+    match year {
+        1.. => (year - 1) / years + 1,
+        _ => -((years - year) / years),
+    }
 }
 
 fn is_of_time(kind: &DataType) -> bool {
@@ -81,6 +105,13 @@ impl ScalarUDFImpl for DatePart {
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let part = arguments.scalar_arguments.first().copied().flatten().and_then(ScalarValue::try_as_str);
         let is_fraction = part.flatten().is_some_and(|part| per_second(part).is_some());
+        let is_interval = arguments.arg_fields.get(1).is_some_and(|moment| is_length(moment.data_type()));
+        if let Some((another, _)) = part.flatten().and_then(|part| of_another(part, is_interval)) {
+            let another = ScalarValue::from(another);
+            let scalar_arguments = [Some(&another), arguments.scalar_arguments.get(1).copied().flatten()];
+            let arguments = ReturnFieldArgs { scalar_arguments: &scalar_arguments, ..arguments };
+            return self.inner.inner().return_field_from_args(arguments);
+        }
         match arguments.arg_fields {
             [_, moment] if is_fraction && is_of_time(moment.data_type()) => {
                 Ok(Arc::new(Field::new(self.name(), DataType::Float64, true)))
@@ -103,6 +134,13 @@ impl ScalarUDFImpl for DatePart {
                 false => ColumnarValue::Array(values),
             })
         };
+        if let Some((another, of)) = of_another(&part, is_length(&kind)) {
+            arguments.args[0] = ColumnarValue::Scalar(ScalarValue::from(another));
+            let parts = self.invoke_with_args(arguments)?;
+            let parts = parts.to_array(moments.len())?;
+            let parts = parts.as_primitive::<Int32Type>().unary::<_, Int32Type>(of);
+            return value(Arc::new(parts));
+        }
         if let Some(per_second) = per_second(&part).filter(|_| is_of_time(&kind)) {
             return value(Arc::new(fractions(&moments, per_second)?));
         }
@@ -122,6 +160,10 @@ impl ScalarUDFImpl for DatePart {
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.documentation()
     }
+}
+
+fn is_length(kind: &DataType) -> bool {
+    matches!(kind, DataType::Duration(_) | DataType::Interval(_))
 }
 
 fn intervals(durations: &ArrayRef, unit: TimeUnit) -> Result<PrimitiveArray<IntervalMonthDayNanoType>> {
@@ -169,6 +211,23 @@ mod tests {
     use datafusion::arrow::array::{DurationMicrosecondArray, TimestampMicrosecondArray};
 
     use super::*;
+
+    #[test]
+    fn centuries_begin_with_their_first_year() {
+        for (year, century, millennium, decade) in [
+            (2000, 20, 2, 200),
+            (2001, 21, 3, 200),
+            (1, 1, 1, 0),
+            (0, -1, -1, 0),
+            (-1, -1, -1, -1),
+            (-99, -1, -1, -10),
+            (-100, -2, -1, -10),
+        ] {
+            let of = |part: &str| of_another(part, false).map(|(_, of)| of(year));
+            let found = ["century", "millennium", "decade"].map(|part| of(part).unwrap());
+            assert_eq!(found, [century, millennium, decade], "{year}");
+        }
+    }
 
     #[test]
     fn seconds_have_fractions() {

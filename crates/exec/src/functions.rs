@@ -12,8 +12,8 @@ use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
     exact_doubles, json, large_values, lengths, local_times, long_states, means, named_casts, only, patterns,
-    quotients, regexp_lists, replacements, row_checks, row_numbers, row_samples, samples, shown_intervals,
-    shown_times, sums, times, whole_decimals, whole_times, window_functions, written_rows,
+    postgres_functions, quotients, regexp_lists, replacements, row_checks, row_numbers, row_samples, samples,
+    shown_intervals, shown_times, sums, times, whole_decimals, whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -47,6 +47,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(regexp_lists::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
+        .chain(postgres_functions::functions())
         .chain(quotients::functions())
         .chain(times::functions())
         .chain(whole_decimals::functions())
@@ -82,6 +83,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(json::callable())
             .chain(large_values::callable())
             .chain(patterns::functions())
+            .chain(postgres_functions::functions())
             .chain(regexp_lists::functions())
             .chain(whole_decimals::functions())
             .chain(single)

@@ -24,6 +24,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::aggregates::AggregateExec;
 
+use crate::modes;
+
 /// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into, and that array sorted, merged or
 /// on its way to another operator.
 const COPIES: usize = 4;
@@ -34,6 +36,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
         array_agg::array_agg_udaf(),
         count::count_udaf(),
         median::median_udaf(),
+        modes::function(),
         percentile_cont::percentile_cont_udaf(),
         string_agg::string_agg_udaf(),
     ];

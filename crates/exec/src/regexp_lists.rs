@@ -125,6 +125,18 @@ impl ScalarUDFImpl for RegexpList {
     }
 }
 
+/// A pattern for functions that find one match.
+///
+/// Errors: as [`Compiled::of`], and of flag `g` (22023).
+pub(crate) fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
+    let compiled = Compiled::of(pattern, flags)?;
+    if compiled.is_global {
+        let message = "invalid regular expression option: \"g\"";
+        return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+    }
+    Ok(compiled.regex)
+}
+
 struct Compiled {
     regex: Regex,
     is_global: bool,

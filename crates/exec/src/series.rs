@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn steps_are_of_whole_microseconds() {
         let step = |ns| Step::new((0, 0, ns));
-        for (ns, us) in [(1, 0), (-1, 0), (499, 0), (500, 1), (1500, 2), (-1501, -2), (2000, 2)] {
+        for (ns, us) in [(1, 0_i64), (-1, 0), (499, 0), (500, 1), (1500, 2), (-1501, -2), (2000, 2)] {
             assert_eq!((step(ns).us, step(ns).sign), (us, i128::from(us.signum())), "{ns}");
         }
     }

@@ -223,13 +223,21 @@ impl Argument {
 
 impl Call<'_> {
     fn evaluate(&self, definition: &Definition, row: usize) -> Result<Value> {
+        let is_bound = matches!(definition.0, "array_upper" | "array_lower");
         let mut values = Vec::with_capacity(self.arguments.len());
         for array in self.arguments {
-            values.push(value(array, row)?);
+            values.push(match array.data_type() {
+                // Only how many elements there are is asked of it, NULL among them.
+                DataType::List(_) if is_bound && array.is_valid(row) => Value::Bool(true),
+                _ => value(array, row)?,
+            });
         }
         let null_matters = matches!(definition.0, "quote_nullable" | "format_type" | "set_config" | "format");
         if !null_matters && values.contains(&Value::Null) {
             return Ok(Value::Null);
+        }
+        if let (true, [Value::Bool(_), Value::Int(dimension)]) = (is_bound, values.as_slice()) {
+            return Ok(list_bound(&self.arguments[0], row, *dimension, definition.0 == "array_lower"));
         }
         (definition.4)(self, &values)
     }
@@ -309,6 +317,21 @@ fn int(value: &Value) -> i32 {
 
 fn is_true(value: &Value) -> bool {
     *value == Value::Bool(true)
+}
+
+/// The lowest or the highest place of a dimension of a list, counted from 1: NULL if it has no elements there.
+fn list_bound(lists: &ArrayRef, row: usize, dimension: i32, is_lower: bool) -> Value {
+    let mut items = lists.as_list::<i32>().value(row);
+    for _ in 1..dimension {
+        items = match items.as_list_opt::<i32>().filter(|lists| !lists.is_empty() && lists.is_valid(0)) {
+            Some(lists) => lists.value(0),
+            None => return Value::Null,
+        };
+    }
+    match (dimension, items.len()) {
+        (..1, _) | (_, 0) => Value::Null,
+        (_, length) => Value::Int(if is_lower { 1 } else { length as i32 }),
+    }
 }
 
 fn value(array: &ArrayRef, row: usize) -> Result<Value> {

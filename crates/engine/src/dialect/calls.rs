@@ -1,8 +1,8 @@
 //! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and `substring` by a pattern.
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, TimezoneInfo, Value, ValueWithSpan,
+    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, TimezoneInfo, Value, ValueWithSpan,
 };
 use harrier_pgcatalog::function_call;
 
@@ -27,6 +27,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 return;
             }
+            if let Some(named) = interval_of_named(function) {
+                *expr = Expr::Function(named);
+                return;
+            }
             let Some((name, arguments)) = plain_call(function) else { return };
             let found = match (name.as_str(), arguments.as_slice()) {
                 ("substring", [text, from]) => by_pattern(text, from, None),
@@ -47,6 +51,30 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     arguments.extend(flags.iter().copied().cloned());
                     Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
+                ("age", [from]) => {
+                    let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
+                    Some(call("age", &today, from))
+                }
+                // PostgreSQL's take all of them, the planner's the first one.
+                ("array_remove" | "array_replace", arguments) => {
+                    let arguments = arguments.iter().copied().cloned().collect();
+                    Some(Expr::Function(function_call(&format!("{name}_all"), arguments)))
+                }
+                ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| truncated(unit, moment)),
+                ("date_trunc", [unit, moment, zone]) => {
+                    let local = call("timezone", zone, moment);
+                    Some(call("timezone", zone, &call("date_trunc", unit, &local)))
+                }
+                ("make_timestamptz", [parts @ .., zone]) if parts.len() == 6 => {
+                    let parts = parts.iter().copied().cloned().collect();
+                    let local = Expr::Function(function_call("make_timestamp", parts));
+                    Some(call("timezone", zone, &local))
+                }
+                ("make_timestamptz", parts) if parts.len() == 6 => {
+                    let parts = parts.iter().copied().cloned().collect();
+                    let local = Expr::Function(function_call("make_timestamp", parts));
+                    Some(cast(&local, DataType::Timestamp(None, TimezoneInfo::Tz)))
+                }
                 (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),
                 _ => None,
             };
@@ -66,6 +94,96 @@ fn local_now(register: &Function) -> Option<DataType> {
             "localtime" => Some(DataType::Time(None, TimezoneInfo::None)),
             _ => None,
         },
+        _ => None,
+    }
+}
+
+/// `date_trunc` to a unit by another of its names, and to tens, hundreds or thousands of years, which the planner's does not know.
+fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
+    let trunc =
+        |unit: &str| call("date_trunc", &Expr::value(Value::SingleQuotedString(unit.to_string())), moment);
+    // Years since the first of as many; centuries begin with their first year.
+    let (years, first) = match unit.to_ascii_lowercase().as_str() {
+        "y" | "yr" | "yrs" | "years" => return Some(trunc("year")),
+        "mon" | "mons" | "months" => return Some(trunc("month")),
+        "w" | "weeks" => return Some(trunc("week")),
+        "d" | "days" => return Some(trunc("day")),
+        "h" | "hr" | "hrs" | "hours" => return Some(trunc("hour")),
+        "m" | "min" | "mins" | "minutes" => return Some(trunc("minute")),
+        "s" | "sec" | "secs" | "seconds" => return Some(trunc("second")),
+        "ms" | "msec" | "msecs" | "milliseconds" => return Some(trunc("millisecond")),
+        "us" | "usec" | "usecs" | "microseconds" => return Some(trunc("microsecond")),
+        "qtr" | "quarters" => return Some(trunc("quarter")),
+        "decade" | "decades" | "dec" | "decs" => (10, 0),
+        "century" | "centuries" | "cent" | "c" => (100, 1),
+        "millennium" | "millennia" | "mil" | "mils" => (1000, 1),
+        _ => return None,
+    };
+    let number = |number: i64| Expr::value(Value::Number(number.to_string(), false));
+    let binary = |left: Expr, op: BinaryOperator, right: Expr| Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    };
+    let year = call("date_part", &Expr::value(Value::SingleQuotedString("year".to_string())), moment);
+    let year = Expr::Nested(Box::new(binary(year, BinaryOperator::Minus, number(first))));
+    let since = Expr::Function(function_call(
+        "make_interval",
+        vec![cast(&binary(year, BinaryOperator::Modulo, number(years)), DataType::BigInt(None))],
+    ));
+    Some(Expr::Nested(Box::new(binary(trunc("year"), BinaryOperator::Minus, since))))
+}
+
+const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);
+
+/// `make_interval(days => 10)` with its arguments in their places.
+fn interval_of_named(function: &Function) -> Option<Function> {
+    const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+    let [name] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_named = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(value) => assigned(value).is_some(),
+        _ => true,
+    };
+    if name_of(name.as_ident()?) != "make_interval" || !list.args.iter().any(is_named) {
+        return None;
+    }
+    let mut parts = vec![Expr::value(Value::Number("0".to_string(), false)); PARTS.len()];
+    for (at, argument) in list.args.iter().enumerate() {
+        let (at, value) = match argument {
+            FunctionArg::Unnamed(value) => match assigned(value) {
+                Some((name, value)) => {
+                    let name = name_of(name);
+                    parts[PARTS.iter().position(|part| *part == name)?] = value.clone();
+                    continue;
+                }
+                None => (at, value),
+            },
+            FunctionArg::Named { name, arg, .. } => {
+                let name = name_of(name);
+                (PARTS.iter().position(|part| *part == name)?, arg)
+            }
+            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => {
+                let name = name_of(name);
+                (PARTS.iter().position(|part| *part == name)?, arg)
+            }
+            FunctionArg::ExprNamed { .. } => return None,
+        };
+        let FunctionArgExpr::Expr(value) = value else { return None };
+        *parts.get_mut(at)? = value.clone();
+    }
+    Some(function_call("make_interval", parts))
+}
+
+/// The name and the value of an argument with `:=`.
+fn assigned(argument: &FunctionArgExpr) -> Option<(&Ident, &Expr)> {
+    match argument {
+        FunctionArgExpr::Expr(Expr::BinaryOp { left, op: BinaryOperator::Assignment, right }) => {
+            match left.as_ref() {
+                Expr::Identifier(name) => Some((name, right)),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

@@ -51,8 +51,8 @@ mod tests {
             ("SELECT array_agg(v ORDER BY 1 DESC, w, 2)", "SELECT array_agg(v ORDER BY w)"),
             ("SELECT array_agg(DISTINCT v ORDER BY v)", "SELECT array_agg(DISTINCT v ORDER BY v)"),
             (
-                "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY 1)",
-                "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY (1))",
+                "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY 1)",
+                "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY (1))",
             ),
         ] {
             assert_eq!(rewritten(sql).unwrap(), expected);

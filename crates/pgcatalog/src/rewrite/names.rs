@@ -1,7 +1,7 @@
 //! The names that PostgreSQL gives the columns of a result, which are not DataFusion's.
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, DataType, Expr, FunctionArguments, Query, SelectItem, SetExpr, Statement,
+    AccessExpr, BinaryOperator, DataType, Expr, FunctionArguments, Query, SelectItem, SetExpr, Statement,
 };
 
 use super::objects::{OBJECT_TYPES, custom_type};
@@ -104,6 +104,7 @@ fn figure(expr: &Expr) -> Option<(String, bool)> {
             _ => None,
         },
         Expr::Extract { .. } => strong("extract"),
+        Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => strong("overlaps"),
         Expr::Position { .. } => strong("position"),
         Expr::Substring { .. } => strong("substring"),
         Expr::Trim { trim_where, .. } => strong(match trim_where.map(|side| side.to_string()).as_deref() {

@@ -1,0 +1,90 @@
+//! Operators that PostgreSQL has and the planner has not, as what it has.
+//!
+//! ```text
+//! +x                        ──►  x, which keeps a name of its own
+//! a ^@ b                    ──►  starts_with(a, b)
+//! (a, b) OVERLAPS (c, d)    ──►  whether the periods, whose ends may be in either order or durations, have a moment in common
+//! ```
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType, Expr, UnaryOperator};
+use harrier_pgcatalog::function_call;
+
+/// Rewrites an expression, if it is one.
+pub(super) fn rewrite(expr: &mut Expr) {
+    match expr {
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } if is_column(inner) => {
+            *expr = Expr::clone(inner);
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            let arguments = vec![Expr::clone(left), Expr::clone(right)];
+            *expr = Expr::Function(function_call("starts_with", arguments));
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => {
+            if let (Some(one), Some(other)) = (period(left), period(right)) {
+                *expr = overlap(&one, &other);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => true,
+        Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } => is_column(inner),
+        _ => false,
+    }
+}
+
+/// The earlier and the later end of a period.
+fn period(expr: &Expr) -> Option<[Expr; 2]> {
+    let Expr::Tuple(ends) = expr else { return None };
+    let [first, last] = ends.as_slice() else { return None };
+    let last = match is_duration(last) {
+        true => binary(first.clone(), BinaryOperator::Plus, last.clone()),
+        false => last.clone(),
+    };
+    let of = |name: &str| Expr::Function(function_call(name, vec![first.clone(), last.clone()]));
+    Some([of("least"), of("greatest")])
+}
+
+fn is_duration(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(_) => true,
+        Expr::Cast { data_type, .. } => matches!(data_type, DataType::Interval { .. }),
+        Expr::Nested(inner) => is_duration(inner),
+        _ => false,
+    }
+}
+
+fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::Nested(Box::new(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }))
+}
+
+/// Periods have their first moment, and not their last one unless they have no other.
+fn overlap([from, to]: &[Expr; 2], [other_from, other_to]: &[Expr; 2]) -> Expr {
+    use BinaryOperator::{And, Eq, Gt, Lt, Or};
+    let compare = |left: &Expr, op, right: &Expr| binary(left.clone(), op, right.clone());
+    let begins_within = binary(compare(from, Gt, other_from), And, compare(from, Lt, other_to));
+    let other_begins_within = binary(compare(other_from, Gt, from), And, compare(other_from, Lt, to));
+    let begin_together = compare(from, Eq, other_from);
+    binary(begin_together, Or, binary(begins_within, Or, other_begins_within))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn operators_are_what_the_planner_has() {
+        for (sql, expected) in [
+            ("SELECT + a, + (+ t.a), + 1", "SELECT a, (t.a), +1"),
+            ("SELECT a ^@ 'b'", "SELECT starts_with(a, 'b')"),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+        let overlaps = rewritten("SELECT (a, INTERVAL '1' DAY) OVERLAPS (b, c)").unwrap();
+        assert!(overlaps.contains("greatest(a, (a + INTERVAL '1' DAY))"), "{overlaps}");
+        assert!(overlaps.contains("(least(a, (a + INTERVAL '1' DAY)) = least(b, c))"), "{overlaps}");
+    }
+}
