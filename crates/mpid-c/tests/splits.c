@@ -13,6 +13,11 @@ static void must(int holds, const char *what) {
     }
 }
 
+/* Splits are about as large as was asked for; 0: whatever the library takes. */
+static uint64_t asked;
+
+static void fits(uint64_t begin, uint64_t end) { must(asked == 0 || end - begin < 2 * asked, "a split is about as large as was asked for"); }
+
 static void send(const void *key, size_t bytes) { MPI_D_Send(key, bytes, &(int64_t){1}, sizeof(int64_t)); }
 
 /* Each line, where the library says that it begins. */
@@ -22,7 +27,8 @@ static void lines(void) {
     size_t bytes;
     uint64_t begin, end, at;
     must(MPI_D_Next_line(&line, &bytes, &at) == MPI_D_END, "no line before a split");
-    while (MPI_D_Next_split(&path, &begin, &end) == MPI_D_SUCCESS)
+    while (MPI_D_Next_split(&path, &begin, &end) == MPI_D_SUCCESS) {
+        fits(begin, end);
         while (MPI_D_Next_line(&line, &bytes, &at) == MPI_D_SUCCESS) {
             char *read = malloc(bytes + 1);
             FILE *file = fopen(path, "rb");
@@ -33,6 +39,7 @@ static void lines(void) {
             if (bytes == 3 && memcmp(line, "bad", 3) == 0) MPI_D_Fail("on purpose");
             send(line, bytes);
         }
+    }
     must(MPI_D_Next_split(NULL, NULL, NULL) == MPI_D_END && MPI_D_Next_line(NULL, NULL, NULL) == MPI_D_END, "the end");
 }
 
@@ -42,6 +49,7 @@ static void bytes(void) {
     uint64_t begin, end;
     while (MPI_D_Next_split(&path, &begin, &end) == MPI_D_SUCCESS) {
         FILE *file = fopen(path, "rb");
+        fits(begin, end);
         must(file != NULL && fseek(file, (long)begin, SEEK_SET) == 0, "the file");
         for (; begin < end; begin++) {
             unsigned char byte = (unsigned char)fgetc(file);
@@ -68,7 +76,8 @@ int main(int argc, char **argv) {
         if (MPI_D_COMM_BIPARTITE_O != MPI_D_COMM_NULL) {
             must(MPI_D_Splits(NULL, 1, 0) == MPI_D_ERR_USAGE && MPI_D_Splits(&(const char *){NULL}, 1, 0) == MPI_D_ERR_USAGE, "no names");
             must(MPI_D_Next_split(NULL, NULL, NULL) == MPI_D_END, "nothing was given");
-            int code = MPI_D_Splits((const char *const *)argv + 3, (size_t)argc - 3, strtoull(argv[2], NULL, 10));
+            asked = strtoull(argv[2], NULL, 10);
+            int code = MPI_D_Splits((const char *const *)argv + 3, (size_t)argc - 3, asked);
             must(code == MPI_D_SUCCESS || code == MPI_D_ERR_JOB, "the share");
             if (strcmp(argv[1], "lines") == 0) lines();
             if (strcmp(argv[1], "bytes") == 0) bytes();
