@@ -191,6 +191,11 @@ async fn keys_and_indexes_are_found() {
             ],
         ),
         (
+            "SELECT d.deptype, d.refobjid::regclass::text, d.refobjsubid FROM pg_depend d JOIN pg_constraint c ON c.oid = d.objid \
+             WHERE d.classid = 'pg_constraint'::regclass AND c.contype = 'f' ORDER BY 1, 2",
+            vec!["a\torders\t2", "n\tsales.region\t1", "n\tsales.region_pkey\t0"],
+        ),
+        (
             "SELECT indexrelid::regclass::text, indisprimary, indisvalid, indkey, indoption, pg_get_indexdef(indexrelid) FROM pg_index ORDER BY 1",
             vec![
                 "orders_lower_day_idx\tf\tf\t0 6\t3 0\tCREATE INDEX orders_lower_day_idx ON main.orders USING btree (lower(note) DESC, day)",

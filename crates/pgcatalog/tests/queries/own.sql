@@ -194,3 +194,15 @@ SELECT pg_encoding_to_char(6), getdatabaseencoding(), pg_client_encoding(), pg_c
 ----
 => pg_encoding_to_char	getdatabaseencoding	pg_client_encoding	pg_char_to_encoding
 UTF8	UTF8	UTF8	6
+
+-- privileges where nothing was granted
+SELECT acldefault('c', 10), acldefault('r', 10), acldefault('s', 10), acldefault('d', 10), acldefault('f', 10), acldefault('l', 10), acldefault('L', 10), acldefault('n', 10), acldefault('p', 10), acldefault('t', 10), acldefault('F', 10), acldefault('S', 10), acldefault('T', 10)
+----
+=> acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault	acldefault
+{}	{harrier=arwdDxt/harrier}	{harrier=rwU/harrier}	{=Tc/harrier,harrier=CTc/harrier}	{=X/harrier,harrier=X/harrier}	{=U/harrier,harrier=U/harrier}	{harrier=rw/harrier}	{harrier=UC/harrier}	{harrier=sA/harrier}	{harrier=C/harrier}	{harrier=U/harrier}	{harrier=U/harrier}	{=U/harrier,harrier=U/harrier}
+
+-- what is found without its schema
+SELECT pg_type_is_visible('int4'::regtype), pg_type_is_visible((SELECT t.oid FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE n.nspname = 'information_schema' AND t.typname = 'yes_or_no')), pg_type_is_visible(0), pg_table_is_visible('orders'::regclass), pg_table_is_visible('sales.region'::regclass)
+----
+=> pg_type_is_visible	pg_type_is_visible	pg_type_is_visible	pg_table_is_visible	pg_table_is_visible
+t	f	\N	t	f
