@@ -165,3 +165,22 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
     assert!(matches!(refused, Error::Damaged { .. }), "{refused:?}");
     assert!(!folder.path().join("x").exists());
 }
+
+/// Files that were written before a restore are the warehouse's own afterwards: it knows by which identities it was called.
+#[tokio::test]
+async fn a_restored_warehouse_knows_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut catalog = warehouse(folder.path(), &["a"]).await;
+    let mut former = Vec::new();
+    for round in 0..2 {
+        let identity = catalog.identity().await.unwrap().unwrap();
+        assert_eq!(identity.former, former);
+        former.push(identity.id);
+        let target = folder.path().join(format!("backups{round}"));
+        backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap();
+        let url = format!("sqlite:{}/restored{round}/catalog.sqlite", folder.path().display());
+        restore(target.to_str().unwrap(), None, &Place { catalog: url.clone(), data: None }).await.unwrap();
+        catalog = Catalog::open(&url).await.unwrap();
+    }
+    assert_eq!(catalog.identity().await.unwrap().unwrap().former, former);
+}
