@@ -305,3 +305,32 @@ fn exists(path: &Path) -> io::Result<bool> {
 fn is_there(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a folder that cannot be exchanged, files go one by one; one that somebody else has put in the place of another since stays.
+    #[test]
+    fn what_was_put_in_the_place_of_a_removed_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let removed = ["old", "replaced", "gone"].map(|name| {
+            fs::write(file(name), name).unwrap();
+            Seen { name: name.as_bytes().to_vec(), inode: fs::symlink_metadata(file(name)).unwrap().ino() }
+        });
+        fs::write(file("new"), "new").unwrap();
+        fs::rename(file("new"), file("replaced")).unwrap();
+        fs::remove_file(file("gone")).unwrap();
+        let one = Replace {
+            folder: crate::journal::bytes(folder.path()),
+            removed: removed.to_vec(),
+            moves: Vec::new(),
+        };
+        for _ in 0..2 {
+            replace(&one, &|_| {}).unwrap();
+            assert!(!file("old").exists() && !file("gone").exists());
+            assert_eq!(fs::read_to_string(file("replaced")).unwrap(), "new");
+        }
+    }
+}
