@@ -456,7 +456,11 @@ mod tests {
         let before: Vec<_> = (1..=3).map(read).collect();
         fs::remove_file(folder.path().join("orders/orders.2.csv")).unwrap();
         fs::write(folder.path().join("orders/orders.1.csv"), "kept").unwrap();
-        fs::write(folder.path().join(".harrier-generate/orders.2.csv.partial"), "half").unwrap();
+        // One that is made anew, and one that nobody makes any more.
+        for n in [2, 3] {
+            let partial = format!(".harrier-generate/orders.{n}.csv.partial");
+            fs::write(folder.path().join(partial), "half").unwrap();
+        }
 
         tpch(folder.path(), &Options { parts: None, ..options }).unwrap();
         assert_eq!(read(1), b"kept");
