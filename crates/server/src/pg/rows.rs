@@ -128,3 +128,23 @@ impl Batch {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg::text;
+
+    /// Not all zones are whole hours from Greenwich.
+    #[test]
+    fn zones_have_minutes() {
+        let shown = |zone: &str| {
+            let mut out = BytesMut::new();
+            text::timestamp(&mut out, 0, Some(Zone::named(zone).offset(0)));
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        assert_eq!(shown("Asia/Kolkata"), "1970-01-01 05:30:00+05:30");
+        assert_eq!(shown("America/St_Johns"), "1969-12-31 20:30:00-03:30");
+        assert_eq!(shown("Europe/Berlin"), "1970-01-01 01:00:00+01");
+        assert_eq!(shown("no zone"), "1970-01-01 00:00:00+00");
+    }
+}
