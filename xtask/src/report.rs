@@ -207,13 +207,10 @@ mod tests {
         assert!(shown.contains("[… 382 lines …]"), "{shown}");
     }
 
-    #[test]
-    fn the_table_is_read_as_it_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("times.tsv");
-        let outcome = Outcome {
+    fn outcome(state: State) -> Outcome {
+        Outcome {
             name: "sql::slt::embedded".to_owned(),
-            state: State::Passed,
+            state,
             seconds: 12.34,
             cpu_seconds: 10.0,
             passed: 1,
@@ -221,8 +218,26 @@ mod tests {
             ignored: 0,
             skipped: BTreeSet::new(),
             log: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_with_a_failure_has_failed() {
+        use State::*;
+        let has_passed = |states: &[State]| {
+            let outcomes: Vec<Outcome> = states.iter().copied().map(outcome).collect();
+            conclude(&Report::quiet(), &outcomes, &LeftOut::default(), Path::new("times.tsv"))
         };
-        write_table(&path, &[outcome]).unwrap();
+        assert!(has_passed(&[Passed, Remembered, Skipped]));
+        assert!(!has_passed(&[Passed, Failed, Passed]));
+        assert!(!has_passed(&[Failed]));
+    }
+
+    #[test]
+    fn the_table_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("times.tsv");
+        write_table(&path, &[outcome(State::Passed)]).unwrap();
         let earlier = crate::units::earlier_seconds(&path);
         assert_eq!(earlier, BTreeMap::from([("sql::slt::embedded".to_owned(), 12.3)]));
     }

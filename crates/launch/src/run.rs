@@ -108,3 +108,27 @@ pub fn seeds(count: u64) -> Vec<u64> {
         None => (SEED..SEED + count).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, patience: Duration) -> Run {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        finish(command, patience)
+    }
+
+    #[test]
+    fn a_run_is_what_its_program_says() {
+        const LONG: Duration = Duration::from_secs(600);
+        let well = run("echo out; echo err >&2", LONG);
+        assert!(well.success && !well.timed_out, "{well:?}");
+        assert_eq!((well.stdout.as_str(), well.stderr.as_str()), ("out\n", "err\n"));
+        let failed = run("echo out; exit 3", LONG);
+        assert!(!failed.success && !failed.timed_out && failed.stdout == "out\n", "{failed:?}");
+        assert!(!run("kill -9 $$", LONG).success);
+        let slow = run("exec sleep 600", Duration::from_millis(1));
+        assert!(!slow.success && slow.timed_out, "{slow:?}");
+    }
+}

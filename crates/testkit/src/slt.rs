@@ -301,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn types_that_a_file_tells_have_to_be_those() {
+        let of = |letters: &str| -> Vec<Type> { letters.chars().filter_map(Type::from_char).collect() };
+        let same = |actual: &str, expected: &str| same_types(&of(actual), &of(expected));
+        assert!(same("ITR", "ITR") && same("ITR", "I?R") && same("", ""));
+        assert!(!same("ITR", "ITI") && !same("?", "I"));
+        assert!(!same("IT", "I") && !same("I", "IT") && !same("I", ""));
+    }
+
+    #[test]
     fn null_and_empty_are_told_apart() {
         let answer = Answer::Rows {
             columns: vec!["a".into()],
