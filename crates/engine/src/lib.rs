@@ -73,6 +73,7 @@ mod like_escapes;
 mod like_tables;
 pub mod limits;
 mod listing;
+pub mod locked_folder;
 pub mod memory;
 mod memory_tables;
 mod merge;

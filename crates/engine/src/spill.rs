@@ -10,6 +10,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
+use crate::locked_folder;
+
 /// How the folders of all processes begin, so that they can find each other's.
 const PREFIX: &str = "harrier-spill-";
 const LOCK: &str = "lock";
@@ -18,7 +22,8 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct SpillFolder {
     path: PathBuf,
-    _lock: File,
+    /// `None`: it is removed.
+    lock: Mutex<Option<File>>,
 }
 
 impl SpillFolder {
@@ -43,7 +48,7 @@ impl SpillFolder {
             }
         };
         remove_abandoned(parent, &path);
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, lock: Mutex::new(Some(lock)) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,13 +60,9 @@ impl SpillFolder {
         if let Some(parent) = self.path.parent() {
             remove_abandoned(parent, &self.path);
         }
-        match fs::remove_dir_all(&self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let folder = self.path.display();
-                tracing::warn!(%folder, %error, "temporary files were left behind");
-            }
+        if let Err(error) = locked_folder::remove(&self.path, LOCK, &mut self.lock.lock()) {
+            let folder = self.path.display();
+            tracing::warn!(%folder, %error, "temporary files were left behind");
         }
     }
 }
@@ -82,10 +83,13 @@ fn remove_abandoned(parent: &Path, own: &Path) {
         if !is_ours || path == own {
             continue;
         }
-        let Ok(lock) = File::open(path.join(LOCK)) else {
-            continue;
+        let mut lock = match File::open(path.join(LOCK)) {
+            Ok(lock) if lock.try_lock().is_ok() => Some(lock),
+            // It was about to be removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            _ => continue,
         };
-        if lock.try_lock().is_ok() && fs::remove_dir_all(&path).is_ok() {
+        if locked_folder::remove(&path, LOCK, &mut lock).is_ok() {
             tracing::info!(folder = %path.display(), "removed the temporary files of a process that was killed");
         }
     }
@@ -109,6 +113,8 @@ mod tests {
         let first = SpillFolder::create_in(&parent).unwrap();
         assert!(!abandoned.exists());
         abandon();
+        let half_removed = parent.join(format!("{PREFIX}half"));
+        fs::create_dir(&half_removed).unwrap();
         let second = SpillFolder::create_in(&parent).unwrap();
         assert!(first.path().exists(), "a living process's folder stays");
         fs::write(first.path().join("rows"), "x").unwrap();

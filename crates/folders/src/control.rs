@@ -12,7 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::mounts::is_mount_point;
 use crate::publish::{Published, Work, publish};
-use crate::recover::{is_left, recover, retire_or_sweep};
+use crate::recover::{is_left, leave, recover};
 use crate::{At, Error, Result};
 
 const LOCK: &str = "lock";
@@ -36,6 +36,7 @@ pub struct Reading(#[allow(dead_code, reason = "unlocks when dropped")] Flock<Fi
 #[derive(Debug)]
 pub struct Statement {
     root: Root,
+    /// Empty: nothing is to be taken back.
     staging: PathBuf,
     owner: Option<Flock<File>>,
 }
@@ -207,19 +208,25 @@ impl Statement {
             // What is left is to be completed, not taken back.
             self.staging = PathBuf::new();
         }
+        // Under the lock, so that nobody looks whether the owner of the folder lives while it goes.
+        self.leave();
         drop(lock);
         published
+    }
+
+    fn leave(&mut self) {
+        let (staging, owner) = (std::mem::take(&mut self.staging), self.owner.take());
+        if staging.as_os_str().is_empty() {
+            return;
+        }
+        if let Err(error) = leave(&staging, owner) {
+            tracing::warn!(%error, "files that were staged could not all be removed; the next statement will");
+        }
     }
 }
 
 impl Drop for Statement {
     fn drop(&mut self) {
-        if self.staging.as_os_str().is_empty() {
-            return;
-        }
-        if let Err(error) = retire_or_sweep(&self.staging) {
-            tracing::warn!(%error, "files that were staged could not all be removed; the next statement will");
-        }
-        drop(self.owner.take());
+        self.leave();
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()>
             finish(&journal, &staging)?;
             step("completed");
         }
-        retire_or_sweep(&staging)?;
+        leave(&staging, None)?;
         step("swept");
     }
     Ok(())
@@ -55,31 +55,40 @@ fn is_alive(staging: &Path) -> Result<bool> {
     let path = staging.join(OWNER);
     let file = match File::open(&path) {
         Ok(file) => file,
-        // It died when it had just begun.
+        // It died when it had just begun, or is about to be gone.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle && !path.exists() => {
+            return Ok(false);
+        }
         Err(error) => return Err(error).at("open", &path),
     };
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(_) => Ok(false),
         Err((_, Errno::EWOULDBLOCK)) => Ok(true),
+        // Removed meanwhile on another host.
+        Err((_, Errno::ESTALE)) if !path.exists() => Ok(false),
         Err((_, error)) => Err(error).at("lock", &path),
     }
 }
 
 /// Removes what a statement has left that is done, or was given up: folders that it has exchanged only when nobody lists them any more.
-pub(crate) fn retire_or_sweep(staging: &Path) -> Result<()> {
+///
+/// `owner`: the file of a statement of this process, locked. It stays so until all else is gone, so that nobody takes the statement for dead
+/// that is still removing, and is closed before it is removed: on NFS, and on many file systems in user space, a file that is removed while it is
+/// open gets another name in its folder, and the folder stays. From then on another process may remove the rest as well.
+pub(crate) fn leave(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     let retired = staging.join(RETIRED);
     match fs::metadata(&retired).and_then(|metadata| metadata.modified()) {
         // A clock that was set back makes it older, or lets it stay for longer.
         Ok(at) if at.elapsed().is_ok_and(|age| age < LISTING_MAX) => remove(&staging.join(FILES)),
-        Ok(_) => sweep(staging),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => sweep(staging),
+        Ok(_) => sweep(staging, owner),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => sweep(staging, owner),
         Err(error) => Err(error).at("open", &retired),
     }
 }
 
 /// Removes what a statement has staged.
-pub(crate) fn sweep(staging: &Path) -> Result<()> {
+fn sweep(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     let list = staging.join(ELSEWHERE);
     match fs::read_dir(&list) {
         Ok(links) => {
@@ -92,7 +101,24 @@ pub(crate) fn sweep(staging: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).at("list", &list),
     }
+    if owner.is_some() {
+        remove_all_but_owner(staging)?;
+        drop(owner);
+    }
     remove(staging)
+}
+
+fn remove_all_but_owner(staging: &Path) -> Result<()> {
+    for entry in fs::read_dir(staging).at("list", staging)? {
+        let entry = entry.at("list", staging)?;
+        let path = entry.path();
+        match entry.file_type().at("open", &path)?.is_dir() {
+            true => remove(&path)?,
+            false if entry.file_name() == OWNER => {}
+            false => fs::remove_file(&path).at("remove", &path)?,
+        }
+    }
+    Ok(())
 }
 
 fn remove(folder: &Path) -> Result<()> {

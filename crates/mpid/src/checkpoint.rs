@@ -251,9 +251,16 @@ impl Commits {
         }
         // The last one, as it has the lock: whoever has that has the folder's files.
         std::fs::remove_file(self.folder.join(COMMITS))?;
-        match std::fs::remove_dir(&self.folder) {
-            // Another run has begun.
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        // On NFS, a file that is removed is in its folder under another name until it is closed.
+        let Self { folder, file, .. } = self;
+        drop(file);
+        match std::fs::remove_dir(&folder) {
+            // Another run has begun, or has come to its end as well.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) =>
+            {
+                Ok(())
+            }
             removed => removed,
         }
     }

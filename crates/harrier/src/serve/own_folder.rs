@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use harrier_engine::locked_folder;
+
 use super::orphan;
 
 /// How the folders of all front ends begin, so that they can find each other's.
@@ -20,7 +22,7 @@ const LOCK: &str = "lock";
 /// Owns the folder; dropping it removes the folder and everything in it.
 pub(super) struct OwnFolder {
     path: PathBuf,
-    _lock: File,
+    lock: Option<File>,
 }
 
 impl OwnFolder {
@@ -37,7 +39,7 @@ impl OwnFolder {
             Ok(lock)
         });
         match lock {
-            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Ok(lock) => Ok(Self { path, lock: Some(lock) }),
             Err(error) => {
                 let _ = fs::remove_dir_all(&hidden);
                 Err(error)
@@ -52,7 +54,7 @@ impl OwnFolder {
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = locked_folder::remove(&self.path, LOCK, &mut self.lock);
     }
 }
 
@@ -68,7 +70,7 @@ fn remove_abandoned(parent: &Path) {
             continue;
         }
         orphan::end(&path);
-        if fs::remove_dir_all(&path).is_ok() {
+        if locked_folder::remove(&path, LOCK, &mut Some(lock)).is_ok() {
             tracing::info!(folder = %path.display(), "removed the folder of a server that was killed");
         }
     }

@@ -11,6 +11,7 @@ mod crashes;
 mod ducklake;
 mod folders;
 mod full_disks;
+mod like_nfs;
 mod locks;
 mod ownership;
 mod processes;
