@@ -113,6 +113,7 @@ enum Reason {
 }
 
 async fn end(engine: &Engine, reason: Reason) {
+    IS_ENDING.store(true, Ordering::SeqCst);
     let mut status = match reason {
         Reason::Signal(name) => 128 + name as i32,
         Reason::LauncherEnded => exit::BROKEN.into(),
@@ -120,20 +121,18 @@ async fn end(engine: &Engine, reason: Reason) {
     match engine.gang() {
         None => {
             if let Reason::Signal(name) = reason {
-                IS_ENDING.store(true, Ordering::SeqCst);
                 let _ = writeln!(io::stderr(), "ERROR 57P01: {name} ended the process");
             }
         }
         Some(gang) if gang.rank() == 0 => {
-            IS_ENDING.store(true, Ordering::SeqCst);
             let lost = gang::reason_to_end(gang).await;
             if lost.is_some() {
                 status = exit::BROKEN.into();
             }
             if !IS_TOLD.load(Ordering::SeqCst) {
                 let message = lost.unwrap_or_else(|| match reason {
-                    Reason::Signal(SignalName::SIGXCPU) => {
-                        format!("ERROR 57P01: {} ended the gang", SignalName::SIGXCPU.as_str())
+                    Reason::Signal(name) if name == SignalName::SIGXCPU || !gang.has_launcher() => {
+                        format!("ERROR 57P01: {name} ended the gang")
                     }
                     _ => "ERROR 57P01: the launcher ended the gang".to_string(),
                 });
@@ -163,7 +162,7 @@ fn remove_shared_memory() {
     }
 }
 
-/// Whether the coordinator of a gang has been asked to end.
+/// Whether this process has been asked to end, or its launcher has gone.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Whether the user knows already why it ends.
@@ -179,7 +178,8 @@ pub(crate) fn is_worth_telling(error: &SqlError) -> bool {
     is_loss || !IS_ENDING.load(Ordering::SeqCst)
 }
 
-/// To be called when the coordinator's work is done. If it has been asked to end, this never returns: the end is under way.
+/// To be called when the work of a rank is done, which for others than the coordinator is when that has gone. If it has been asked to end,
+/// this never returns: the end is under way, and its status is the one that all have who were asked.
 pub(crate) async fn work_is_done() {
     if IS_ENDING.load(Ordering::SeqCst) {
         std::future::pending().await

@@ -257,7 +257,9 @@ async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
             if let Err(error) = interrupt::leave_to_coordinator() {
                 tracing::warn!(%error, "cannot listen for signals");
             }
-            gang::follow(&gang).await
+            let status = gang::follow(&gang).await;
+            interrupt::work_is_done().await;
+            status
         }
     }
 }

@@ -11,10 +11,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use harrier_launch::Hosts;
 use nix::sys::signal::Signal;
 
 use crate::command::{BINARY, Folder, Run};
-use crate::gang::{Gang, IDLE_CPU_MAX, Start, data, running, session, surviving_session};
+use crate::gang::{Gang, IDLE_CPU_MAX, Start, data, running, session, session_by_hosts, surviving_session};
 
 macro_rules! needs_mpi {
     () => {
@@ -160,6 +161,29 @@ fn the_launcher_is_interrupted() {
     assert_ne!(gang.end().code(), Some(0));
     gang.fails("57P01", "the launcher ended the gang");
     gang.leaves_nothing();
+}
+
+/// Whoever sees first that another one is gone: as `srun` does it, or a script that started them.
+#[test]
+fn all_ranks_are_asked_to_end() {
+    for round in 0..6 {
+        let hosts = Hosts::new(3);
+        let mut gang = session_by_hosts(&hosts, &["--format", "lines"]);
+        is_well(&mut gang);
+        if round % 2 == 0 {
+            gang.ask(&endless());
+            gang.busy(&[0, 1, 2]);
+        }
+        gang.look();
+        for rank in [0, 1, 2] {
+            gang.signal_rank(rank, Signal::SIGTERM);
+        }
+        let statuses = [vec![gang.end()], gang.others_end()].concat();
+        let codes: Vec<_> = statuses.iter().map(|status| status.code()).collect();
+        assert_eq!(codes, [Some(128 + 15); 3], "{}", gang.stderr());
+        gang.fails("57P01", "SIGTERM ended the gang");
+        gang.leaves_nothing();
+    }
 }
 
 #[test]

@@ -433,6 +433,14 @@ impl Gang {
         self.wait_for("the launcher ends", |gang| gang.launcher.try_wait().unwrap())
     }
 
+    /// Waits for the ranks that no launcher has started, but for the coordinator. Answers how each has ended.
+    pub fn others_end(&mut self) -> Vec<ExitStatus> {
+        let ended = |gang: &mut Self| -> Option<Vec<_>> {
+            gang.others.iter_mut().map(|child| child.try_wait().unwrap()).collect()
+        };
+        self.wait_for("the other ranks end", ended)
+    }
+
     /// Waits until no process of the gang is left; then nothing else may be left of it either.
     pub fn leaves_nothing(&mut self) {
         self.wait_for("every process ends", |gang| gang.processes().is_empty().then_some(()));
