@@ -124,6 +124,7 @@ with_slurm() {
     launcher srun-pmix srun --mpi=pmix -N 1 -n 3
     launcher srun-pmi2 srun --mpi=pmi2 -N 1 -n 3
     launcher srun-none refuses srun --mpi=none -N 1 -n 3
+    launcher srun-pmi2-open refuses env HARRIER_MPI_ABI=openmpi srun --mpi=pmi2 -N 1 -n 3
 }
 
 [ -x "$harrier" ] || fail "$harrier is not there: make build makes it"

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::ancestry::{Above, Ancestor, Family, above, ancestors, launcher};
-use crate::{Abi, MpiError};
+use crate::{Abi, LibraryInfo, MpiError, discovery};
 
 /// This process as one of those that a launcher started, as far as the launcher tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,7 +195,8 @@ pub(crate) struct Launch {
     ancestors: Vec<Ancestor>,
     /// Where the launcher is to be spoken with, by a descriptor that it has opened.
     descriptor: Option<String>,
-    has_process_manager: bool,
+    has_pmix: bool,
+    has_pmi: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -224,9 +225,9 @@ impl Launch {
         if claims.iter().any(|claim| nearest.contains(&claim.signs.family)) {
             claims.retain(|claim| nearest.contains(&claim.signs.family));
         }
-        let has_process_manager =
-            variables.keys().any(|key| key.starts_with("PMI_") || key.starts_with("PMIX_"));
-        Launch { claims, ancestors, descriptor: variables.get("PMI_FD").cloned(), has_process_manager }
+        let has = |prefix| variables.keys().any(|key| key.starts_with(prefix));
+        let (has_pmix, has_pmi) = (has("PMIX_"), has("PMI_"));
+        Launch { claims, ancestors, descriptor: variables.get("PMI_FD").cloned(), has_pmix, has_pmi }
     }
 
     /// The kinds of MPI that may be the launcher's, the likeliest first.
@@ -260,17 +261,15 @@ impl Launch {
 
     /// Before the library is initialised: whether it can hear of the other ranks at all. Open MPI would say in 25 lines for every rank that
     /// it cannot.
-    pub(crate) fn check_library(&self, abi: Abi) -> Result<(), MpiError> {
-        match self.claims.first() {
-            Some(Claim { signs, ranks: Some(tasks), .. })
-                if signs.family == Family::Slurm
-                    && *tasks > 1
-                    && abi == Abi::OpenMpi
-                    && !self.has_process_manager =>
-            {
-                Err(MpiError::NoProcessManager { tasks: *tasks })
-            }
-            _ => Ok(()),
+    pub(crate) fn check_library(&self, library: &LibraryInfo) -> Result<(), MpiError> {
+        let of_slurm = self.claims.iter().find(|claim| claim.signs.family == Family::Slurm);
+        let tasks = of_slurm.and_then(|claim| claim.ranks).filter(|tasks| *tasks > 1);
+        let Some(tasks) = tasks.filter(|_| library.abi == Abi::OpenMpi && !self.has_pmix) else {
+            return Ok(());
+        };
+        match self.has_pmi && discovery::may_speak_pmi(library) {
+            true => Ok(()),
+            false => Err(MpiError::NoProcessManager { tasks }),
         }
     }
 
@@ -504,9 +503,20 @@ mod tests {
 
     #[test]
     fn a_step_without_a_process_manager_is_told_before_open_mpi_does() {
-        assert!(launch(STEP_OF_8, "").check_library(Abi::OpenMpi).is_err());
-        assert!(launch(STEP_OF_8, "").check_library(Abi::Mpich).is_ok());
-        assert!(launch(&format!("{STEP_OF_8}\nPMIX_RANK=3"), "").check_library(Abi::OpenMpi).is_ok());
+        let is_refused = |environment: &str, abi, version: &str| {
+            let library = LibraryInfo { path: "/nowhere/libmpi.so".into(), abi, version: version.into() };
+            launch(environment, "slurmstepd").check_library(&library).is_err()
+        };
+        const OPEN_MPI_4: &str = "Open MPI v4.1.4, package: Debian OpenMPI";
+        const OPEN_MPI_5: &str = "Open MPI v5.0.11, package: Open MPI";
+        assert!(is_refused(STEP_OF_8, Abi::OpenMpi, OPEN_MPI_4));
+        assert!(!is_refused(STEP_OF_8, Abi::Mpich, "MPICH Version: 4.0.2"));
+        assert!(!is_refused(&format!("{STEP_OF_8}\nPMIX_RANK=3"), Abi::OpenMpi, OPEN_MPI_5));
+        let pmi2 = format!("{STEP_OF_8}\nPMI_RANK=3\nPMI_SIZE=8\nPMI_FD=11");
+        assert!(is_refused(&pmi2, Abi::OpenMpi, OPEN_MPI_5));
+        // It may have been built for it, and its plugins may be part of the library.
+        assert!(!is_refused(&pmi2, Abi::OpenMpi, OPEN_MPI_4));
+        assert!(!is_refused(&pmi2, Abi::Mpich, "MPICH Version: 4.0.2"));
     }
 
     #[test]

@@ -198,7 +198,7 @@ impl Mpi {
         let (library, table) = discovery::load(options)?;
         // Before MPI is initialised: a library that finds no launcher sets such variables itself.
         let launch = environment::Launch::from_environment();
-        launch.check_library(library.abi)?;
+        launch.check_library(&library)?;
         let world = endpoint::initialize(&library, table, &launch)?;
         tracing::info!(
             rank = world.rank(),
