@@ -34,6 +34,11 @@ pub fn psql(served: &Served, role: &str, password: &str, options: &str) -> Said 
 
 /// Runs `tests/clients/flight_login.py` with the clients' Python; `None`, said loudly, where there is none.
 pub fn flight(arguments: &[&str]) -> Option<Said> {
+    python("flight_login.py", arguments)
+}
+
+/// Runs a script of `tests/clients` with the drivers that are installed for it. `None`: tests leave servers out.
+pub fn python(script: &str, arguments: &[&str]) -> Option<Said> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
         eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
@@ -42,7 +47,7 @@ pub fn flight(arguments: &[&str]) -> Option<Said> {
     let python = root.join(".harrier/clients/python/bin/python3");
     assert!(python.exists(), "the clients are not installed: run scripts/clients.sh");
     let output = Command::new(python)
-        .arg(root.join("tests/clients/flight_login.py"))
+        .arg(root.join("tests/clients").join(script))
         .args(arguments)
         .env_remove("http_proxy")
         .env_remove("https_proxy")

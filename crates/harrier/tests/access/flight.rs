@@ -177,3 +177,36 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     let said = run(&[], &["SELECT x FROM t"]).unwrap();
     assert!(said[0].contains("permission denied"), "{said:?}");
 }
+
+/// As over PostgreSQL's protocol (`serve/prepared.rs`): rows that have begun are those of before, and a prepared statement gives rows of
+/// the columns that it was described with, or fails.
+#[test]
+fn tables_are_altered_below_statements() {
+    let served = Served::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);
+    let before = r#"{"a": [1], "b": [2]}"#;
+    let changed = "\"0A000\"";
+    let changes = [
+        // The columns change places, and one of them its values.
+        ("ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN a INT DEFAULT 9", changed),
+        ("ALTER TABLE t ALTER COLUMN a TYPE BIGINT", changed),
+        ("ALTER TABLE t ADD COLUMN z INT DEFAULT 7", changed),
+        ("ALTER TABLE t DROP COLUMN b", changed),
+        ("ALTER TABLE t RENAME COLUMN b TO c", changed),
+        ("DROP TABLE t; CREATE TABLE t (b INT, a INT); INSERT INTO t VALUES (1, 2)", changed),
+        (
+            "DROP TABLE t; CREATE TABLE t (a INT, b INT); INSERT INTO t VALUES (3, 4)",
+            r#"{"a": [3], "b": [4]}"#,
+        ),
+        ("ALTER TABLE t ADD COLUMN z INT; ALTER TABLE t DROP COLUMN z", before),
+    ];
+    let uri = format!("grpc://127.0.0.1:{}", served.flight);
+    let arguments: Vec<&str> =
+        std::iter::once(uri.as_str()).chain(changes.iter().map(|(change, _)| *change)).collect();
+    let Some((is_done, said)) = entrance::python("flight_altered.py", &arguments) else { return };
+    assert!(is_done, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), changes.len(), "{said}");
+    for ((change, after), line) in changes.iter().zip(lines) {
+        assert_eq!(line, format!("[{before}, {before}, {after}]"), "{change}");
+    }
+}
