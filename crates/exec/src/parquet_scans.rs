@@ -46,6 +46,7 @@ use datafusion_datasource::morsel::Morselizer;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+mod bounds;
 mod footers;
 mod guarded;
 mod mended;
@@ -175,7 +176,12 @@ impl FileFormat for ParquetFiles {
         config: FileSinkConfig,
         order: Option<LexRequirement>,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        self.0.create_writer_physical_plan(input, state, config, order)
+        async move {
+            let options = bounds::without_floats(self.0.options(), &input.schema())?;
+            let written = ParquetFormat::new().with_options(options);
+            written.create_writer_physical_plan(input, state, config, order).await
+        }
+        .boxed()
     }
 
     fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {

@@ -47,7 +47,8 @@ while not os.path.exists(stop):
             print(f"{k}:{names}", flush=True)
 "#;
 
-fn duckdb() -> Option<PathBuf> {
+/// The Python that has it.
+pub fn duckdb() -> Option<PathBuf> {
     if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
         eprintln!("skipped: needs DuckDB, and HARRIER_SKIP_SERVERS is set");
         return None;

@@ -3,12 +3,15 @@
 
 use std::cmp::Ordering;
 use std::fs::File;
+use std::process::Command;
 
 use harrier_testkit::session::Session;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
+use crate::command::Folder;
+use crate::folders::duckdb;
 use crate::support::{Warehouse, column, count, fails, is_sound, one, run};
 
 /// The paths of a table's data files.
@@ -401,4 +404,46 @@ fn a_statement_that_fails_late_leaves_no_file() {
     run(&mut session, "COMMIT");
     warehouse.settles_at(before, "a savepoint");
     assert_eq!(one(&mut session, "SELECT count(*) FROM p"), "1");
+}
+
+/// Counts rows by conditions on a column of each file, as it is and without the help of what the file says of its values.
+const COUNTS: &str = r#"
+import duckdb, sys
+for place in sys.argv[1:]:
+    rows = f"FROM read_parquet('{place}', hive_partitioning = false)"
+    for condition in ["d > 1", "d >= 'NaN'", "d = 'NaN'", "d <= 1", "d < 1", "r > 1", "r = 'NaN'", "r <= 1", "s.x > 1"]:
+        found = duckdb.sql(f"SELECT count(*) FROM (SELECT * {rows} WHERE {condition})").fetchone()[0]
+        plain = condition.replace("d ", "d::text::double ", 1).replace("r ", "r::text::real ", 1)
+        plain = plain.replace("s.x ", "s.x::text::double ")
+        right = duckdb.sql(f"SELECT count(*) FROM (SELECT * {rows} WHERE {plain})").fetchone()[0]
+        print(place, condition, found, right)
+        assert found == right and (found > 0 or condition == "d < 1")
+"#;
+
+/// What COPY says of floats hides no NaN from others: they hold it for greater than all other numbers.
+#[test]
+fn copied_files_hide_no_nan() {
+    let folder = Folder::new();
+    let rows = "SELECT v AS id, d, d::real AS r, named_struct('x', d) AS s \
+                FROM (VALUES (1, 0.5::double precision), (2, 'NaN'), (3, 1)) AS t(v, d)";
+    let copy = |target: &str, options: &str| {
+        let run = folder.sql(&["-c", &format!("COPY ({rows}) TO '{target}' {options}")]);
+        assert_eq!(run.status, Some(0), "{run:?}");
+    };
+    copy("one.parquet", "");
+    copy("parts", "STORED AS PARQUET PARTITIONED BY (id)");
+    copy("told.parquet", "OPTIONS ('format.statistics_enabled::d' 'chunk')");
+    let has_bounds = |file: &str| {
+        let footer = footer(folder.path().join(file).to_str().unwrap());
+        let bounds = footer.row_group(0).columns().iter().map(|column| column.statistics().is_some());
+        bounds.collect::<Vec<_>>()
+    };
+    assert_eq!(has_bounds("one.parquet"), [true, false, false, false]);
+    assert_eq!(has_bounds("told.parquet"), [true, true, false, false]);
+    let Some(python) = duckdb() else { return };
+    let places = ["one.parquet", "parts/*/*.parquet"];
+    let counted = Command::new(python).args(["-c", COUNTS]).args(places).current_dir(folder.path()).output();
+    let counted = counted.unwrap();
+    let said = [counted.stdout, counted.stderr].concat();
+    assert!(counted.status.success(), "{}", String::from_utf8_lossy(&said));
 }
