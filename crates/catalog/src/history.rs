@@ -55,6 +55,11 @@ impl History {
 }
 
 impl Catalog {
+    /// Counts the histories of the catalog that were seen: it may have been put back to an earlier state.
+    pub fn histories(&self) -> u64 {
+        self.inner.history.generation()
+    }
+
     /// Looks whether the newest snapshot continues the history that is known, and forgets all that is kept if it does not. An older one may
     /// have been read before another task saw a newer one.
     pub(crate) async fn follow(&self, head: &Head) -> Result<()> {

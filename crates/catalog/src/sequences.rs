@@ -352,6 +352,32 @@ impl Catalog {
         .await
     }
 
+    /// Whether values that this process took when [`Catalog::histories`] was `histories` still are given out, as far as the catalog tells: it may
+    /// have been put back to a time before, and would give them once more.
+    pub async fn has_given(&self, sequence: ObjectId, taken: &Taken, histories: u64) -> Result<bool> {
+        // Sees whether its history is another one.
+        self.head().await?;
+        if self.histories() != histories {
+            return Ok(false);
+        }
+        let last = taken.value(taken.count.saturating_sub(1));
+        let read = || async {
+            let mut session = self.inner.database.read().await?;
+            if !session.has_table(VALUE).await? {
+                return Ok(false);
+            }
+            let sql = format!("SELECT last_value, is_called FROM {VALUE} WHERE sequence_id = {sequence}");
+            match session.query(sql).await?.first() {
+                Some(row) if row.flag(1)? => match taken.increment > 0 {
+                    true => Ok(row.integer(0)? >= last),
+                    false => Ok(row.integer(0)? <= last),
+                },
+                _ => Ok(false),
+            }
+        };
+        again_if_lost(read).await
+    }
+
     /// Says where a sequence is, at once and for good.
     ///
     /// Errors: the value is out of its bounds (22003); it was dropped (42P01); this process may not write.

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
+use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::sequences::{Sequence, SequenceValue, Taken};
 use harrier_catalog::state::ObjectId;
@@ -29,7 +30,14 @@ struct Remembered {
     /// Whose value was given out last of all.
     latest: Option<String>,
     /// Values that were taken for calls to come, of those with a CACHE.
-    cached: HashMap<String, Taken>,
+    cached: HashMap<String, Cached>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cached {
+    taken: Taken,
+    /// Of the catalog, when they were taken: [`Catalog::histories`].
+    histories: u64,
 }
 
 impl SessionSequences {
@@ -149,7 +157,16 @@ impl Kept {
         let mut values = Vec::with_capacity(count);
         while values.len() < count {
             let wanted = (count - values.len()) as u64;
+            let histories = sight.catalog.as_ref().map_or(0, Catalog::histories);
             let cached = self.sequences.0.lock().cached.remove(&sequence.uuid);
+            let cached = match (cached, &sight.catalog) {
+                // A catalog that was put back to an earlier state gives them to others.
+                (Some(Cached { taken, histories }), Some(catalog)) => {
+                    let is_given = catalog.has_given(sequence.id, &taken, histories).await;
+                    is_given.map_err(explain)?.then_some(taken)
+                }
+                _ => None,
+            };
             let taken = match (cached, sight.values.get(&sequence.id), &sight.catalog) {
                 (_, Some(own), _) => {
                     let mut own = own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,8 +182,8 @@ impl Kept {
             let used = taken.count.min(wanted);
             values.extend((0..used).map(|at| taken.value(at)));
             let mut remembered = self.sequences.0.lock();
-            if let Some(rest) = taken.behind(used) {
-                remembered.cached.insert(sequence.uuid.clone(), rest);
+            if let Some(taken) = taken.behind(used) {
+                remembered.cached.insert(sequence.uuid.clone(), Cached { taken, histories });
             }
             remembered.last.insert(sequence.uuid.clone(), taken.value(used - 1));
             remembered.latest = Some(sequence.uuid.clone());

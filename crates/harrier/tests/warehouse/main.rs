@@ -15,6 +15,7 @@ mod like_nfs;
 mod locks;
 mod ownership;
 mod processes;
+mod put_back;
 mod support;
 mod upkeep;
 mod written_files;
