@@ -60,8 +60,9 @@ impl Kind {
             List => return matches!(given, DataType::List(_)).then(|| given.clone()),
             Text => is_open,
             Bytes => given.is_binary() || given.is_null(),
-            Int => given.is_integer() || given.is_null(),
-            Double => given.is_numeric() || given.is_null(),
+            // A literal in quotes is of the type that is wanted.
+            Int => given.is_integer() || is_open,
+            Double => given.is_numeric() || is_open,
             Whole => given.is_integer() || given.is_null(),
             Bool => *given == DataType::Boolean || given.is_null(),
             Interval => matches!(given, DataType::Interval(_) | DataType::Duration(_)) || is_open,
@@ -313,7 +314,13 @@ mod tests {
             function.coerce_types(given).map_err(|error| error.to_string())
         };
         assert_eq!(of("sind", &[DataType::Int32]).unwrap(), [DataType::Float64]);
-        assert!(of("sind", &[DataType::Utf8]).unwrap_err().contains("function sind(Utf8) does not exist"));
+        assert_eq!(
+            of("make_time", &[DataType::Utf8, DataType::Int8, DataType::Utf8]).unwrap()[0],
+            DataType::Int64
+        );
+        assert!(
+            of("sind", &[DataType::Date32]).unwrap_err().contains("function sind(Date32) does not exist")
+        );
         let kinds = [DataType::Int64, DataType::Int64, DataType::Int64, DataType::Int32];
         assert_eq!(of("width_bucket", &kinds).unwrap()[3], DataType::Int64);
         assert_eq!(of("num_nulls", &[DataType::Null, DataType::Utf8]).unwrap().len(), 2);

@@ -136,7 +136,7 @@ fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
 
 const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);
 
-/// `make_interval(days => 10)` with its arguments in their places.
+/// `make_interval(days => 10)` with its arguments in their places, and `make_interval()`.
 fn interval_of_named(function: &Function) -> Option<Function> {
     const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
     let [name] = function.name.0.as_slice() else { return None };
@@ -145,7 +145,8 @@ fn interval_of_named(function: &Function) -> Option<Function> {
         FunctionArg::Unnamed(value) => assigned(value).is_some(),
         _ => true,
     };
-    if name_of(name.as_ident()?) != "make_interval" || !list.args.iter().any(is_named) {
+    let is_plain = !list.args.is_empty() && !list.args.iter().any(is_named);
+    if is_plain || name_of(name.as_ident()?) != "make_interval" {
         return None;
     }
     let mut parts = vec![Expr::value(Value::Number("0".to_string(), false)); PARTS.len()];
@@ -290,6 +291,17 @@ mod tests {
                 "SELECT harrier_to_char(a, 'DD'), to_char(a, '%d')",
             ),
             ("SELECT LOCALTIMESTAMP", "SELECT CAST(now() AS TIMESTAMP)"),
+            (
+                "SELECT make_interval(1, days => 2), make_interval(1)",
+                "SELECT make_interval(1, 0, 0, 2, 0, 0, 0), make_interval(1)",
+            ),
+            ("SELECT make_interval()", "SELECT make_interval(0, 0, 0, 0, 0, 0, 0)"),
+            ("SELECT age(a)", "SELECT age(CAST(current_date() AS TIMESTAMP), a)"),
+            ("SELECT date_trunc('mon', a)", "SELECT date_trunc('month', a)"),
+            (
+                "SELECT date_trunc('day', a, 'UTC')",
+                "SELECT timezone('UTC', date_trunc('day', timezone('UTC', a)))",
+            ),
             ("SELECT to_timestamp(a)", "SELECT to_timestamp(a)"),
             ("SELECT date(a)", "SELECT CAST(a AS DATE)"),
             ("SELECT pg_catalog.int4('7')", "SELECT CAST('7' AS INTEGER)"),
