@@ -176,13 +176,20 @@ impl Scope<'_> {
                     let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
                     self.level(&mut sides, Texts::Literals)
                 }
-                "date_trunc" | "date_bin" => match function.args.get_mut(1) {
-                    Some(day) if self.type_of(day).is_some_and(|kind| is_day(&kind)) => {
-                        *day = cast(std::mem::take(day), DataType::Timestamp(TimeUnit::Microsecond, None));
-                        true
+                "date_trunc" | "date_bin" => {
+                    let is_changed = match function.args.get_mut(1) {
+                        Some(day) if self.type_of(day).is_some_and(|kind| is_day(&kind)) => {
+                            let kind = DataType::Timestamp(TimeUnit::Microsecond, None);
+                            *day = cast(std::mem::take(day), kind);
+                            true
+                        }
+                        _ => false,
+                    };
+                    match function.args.as_mut_slice() {
+                        [_, moment, origin] => self.level_zones(moment, origin) || is_changed,
+                        _ => is_changed,
                     }
-                    _ => false,
-                },
+                }
                 "now" => match self.type_of(&expr) {
                     Some(DataType::Timestamp(TimeUnit::Nanosecond, zone)) => {
                         expr = cast(expr, DataType::Timestamp(TimeUnit::Microsecond, zone));
@@ -199,6 +206,21 @@ impl Scope<'_> {
             None if is_changed => Transformed::yes(expr),
             None => Transformed::no(expr),
         })
+    }
+
+    /// Makes a moment of a time that stands beside one, which is local there: DataFusion would take it for one at Greenwich.
+    fn level_zones(&self, one: &mut Expr, other: &mut Expr) -> bool {
+        let zone = |kind: Option<DataType>| match kind {
+            Some(DataType::Timestamp(_, zone)) => zone,
+            _ => None,
+        };
+        let (side, zone) = match (zone(self.type_of(one)), zone(self.type_of(other))) {
+            (Some(zone), None) => (other, zone),
+            (None, Some(zone)) => (one, zone),
+            _ => return false,
+        };
+        *side = cast(std::mem::take(side), DataType::Timestamp(TimeUnit::Microsecond, Some(zone)));
+        true
     }
 
     fn type_of(&self, expr: &Expr) -> Option<DataType> {

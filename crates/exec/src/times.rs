@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::interval_texts;
+use crate::{interval_texts, local_times};
 
 /// What a text is to be read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ impl Kind {
         match self {
             // What a cast reads of them is not told by a glance.
             Self::Interval => false,
-            Self::Time => is(2, b':') && text.last().is_some_and(u8::is_ascii_digit),
+            Self::Time => is(2, b':') && text.iter().all(|byte| matches!(byte, b':' | b'.' | b'0'..=b'9')),
             _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
             Self::Date => false,
             // A cast would take a zone into account for a timestamp that has none.
@@ -172,8 +172,9 @@ pub fn normal(text: &str, kind: Kind) -> Option<String> {
     }
     let normal = match kind {
         Kind::Date => day?,
-        Kind::Time if fields.zone.is_none() && day.is_none() => time?,
-        Kind::Time | Kind::Interval => return None,
+        // Of a day as well, and in a zone: both are passed over.
+        Kind::Time => time?,
+        Kind::Interval => return None,
         Kind::Timestamp => format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string())),
         Kind::TimestampWithZone => {
             let zone = fields.zone.clone().unwrap_or_default();
@@ -218,6 +219,9 @@ impl Fields {
         }
         if DAYS.iter().any(|day| is_name(&lower, day)) {
             return Some(());
+        }
+        if let Some(zone) = named_zone(word) {
+            return put(&mut self.zone, zone);
         }
         if let Some(month) = month_of(&lower) {
             return put(&mut self.month, month);
@@ -341,6 +345,46 @@ fn zone_of(zone: &str) -> Option<String> {
     }
 }
 
+/// Abbreviations of zones, which are hours ahead of Greenwich whatever the season.
+///
+/// Source: PostgreSQL's default set, those of North America, Europe and the Pacific.
+const ABBREVIATIONS: [(&str, i32); 25] = [
+    ("akdt", -8),
+    ("akst", -9),
+    ("aedt", 11),
+    ("aest", 10),
+    ("awst", 8),
+    ("bst", 1),
+    ("cdt", -5),
+    ("cest", 2),
+    ("cet", 1),
+    ("cst", -6),
+    ("edt", -4),
+    ("eest", 3),
+    ("eet", 2),
+    ("est", -5),
+    ("hst", -10),
+    ("jst", 9),
+    ("kst", 9),
+    ("mdt", -6),
+    ("msk", 3),
+    ("mst", -7),
+    ("nzdt", 13),
+    ("nzst", 12),
+    ("pdt", -7),
+    ("pst", -8),
+    ("wet", 0),
+];
+
+/// `EST` as a difference, `Europe/Berlin` as it is with a blank in front.
+fn named_zone(word: &str) -> Option<String> {
+    if let Some((_, hours)) = ABBREVIATIONS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)) {
+        return Some(format!("{hours:+03}:00"));
+    }
+    let is_region = word.contains('/') && word.starts_with(|sign: char| sign.is_ascii_alphabetic());
+    (is_region && local_times::zone_of(word).is_ok()).then(|| format!(" {word}"))
+}
+
 const DAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
 const MONTHS: [&str; 12] = [
@@ -400,6 +444,23 @@ mod tests {
         check("10:00", Kind::Time, "10:00:00");
         check("12:30 am", Kind::Time, "00:30:00");
         check("12:30pm", Kind::Time, "12:30:00");
+        check("12:30:01+02", Kind::Time, "12:30:01");
+        check("2024-01-05 12:30:01", Kind::Time, "12:30:01");
+    }
+
+    #[test]
+    fn zones_have_names() {
+        let check = |text: &str, kind: Kind, expected: &str| {
+            assert_eq!(normal(text, kind).as_deref(), Some(expected), "{text}");
+        };
+        check("2024-01-05 10:00:00 EST", Kind::TimestampWithZone, "2024-01-05 10:00:00-05:00");
+        check("2024-07-05 10:00:00 cet", Kind::TimestampWithZone, "2024-07-05 10:00:00+01:00");
+        check("2024-07-05 10:00 Europe/Berlin", Kind::TimestampWithZone, "2024-07-05 10:00:00 Europe/Berlin");
+        // Clocks show it wherever they are.
+        check("2024-01-05 10:00:00 EST", Kind::Timestamp, "2024-01-05 10:00:00");
+        check("2024-01-05 10:00:00 Europe/Berlin", Kind::Timestamp, "2024-01-05 10:00:00");
+        check("10:00:00 PST", Kind::Time, "10:00:00");
+        assert_eq!(normal("2024-01-05 10:00:00 Nowhere/Land", Kind::Timestamp), None);
     }
 
     #[test]
