@@ -245,6 +245,29 @@ mod tests {
         assert_eq!(reason, "MPICH is not installed: run scripts/mpi-runtimes.sh");
     }
 
+    /// The environment of a process cannot be changed beside its threads: this test starts itself in another one.
+    #[test]
+    fn variables_of_a_launcher_above_are_removed() {
+        const OWN: &str = "launcher::tests::variables_of_a_launcher_above_are_removed";
+        const INNER: &str = "HARRIER_LAUNCH_TEST";
+        let above = LED_BY.map(|prefix| format!("{prefix}RANK"));
+        if env::var_os(INNER).is_none() {
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", OWN]).env(INNER, "1").env("HARRIER_KEPT", "1");
+            let run = command.envs(above.iter().map(|name| (name, "0"))).output().unwrap();
+            let text = String::from_utf8_lossy(&run.stdout).into_owned();
+            assert!(run.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let command = Launcher::none().command("harrier").unwrap();
+        let removed: Vec<_> =
+            command.get_envs().map(|(name, value)| (name.to_string_lossy().into_owned(), value)).collect();
+        for name in above {
+            assert!(removed.contains(&(name.clone(), None)), "{name}: {removed:?}");
+        }
+        assert!(removed.iter().all(|(name, _)| name != "HARRIER_KEPT"), "{removed:?}");
+    }
+
     /// Every launcher that is installed starts as many processes as it is told to.
     #[test]
     fn launchers_start_ranks() {

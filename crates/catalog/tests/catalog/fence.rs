@@ -148,6 +148,51 @@ fn a_commit_of_an_ended_term_is_not_done_in_the_next_one() {
     });
 }
 
+/// A commit that has shown its term holds the term's row: the next term begins when the commit is over, not beside it. The process is the
+/// same, so that nobody ends the connection of the commit.
+#[test]
+fn a_term_begins_when_commits_of_the_last_one_are_over() {
+    if skips_servers() {
+        return;
+    }
+    run(async {
+        let lake = lake(Kind::Postgres).await;
+        let one = Arc::new(part(&lake, "one").await);
+        one.lease.take(LONG).await.unwrap().unwrap();
+        let (holder, url) = (Arc::clone(&one), lake.url.clone());
+        let hook: Hook = Arc::new(move |step| {
+            let (holder, url) = (Arc::clone(&holder), url.clone());
+            Box::pin(async move {
+                if step == Step::BeforeCommit {
+                    let next = tokio::spawn(async move { holder.lease.take(LONG).await });
+                    // Either is certain to come.
+                    while !next.is_finished() && waiting_for_locks(&url) == "0" {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                    assert!(!next.is_finished(), "the next term has begun before the commit was over");
+                }
+                Ok(())
+            })
+        });
+        one.catalog.set_hook(Some(hook));
+        make(&one.catalog, "made").await.unwrap();
+        one.catalog.set_hook(None);
+        while one.fence.term() != 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(names(&*lake.catalog.head().await.unwrap()), ["main.made"]);
+    });
+}
+
+/// How many connections to a catalog's database wait for another one's lock.
+fn waiting_for_locks(url: &str) -> String {
+    let database = url.rsplit_once('/').unwrap().1;
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND wait_event_type = 'Lock'"
+    );
+    server().psql("postgres", &sql)
+}
+
 #[test]
 fn many_that_want_it_get_it_one_at_a_time() {
     if skips_servers() {

@@ -135,6 +135,40 @@ fn portals_give_rows_in_parts() {
     assert_eq!(served.client().one("SELECT count(*) FROM t").as_deref(), Ok("3"));
 }
 
+/// A result of which rows are left is a statement that runs, until nobody can ask for them any more.
+#[test]
+fn a_portal_that_is_dropped_ends_its_statement() {
+    let served = Served::start(ALONE);
+    let mut watcher = served.client();
+    for by in ["Close", "another Bind", "ROLLBACK", "an error", "the client's end"] {
+        let mut client = served.client();
+        let process = client.process;
+        let running =
+            format!("SELECT count(*) FROM sys.statements WHERE pid = {process} AND state = 'running'");
+        client.query("BEGIN").unwrap();
+        client.send(b'P', b"p\0SELECT * FROM generate_series(1, 1000000)\0\0\0");
+        client.send(b'B', b"\0p\0\0\0\0\0\0\0");
+        client.send(b'E', b"\0\0\0\0\x02");
+        client.send(b'S', &[]);
+        assert_eq!(client.answer().map(|rows| rows.len()), Ok(2));
+        assert_eq!(watcher.one(&running).as_deref(), Ok("1"), "{by}");
+        match by {
+            "Close" => client.send(b'C', b"P\0"),
+            "another Bind" => client.send(b'B', b"\0p\0\0\0\0\0\0\0"),
+            "ROLLBACK" => drop(client.query("ROLLBACK")),
+            "an error" => assert_eq!(client.fails("SELECT 1 / 0"), "22012"),
+            _ => {
+                drop(client);
+                served.wait_for(&running, "0");
+                continue;
+            }
+        }
+        client.send(b'S', &[]);
+        client.answer().unwrap();
+        served.wait_for(&running, "0");
+    }
+}
+
 #[test]
 fn what_is_random_is_so_once() {
     let served = Served::start(ALONE);

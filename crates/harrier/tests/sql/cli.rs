@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::command::{BINARY, ENDLESS, Folder, Run};
+use crate::command::{BINARY, ENDLESS, Folder, Run, preloaded};
 
 /// Where errors are compared: the code, then what the message must contain.
 #[track_caller]
@@ -163,6 +163,23 @@ fn a_closed_standard_output_is_no_success() {
     assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
 }
 
+/// What is written to a file is written at the latest when the file is closed.
+#[test]
+fn a_full_disk_behind_a_command_is_no_success() {
+    let folder = Folder::new();
+    for closed in ["\\o\n", "\\o other\n"] {
+        folder.write("full.sql", &format!("\\o /dev/full\nselect 1;\n{closed}\\echo after\n"));
+        let run = folder.sql(&["-f", "full.sql"]);
+        fails(&run, "53100", "could not write");
+        assert_eq!(run.stdout, "", "{closed:?}: {run:?}");
+    }
+    // Also by the end of the script, and by \g for one result alone.
+    for script in ["\\o /dev/full\nselect 1;\n", "select 1 \\g /dev/full\n"] {
+        folder.write("full.sql", script);
+        fails(&folder.sql(&["-f", "full.sql"]), "53100", "could not write");
+    }
+}
+
 #[test]
 fn variables_and_commands_of_scripts() {
     let folder = Folder::new();
@@ -313,6 +330,24 @@ fn scripts_say_where_they_failed() {
     folder.write("circle.sql", "\\i circle.sql\n");
     fails(&folder.sql(&["-f", "circle.sql"]), "54000", "include one another");
     fails(&folder.sql(&["-c", "\\nope"]), "42601", "invalid command \\nope");
+}
+
+#[test]
+fn a_script_that_cannot_be_read_to_its_end_fails() {
+    let library = preloaded("sql/failing_read.c", &[]);
+    let folder = Folder::new();
+    // More than is read at once.
+    let rest = "-- this line is nothing\n".repeat(10_000);
+    folder.write("long.sql", &format!("select 1 as x;\n{rest}select 2 as y;\n"));
+    let script = folder.path().join("long.sql").canonicalize().unwrap();
+    for arguments in [&["-f", "long.sql"][..], &["-f", "-"], &["-c", "\\i long.sql"], &[]] {
+        let mut command = folder.command(&["--format", "csv"]);
+        command.args(arguments).stdin(fs::File::open(&script).unwrap());
+        command.env("LD_PRELOAD", &library).env("FAILING_READ", &script);
+        let run: Run = command.output().unwrap().into();
+        assert_eq!(run.stdout, "x\n1\n", "{arguments:?}: {run:?}");
+        fails(&run, "58030", "could not read");
+    }
 }
 
 #[test]
