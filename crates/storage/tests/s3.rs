@@ -363,6 +363,38 @@ fn unfinished_uploads_are_found_and_given_up() {
     });
 }
 
+/// A server lists a thousand at a time.
+#[test]
+fn unfinished_uploads_are_found_on_every_page() {
+    const UPLOADS: usize = 1003;
+    let Some(bucket) = bucket() else { return };
+    run(async {
+        let names = (0..UPLOADS).map(|number| Path::from(format!("t/{number:04}")));
+        let begun = futures::stream::iter(names)
+            .map(|name| {
+                let store = Arc::clone(&bucket.store);
+                async move { store.put_multipart(&name).await.map(|upload| (name, upload)) }
+            })
+            .buffered(16)
+            .try_collect::<Vec<_>>()
+            .await
+            .unwrap();
+        let url = Url::parse(&format!("s3://{}", bucket.name)).unwrap();
+        let unfinished = open_unfinished(&url, &options(&bucket.proxy.endpoint())).unwrap().unwrap();
+        bucket.proxy.reset();
+        let mut found: Vec<_> = unfinished
+            .below(&Path::from("t"))
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|one| one.object.location)
+            .collect();
+        assert!(bucket.proxy.total() > 1, "{:?}", bucket.proxy.counts());
+        found.sort();
+        assert_eq!(found, begun.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn wrong_credentials_are_told_and_not_printed() {
     let Some(bucket) = bucket() else { return };
