@@ -24,23 +24,26 @@ steadily() {
         "$@"
         return
     fi
+    running=$(mktemp)
     (
-        trap 'kill "$pause"; exit 0' TERM
+        trap 'kill "$pause" 2>/dev/null; exit 0' TERM
         seconds=0
-        # It must not outlive the script, however that ends.
-        while kill -0 $$ 2>/dev/null; do
+        while
             sleep 9 &
             pause=$!
             wait "$pause"
+            # It must not outlive the script, however that ends; nor the command, if a signal comes before the trap is set.
+            [ -e "$running" ] && kill -0 $$ 2>/dev/null
+        do
             seconds=$((seconds + 9))
             echo "    $what: $seconds s" >&2
         done
-    ) &
+    ) >/dev/null &
     ticker=$!
     status=0
     "$@" || status=$?
+    rm -f "$running"
     kill "$ticker" 2>/dev/null || true
-    wait "$ticker" 2>/dev/null || true
     return "$status"
 }
 
