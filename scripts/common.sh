@@ -29,14 +29,14 @@ steadily() {
         trap 'kill "$pause" 2>/dev/null; exit 0' TERM
         seconds=0
         while
-            sleep 9 &
+            sleep 1 &
             pause=$!
             wait "$pause"
             # It must not outlive the script, however that ends; nor the command, if a signal comes before the trap is set.
             [ -e "$running" ] && kill -0 $$ 2>/dev/null
         do
-            seconds=$((seconds + 9))
-            echo "    $what: $seconds s" >&2
+            seconds=$((seconds + 1))
+            [ $((seconds % 9)) -ne 0 ] || echo "    $what: $seconds s" >&2
         done
     ) >/dev/null &
     ticker=$!

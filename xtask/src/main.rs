@@ -131,4 +131,21 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
     }
+
+    /// `steadily` of the scripts, of a command that has ended before what tells of it has begun. The script's traps are those of `make demo`.
+    #[test]
+    fn what_tells_of_a_command_ends_with_it() {
+        let script = "trap 'exit 130' INT TERM; n=0; while [ $n -lt 100 ]; do steadily x true; n=$((n + 1)); done; echo $n";
+        let common = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/common.sh");
+        let output = std::process::Command::new("sh")
+            .args([
+                "-c",
+                &format!(". {common}; {script}"),
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/x.sh"),
+            ])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "100\n", "{output:?}");
+    }
 }
