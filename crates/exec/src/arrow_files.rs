@@ -31,6 +31,7 @@ mod batches;
 
 use crate::damaged;
 use crate::file_formats::FilesSource;
+use crate::file_versions;
 use crate::merged_schemas::merged;
 pub use batches::Batches;
 
@@ -94,7 +95,8 @@ impl FileFormat for ArrowFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        self.0.infer_stats(state, store, table_schema, object)
+        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        async move { self.0.infer_stats(state, &store, table_schema, object).await }.boxed()
     }
 
     fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
@@ -138,8 +140,9 @@ fn boxed_infer_schema<'a>(
 ) -> BoxFuture<'a, Result<SchemaRef>> {
     async move {
         let mut schemas = Vec::with_capacity(objects.len());
+        let store = file_versions::pinned_objects(store, objects);
         for object in objects {
-            schemas.push(batches::schema_of(Arc::clone(store), object.clone()).await?);
+            schemas.push(batches::schema_of(Arc::clone(&store), object.clone()).await?);
         }
         Ok(Arc::new(merged(schemas)?))
     }

@@ -158,7 +158,8 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         let name = damaged::name_of(objects);
-        async move { damaged::opened(&name, self.own.infer_schema(state, store, objects)).await }.boxed()
+        let store = file_versions::pinned_objects(store, objects);
+        async move { damaged::opened(&name, self.own.infer_schema(state, &store, objects)).await }.boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -168,7 +169,8 @@ impl<F: OwnFormat> FileFormat for Files<F> {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        self.own.infer_stats(store, table_schema, object)
+        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        async move { self.own.infer_stats(&store, table_schema, object).await }.boxed()
     }
 
     fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(

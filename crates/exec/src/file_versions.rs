@@ -44,6 +44,17 @@ pub(crate) fn pinned(store: Arc<dyn ObjectStore>, scan: &FileScanConfig) -> Arc<
     Arc::new(PinnedFiles { inner: store, versions, is_local, place })
 }
 
+/// A store in which these files are read in the version that was listed, for what is asked of them before there is a scan: their columns and
+/// statistics.
+pub(crate) fn pinned_objects(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Arc<dyn ObjectStore> {
+    // Stores show their URLs, but for the one of disks.
+    let shown = store.to_string();
+    let is_local = shown.starts_with("LocalFileSystem");
+    let place = if is_local { "/".to_string() } else { format!("{shown}/") };
+    let versions = objects.iter().map(|object| (object.location.clone(), object.clone())).collect();
+    Arc::new(PinnedFiles { inner: Arc::clone(store), versions, is_local, place })
+}
+
 /// The entity tags of the files of a scan, in their order, empty for none; none if no file has one. Plans on their way to ranks
 /// have all of a file but this.
 pub(crate) fn tags(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<String>> {
@@ -219,6 +230,24 @@ mod tests {
     fn refused<T>(result: object_store::Result<T>) {
         let error = result.err().expect("it is another version");
         assert_eq!(crate::sqlstate::of_object_store(&error).as_str(), "40001", "{error}");
+    }
+
+    /// As columns and statistics are looked for, of a file that became shorter too.
+    #[tokio::test]
+    async fn columns_are_those_of_the_listed_object() {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let location = Path::from("a.orc");
+        store.put(&location, "123456".into()).await.unwrap();
+        let listed = [store.head(&location).await.unwrap()];
+        let pinned = pinned_objects(&store, &listed);
+        assert_eq!(pinned.get_range(&location, 4..6).await.unwrap(), "56");
+        store.put(&location, "12".into()).await.unwrap();
+        refused(pinned.get_range(&location, 0..2).await);
+        refused(pinned.get(&location).await);
+        // What was not listed is any.
+        let other = Path::from("b.orc");
+        store.put(&other, "1".into()).await.unwrap();
+        assert!(pinned.get(&other).await.is_ok());
     }
 
     #[tokio::test]

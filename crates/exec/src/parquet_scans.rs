@@ -126,8 +126,12 @@ impl FileFormat for ParquetFiles {
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
         let name = damaged::name_of(objects);
-        let inferred = mending(state, store, objects, move || self.inferred(state, store, objects));
-        async move { damaged::opened(&name, inferred).await }.boxed()
+        async move {
+            let store = &file_versions::pinned_objects(store, objects);
+            let inferred = mending(state, store, objects, || self.inferred(state, store, objects));
+            damaged::opened(&name, inferred).await
+        }
+        .boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -137,7 +141,8 @@ impl FileFormat for ParquetFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<Statistics>> {
-        statistics(&self.0, state, store, table_schema, object)
+        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        async move { statistics(&self.0, state, &store, table_schema, object).await }.boxed()
     }
 
     fn infer_stats_and_ordering<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
@@ -147,16 +152,15 @@ impl FileFormat for ParquetFiles {
         table_schema: SchemaRef,
         object: &'d ObjectMeta,
     ) -> BoxFuture<'f, Result<FileMeta>> {
-        let objects = std::slice::from_ref(object);
-        let schema = Arc::clone(&table_schema);
-        let ordering = mending(state, store, objects, move || {
-            self.0.infer_ordering(state, store, Arc::clone(&schema), object).boxed()
-        });
-        let statistics = statistics(&self.0, state, store, table_schema, object);
         async move {
-            let name = damaged::name_of(std::slice::from_ref(object));
-            let ordering = damaged::opened(&name, ordering).await?;
-            Ok(FileMeta::new(statistics.await?).with_ordering(ordering))
+            let objects = std::slice::from_ref(object);
+            let store = &file_versions::pinned_objects(store, objects);
+            let ordering = mending(state, store, objects, || {
+                self.0.infer_ordering(state, store, Arc::clone(&table_schema), object).boxed()
+            });
+            let ordering = damaged::opened(&damaged::name_of(objects), ordering).await?;
+            let statistics = statistics(&self.0, state, store, table_schema, object).await?;
+            Ok(FileMeta::new(statistics).with_ordering(ordering))
         }
         .boxed()
     }

@@ -43,6 +43,7 @@ mod row_starts;
 use crate::archives;
 use crate::distinct_names::told_apart;
 use crate::file_formats::FilesSource;
+use crate::file_versions;
 use crate::merged_schemas;
 use crate::sqlstate::{CodedError, SqlState};
 pub use csv_scan::CsvScan;
@@ -159,10 +160,14 @@ impl FileFormat for TextFiles {
         store: &'c Arc<dyn ObjectStore>,
         objects: &'d [ObjectMeta],
     ) -> BoxFuture<'f, Result<SchemaRef>> {
-        match self {
-            Self::Csv(csv) => infer_csv(csv, state, store, objects),
-            Self::Json(json) => infer_json(json, store, objects),
+        let store = file_versions::pinned_objects(store, objects);
+        async move {
+            match self {
+                Self::Csv(csv) => infer_csv(csv, state, &store, objects).await,
+                Self::Json(json) => infer_json(json, &store, objects).await,
+            }
         }
+        .boxed()
     }
 
     fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
