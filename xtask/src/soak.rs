@@ -22,7 +22,7 @@ const SECONDS_MAX: u64 = 50 * 60;
 const ITEM_SECONDS_MAX: u64 = 3600;
 
 /// The parts, with what they look for.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 11] = [
     (
         "chaos",
         "half an hour in which everything around a served warehouse is killed, stopped, cut off or filled",
@@ -34,6 +34,10 @@ const PARTS: [(&str, &str); 10] = [
     ("tpch", "the 22 queries at scale 10 on ranks, beside one process"),
     ("seeds", "a thousand random seeds of queries, histories, networks and changes"),
     ("differential", "twenty thousand random statements beside PostgreSQL, on one process and on ranks"),
+    (
+        "stores",
+        "random statements over stores whose requests are struck by faults; histories of sweeps, of turns with DuckDB, of prepared statements beside ALTER",
+    ),
     (
         "launchers",
         "every launcher of MPI that can be had: statements once, tasks that differ, ranks that do not come",
@@ -178,6 +182,16 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
         "launchers" => {
             let command = What::Command(vec!["scripts/launchers.sh"]);
             vec![item("launchers".to_owned(), command, vec![])]
+        }
+        "stores" => {
+            let statements =
+                seeded("stores::fault_injection", "HARRIER_SEED", 20, &[("HARRIER_STATEMENTS", "250")]);
+            let moto = [("HARRIER_TEST_S3_SERVER", "moto"), ("HARRIER_STATEMENTS", "250")];
+            let others = seeded("stores::fault_injection", "HARRIER_SEED", 10, &moto);
+            let sweeps = seeded("warehouse::sweeps", "HARRIER_SEED", 50, &[]);
+            let turns = seeded("warehouse::ducklake", "HARRIER_SEED", 25, &[]);
+            let prepared = seeded("serve::altered", "HARRIER_SEED", 50, &[]);
+            [statements, others, sweeps, turns, prepared].into_iter().flatten().collect()
         }
         "differential" => seeded("serve::differential", "HARRIER_SEED", 40, &[("HARRIER_STATEMENTS", "500")]),
         _ => {

@@ -1,14 +1,16 @@
-//! HDFS: a NameNode and a DataNode, as two Java programs.
+//! HDFS: a NameNode and a DataNode, as two Java programs; and a name service of two NameNodes ([`HdfsPair`]).
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::keeper::{Keeper, Place};
+
+mod pair;
+
+pub use pair::HdfsPair;
 
 /// Says where a server is that a whole run of the tests shares.
 const VARIABLE: &str = "HARRIER_TEST_HDFS";
@@ -272,12 +274,7 @@ impl Hdfs {
     }
 
     fn http(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;
-        stream.set_read_timeout(Some(crate::HTTP_MAX)).ok()?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        text.starts_with("HTTP/1.1 200").then_some(text)
+        crate::get(self.http_port, path)
     }
 }
 
@@ -293,39 +290,54 @@ fn info_port(info: &str) -> Option<u16> {
 fn write_configuration(folder: &Path, port: u16, http_port: u16, datanode_port: u16) {
     let conf = folder.join("conf");
     fs::create_dir_all(&conf).expect("a folder");
-    let data = folder.join("data").display().to_string();
     let core = [
         ("fs.defaultFS", format!("hdfs://127.0.0.1:{port}")),
-        ("hadoop.tmp.dir", data),
+        ("hadoop.tmp.dir", folder.join("data").display().to_string()),
         // Whoever asks may do everything: clients have many names.
         ("hadoop.http.staticuser.user", "root".to_string()),
     ];
-    let hdfs = [
-        ("dfs.replication", "1".to_string()),
-        ("dfs.permissions.enabled", "false".to_string()),
+    write_site(&conf.join("core-site.xml"), &core);
+    let own = [
         ("dfs.namenode.rpc-address", format!("127.0.0.1:{port}")),
         ("dfs.namenode.http-address", format!("127.0.0.1:{http_port}")),
         ("dfs.datanode.address", format!("127.0.0.1:{datanode_port}")),
-        ("dfs.datanode.http.address", "127.0.0.1:0".to_string()),
-        ("dfs.datanode.ipc.address", "127.0.0.1:0".to_string()),
-        ("dfs.datanode.hostname", "localhost".to_string()),
-        ("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_string()),
-        ("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER".to_string()),
-        ("dfs.namenode.fs-limits.min-block-size", "4096".to_string()),
-        ("dfs.namenode.safemode.extension", "0".to_string()),
-        // The default would leave a small disk no room.
-        ("dfs.datanode.du.reserved", "0".to_string()),
     ];
-    for (name, properties) in [("core-site.xml", &core[..]), ("hdfs-site.xml", &hdfs[..])] {
-        let properties: String = properties
-            .iter()
-            .map(|(name, value)| format!("<property><name>{name}</name><value>{value}</value></property>\n"))
-            .collect();
-        let text = format!("<configuration>\n{properties}</configuration>\n");
-        fs::write(conf.join(name), text).expect("a configuration");
-    }
+    write_site(&conf.join("hdfs-site.xml"), &[&own[..], &common_settings()].concat());
+    write_log_settings(&conf, &folder.join("audit.log"));
+}
+
+/// What every NameNode and DataNode here is set to.
+fn common_settings() -> Vec<(&'static str, String)> {
+    [
+        ("dfs.replication", "1"),
+        ("dfs.permissions.enabled", "false"),
+        ("dfs.datanode.http.address", "127.0.0.1:0"),
+        ("dfs.datanode.ipc.address", "127.0.0.1:0"),
+        ("dfs.datanode.hostname", "localhost"),
+        ("dfs.namenode.datanode.registration.ip-hostname-check", "false"),
+        ("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER"),
+        ("dfs.namenode.fs-limits.min-block-size", "4096"),
+        ("dfs.namenode.safemode.extension", "0"),
+        // The default would leave a small disk no room.
+        ("dfs.datanode.du.reserved", "0"),
+    ]
+    .map(|(name, value)| (name, value.to_string()))
+    .to_vec()
+}
+
+/// A file of Hadoop's configuration.
+fn write_site(path: &Path, properties: &[(&str, String)]) {
+    let properties: String = properties
+        .iter()
+        .map(|(name, value)| format!("<property><name>{name}</name><value>{value}</value></property>\n"))
+        .collect();
+    fs::write(path, format!("<configuration>\n{properties}</configuration>\n")).expect("a configuration");
+}
+
+/// Warnings go to the console, what is asked of a NameNode to `audit_log`.
+fn write_log_settings(conf: &Path, audit_log: &Path) {
     let audit = "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit";
-    let log = format!(
+    let text = format!(
         "log4j.rootLogger=WARN, console\n\
          log4j.appender.console=org.apache.log4j.ConsoleAppender\n\
          log4j.appender.console.layout=org.apache.log4j.PatternLayout\n\
@@ -336,7 +348,7 @@ fn write_configuration(folder: &Path, port: u16, http_port: u16, datanode_port: 
          log4j.appender.audit.File={}\n\
          log4j.appender.audit.layout=org.apache.log4j.PatternLayout\n\
          log4j.appender.audit.layout.ConversionPattern=%m%n\n",
-        folder.join("audit.log").display()
+        audit_log.display()
     );
-    fs::write(conf.join("log4j.properties"), log).expect("a configuration");
+    fs::write(conf.join("log4j.properties"), text).expect("a configuration");
 }

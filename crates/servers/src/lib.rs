@@ -3,6 +3,7 @@
 //!
 //! - [`S3`]: versitygw, a server that speaks S3 over a folder.
 //! - [`Hdfs`]: a NameNode and a DataNode.
+//! - [`HdfsPair`]: a name service of two NameNodes, of which one takes over from the other.
 //! - [`Postgres`]: a PostgreSQL server.
 //! - [`Ldap`]: a directory in OpenLDAP's server.
 //! - [`Proxy`]: between a client and a server of HTTP; it counts, delays, refuses and cuts off.
@@ -30,7 +31,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use hdfs::Hdfs;
+pub use hdfs::{Hdfs, HdfsPair};
 pub use ldap::Ldap;
 pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Request, Rule};
@@ -108,6 +109,16 @@ fn answers_http(port: u16) -> bool {
         stream.read(&mut [0])
     };
     asked().is_ok_and(|bytes: usize| bytes > 0)
+}
+
+/// What is answered on a port to a GET, head and all; `None`: nothing, or no 200.
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(HTTP_MAX)).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.starts_with("HTTP/1.1 200").then_some(text)
 }
 
 /// The process that a keeper has written down in `file`, if there is one.

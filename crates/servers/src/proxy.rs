@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
+use self::disturbance::Disturbance;
+
+mod disturbance;
+
 /// Lines of a head are not longer, nor are there more of them.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const LINES_MAX: usize = 256;
@@ -35,6 +39,10 @@ pub enum Fault {
     SilentAfterwards,
     /// The server does what was asked, and the client hears this status instead of its answer.
     StatusAfterwards(u16),
+    /// The server hears so many bytes of the request's body, of which more come, then both connections are cut.
+    CutRequest(u64),
+    /// The server does what was asked, and the connection is cut in the first line of its answer.
+    CutHead,
     /// The connection is cut after so many bytes of the answer's body.
     CutWithin(u64),
     /// The connection is cut at once.
@@ -114,9 +122,16 @@ pub struct Request {
     pub path: String,
 }
 
+/// What is done once, before a request is passed on.
+type Action = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct State {
     rules: Mutex<Vec<Rule>>,
+    disturbance: Mutex<Option<Disturbance>>,
+    /// What the disturbance has done.
+    struck: Mutex<Vec<(Request, Fault)>>,
+    action: Mutex<Option<(Rule, Action)>>,
     counts: Mutex<BTreeMap<String, u64>>,
     requests: Mutex<Vec<Request>>,
     /// Connections are not accepted, and those that are open are cut.
@@ -168,9 +183,23 @@ impl Proxy {
         locked(&self.state.rules).push(rule);
     }
 
-    /// Removes all rules.
-    pub fn clear(&self) {
+    /// Has one of `one_in` requests struck by a fault, where no rule says what happens to it; which and how follows from the seed.
+    pub fn disturb(&self, seed: u64, one_in: u64) {
+        locked(&self.state.struck).clear();
+        *locked(&self.state.disturbance) = Some(Disturbance::new(seed, one_in));
+    }
+
+    /// Does this once, before the first request that `rule` strikes is passed on; its fault counts for nothing.
+    pub fn before(&self, rule: Rule, action: impl FnOnce() + Send + 'static) {
+        *locked(&self.state.action) = Some((rule, Box::new(action)));
+    }
+
+    /// Removes all rules and what is done once, and disturbs no more. Returns what the disturbance has done.
+    pub fn clear(&self) -> Vec<(Request, Fault)> {
         locked(&self.state.rules).clear();
+        *locked(&self.state.disturbance) = None;
+        *locked(&self.state.action) = None;
+        std::mem::take(&mut locked(&self.state.struck))
     }
 
     /// How many requests of each kind there were.
@@ -242,7 +271,24 @@ impl State {
                 fault => return (delay, Some(fault)),
             }
         }
-        (delay, None)
+        let Some(drawn) = locked(&self.disturbance).as_mut().and_then(|all| all.draw(request)) else {
+            return (delay, None);
+        };
+        locked(&self.struck).push((request.clone(), drawn));
+        match drawn {
+            Fault::Delay(more) => (delay + more, None),
+            fault => (delay, Some(fault)),
+        }
+    }
+
+    /// Does what is to be done before this request.
+    fn act(&self, request: &Request) {
+        let mut action = locked(&self.action);
+        let due = action.take_if(|(rule, _)| rule.strikes(request));
+        drop(action);
+        if let Some((_, action)) = due {
+            action();
+        }
     }
 }
 
@@ -440,6 +486,7 @@ impl Connection {
         }
         self.state.count(&request);
         let (delay, fault) = self.state.faults(&request);
+        self.state.act(&request);
         if head.header("expect").is_some() {
             head.remove("expect");
             self.client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -460,6 +507,12 @@ impl Connection {
             None => Server::connect(self.upstream)?,
         };
         head.write(&mut server.writer)?;
+        if let Some(Fault::CutRequest(bytes)) = fault {
+            // An error is that the body is longer; where it is not, the server has heard all of it.
+            let _ = head.body().pass(&mut self.reader, &mut server.writer, Some(bytes));
+            let _ = server.writer.shutdown(Shutdown::Both);
+            return Ok(false);
+        }
         head.body().pass(&mut self.reader, &mut server.writer, None)?;
         let mut answer;
         loop {
@@ -480,6 +533,11 @@ impl Connection {
                 body.pass(&mut server.reader, &mut io::sink(), None)?;
                 // Until the client goes away.
                 let _ = self.reader.read(&mut [0]);
+                return Ok(false);
+            }
+            Some(Fault::CutHead) => {
+                body.pass(&mut server.reader, &mut io::sink(), None)?;
+                self.client.write_all(b"HTTP/1.1 2")?;
                 return Ok(false);
             }
             Some(Fault::StatusAfterwards(status)) => {

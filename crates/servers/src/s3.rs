@@ -1,12 +1,14 @@
-//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets.
+//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets, or [`moto`], where `HARRIER_TEST_S3_SERVER=moto` says so.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::keeper::{Keeper, Place};
+
+mod moto;
 
 /// The only user of the server, for tests.
 pub const ACCESS_KEY: &str = "HARRIERTESTKEY";
@@ -15,6 +17,9 @@ pub const REGION: &str = "us-east-1";
 
 /// Says where a server is that a whole run of the tests shares.
 const VARIABLE: &str = "HARRIER_TEST_S3";
+
+/// Says which program is the server.
+const SERVER: &str = "HARRIER_TEST_S3_SERVER";
 
 /// It answers by then, or never.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -48,6 +53,7 @@ pub struct S3 {
     place: Place,
     address: SocketAddr,
     buckets: AtomicU64,
+    is_moto: bool,
 }
 
 impl S3 {
@@ -58,9 +64,11 @@ impl S3 {
         if crate::skipped() {
             return None;
         }
-        match SHARED
-            .get_or_init(|| Self::of_run().map_or_else(|| crate::install("s3.sh").map(Self::start), Ok))
-        {
+        match SHARED.get_or_init(|| match std::env::var_os(SERVER).is_some_and(|name| name == "moto") {
+            true => crate::install("moto.sh").map(|program| Self::start(&program, moto::KEEPER)),
+            false => Self::of_run()
+                .map_or_else(|| crate::install("s3.sh").map(|program| Self::start(&program, KEEPER)), Ok),
+        }) {
             Ok(server) => Some(server),
             Err(missing) => {
                 crate::absent(missing);
@@ -71,12 +79,13 @@ impl S3 {
 
     /// One of its own, for what ends servers.
     pub fn own() -> Option<Self> {
-        crate::own("s3.sh").map(Self::start)
+        crate::own("s3.sh").map(|program| Self::start(&program, KEEPER))
     }
 
     fn of_run() -> Option<Self> {
         let (place, [port]) = Place::shared(VARIABLE)?;
-        Some(Self { place, address: SocketAddr::from(([127, 0, 0, 1], port)), buckets: AtomicU64::new(0) })
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Some(Self { place, address, buckets: AtomicU64::new(0), is_moto: false })
     }
 
     /// The variable by which other processes share it, and its value.
@@ -84,17 +93,19 @@ impl S3 {
         (VARIABLE, self.place.variable(&[self.address.port()]))
     }
 
-    fn start(program: PathBuf) -> Self {
+    fn start(program: &Path, script: &str) -> Self {
         let program = program.display().to_string();
         let environment = [("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)];
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let port = crate::free_port();
             // The port may be taken by somebody else meanwhile.
-            match Keeper::start(KEEPER, folder, &[&program, &port.to_string()], &environment) {
+            match Keeper::start(script, folder, &[&program, &port.to_string()], &environment) {
                 Ok(keeper) => {
                     let address = SocketAddr::from(([127, 0, 0, 1], port));
-                    let server = Self { place: Place::own(keeper), address, buckets: AtomicU64::new(0) };
+                    let is_moto = script == moto::KEEPER;
+                    let (place, buckets) = (Place::own(keeper), AtomicU64::new(0));
+                    let server = Self { place, address, buckets, is_moto };
                     server.wait_until_it_listens();
                     return server;
                 }
@@ -126,6 +137,10 @@ impl S3 {
     pub fn new_bucket(&self) -> String {
         let number = self.buckets.fetch_add(1, Ordering::Relaxed);
         let name = format!("bucket{}-{number}", crate::process_name());
+        if self.is_moto {
+            moto::make_bucket(self.address, &name);
+            return name;
+        }
         std::fs::create_dir(self.place.folder().join("data").join(&name)).expect("a folder for a bucket");
         name
     }
@@ -133,6 +148,9 @@ impl S3 {
     /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed are not among
     /// them.
     pub fn objects(&self, bucket: &str) -> Vec<String> {
+        if self.is_moto {
+            return moto::objects(self.address, bucket);
+        }
         let root = self.place.folder().join("data").join(bucket);
         let mut found = Vec::new();
         let mut folders = vec![root.clone()];
@@ -163,6 +181,9 @@ impl S3 {
 
     /// How many uploads in parts are neither completed nor given up.
     pub fn uploads(&self, bucket: &str) -> usize {
+        if self.is_moto {
+            return moto::uploads(self.address, bucket);
+        }
         let names = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
         let objects = names(self.folder(bucket).join(".sgwtmp/multipart"));
         objects.map(|object| names(object.path()).filter(|upload| upload.path().is_dir()).count()).sum()

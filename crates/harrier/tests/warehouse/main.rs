@@ -17,5 +17,6 @@ mod ownership;
 mod processes;
 mod put_back;
 mod support;
+mod sweeps;
 mod upkeep;
 mod written_files;
