@@ -371,6 +371,19 @@ impl Parts {
                 "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
             ));
         }
+        if let Some(row) = between(text, "across values list: got ", " but expected") {
+            return Self::new(match row.ends_with("in row 0") {
+                // Only the columns of an INSERT can be other than the first row.
+                true => "INSERT has another number of expressions than of target columns",
+                false => "VALUES lists must all be the same length",
+            });
+        }
+        if text.contains("refers to a non existent column") {
+            return Self::new("INSERT has more expressions than target columns");
+        }
+        if text.contains("Column count doesn't match insert query") {
+            return Self::new("INSERT has another number of expressions than of target columns");
+        }
         if let Some(name) = between(text, "'", "' is not a variable which can be viewed") {
             return Self::of_missing_setting(name);
         }

@@ -519,6 +519,7 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("Column '…not found", SqlState::UNDEFINED_COLUMN),
     ("Column … is not in schema", SqlState::UNDEFINED_COLUMN),
     ("Column count doesn't match", SqlState::SYNTAX_ERROR),
+    ("refers to a non existent column", SqlState::SYNTAX_ERROR),
     ("have different number of columns", SqlState::SYNTAX_ERROR),
     ("Invalid qualifier", SqlState::UNDEFINED_TABLE),
     ("must be in GROUP BY", SqlState::GROUPING_ERROR),

@@ -569,11 +569,11 @@ impl Ddl<'_> {
                 Ok(())
             }
             AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-                let new = plain(new_column_name);
+                let (old, new) = (plain(old_column_name), plain(new_column_name));
+                column_mut(table, &old)?;
                 if table.columns.iter().any(|column| column.name == new) {
                     return Err(duplicate_column(&new, table));
                 }
-                let old = plain(old_column_name);
                 column_mut(table, &old)?.name = new.clone();
                 for key in table.sort.iter_mut().filter(|key| key.expression.trim_matches('"') == old) {
                     key.expression = format!("\"{}\"", new.replace('"', "\"\""));
