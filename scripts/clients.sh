@@ -118,7 +118,7 @@ install_modules() {
     command -v npm >/dev/null 2>&1 || return 0
     mkdir -p "$folder/node"
     cp "$checkout/scripts/clients/package.json" "$checkout/scripts/clients/package-lock.json" "$folder/node"
-    if npm ci --prefix "$folder/node" --ignore-scripts --no-audit --no-fund --loglevel error >&2; then
+    if (cd "$folder/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel error) >&2; then
         echo "$node_version" >"$folder/node/.version"
         keep "$name" "$folder/node"
     else

@@ -70,7 +70,7 @@ install_python() {
 
 install_node() {
     cp "$sources/package.json" "$sources/package-lock.json" "$folder/node"
-    npm ci --prefix "$folder/node" --ignore-scripts --no-audit --no-fund --loglevel error >&2
+    (cd "$folder/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel error) >&2
 }
 
 install_java() {
