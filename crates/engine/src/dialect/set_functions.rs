@@ -11,11 +11,12 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
-    Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, TableAlias,
-    TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan, VisitMut,
-    VisitorMut, visit_expressions,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr,
+    TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan,
+    VisitMut, VisitorMut, visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -188,9 +189,92 @@ fn unfold_body(body: &mut SetExpr) {
                     _ => {}
                 }
             }
+            tell_lists_apart(&mut select.projection);
         }
         _ => {}
     }
+}
+
+/// `SELECT unnest((SELECT a …)), unnest((SELECT b …))`, whose lists have one name to the planner, which then takes them for one, as
+/// `SELECT unnest((SELECT a …)), unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. So it is with what differs in nothing but casts.
+fn tell_lists_apart(items: &mut [SelectItem]) {
+    /// The lists that were met, each with what the planner's name says of it.
+    #[derive(Default)]
+    struct Lists {
+        depth: usize,
+        met: Vec<(Expr, Expr)>,
+    }
+    impl VisitorMut for Lists {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if self.depth > 0 {
+                return ControlFlow::Continue(());
+            }
+            let Some(("unnest", arguments)) = called(expr) else { return ControlFlow::Continue(()) };
+            let [list] = arguments.as_slice() else { return ControlFlow::Continue(()) };
+            let shown = shown(list);
+            let place = self.met.iter().position(|(met, _)| met == list);
+            let is_like = |(met, other): &(Expr, Expr)| *other == shown && met != list;
+            let at = place.unwrap_or(self.met.len());
+            if self.met[..at].iter().any(is_like) {
+                let count = number(&(at + 1).to_string());
+                *expr = unnested(Expr::Case {
+                    case_token: AttachedToken::empty(),
+                    end_token: AttachedToken::empty(),
+                    operand: Some(Box::new(count.clone())),
+                    conditions: vec![CaseWhen { condition: count, result: list.clone() }],
+                    else_result: None,
+                });
+            }
+            if place.is_none() {
+                self.met.push((list.clone(), shown));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut lists = Lists::default();
+    for item in items {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            let _ = VisitMut::visit(expr, &mut lists);
+        }
+    }
+}
+
+/// An expression without what the planner's name of it does not say: casts, and which query a subquery is.
+fn shown(expr: &Expr) -> Expr {
+    struct Unseen;
+    impl VisitorMut for Unseen {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let shown = match expr {
+                Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => Some((**inner).clone()),
+                Expr::Subquery(_) => Some(Expr::value(Value::Null)),
+                Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
+                    Some(Expr::value(Value::Null))
+                }
+                _ => None,
+            };
+            if let Some(shown) = shown {
+                *expr = shown;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut shown = expr.clone();
+    let _ = VisitMut::visit(&mut shown, &mut Unseen);
+    shown
 }
 
 /// Has a whole relation that has one column be that column: `e->>'a'` is of `jsonb_array_elements(j) e`.
@@ -608,6 +692,14 @@ mod tests {
                 "SELECT __rows.__1 AS a, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 FROM t) AS __rows ORDER BY n",
             ),
             ("SELECT unnest(a) AS a, n FROM t", "SELECT unnest(a) AS a, n FROM t"),
+            (
+                "SELECT unnest((SELECT a)), unnest((SELECT b)) AS b, unnest((SELECT a))",
+                "SELECT unnest((SELECT a)), unnest(CASE 2 WHEN 2 THEN (SELECT b) END) AS b, unnest((SELECT a))",
+            ),
+            (
+                "SELECT unnest(a::text[]), unnest(a), unnest(b::int[]) FROM t",
+                "SELECT unnest(a::TEXT[]), unnest(CASE 2 WHEN 2 THEN a END), unnest(b::INT[]) FROM t",
+            ),
             ("SELECT array_length(generate_series(1, 3))", "SELECT array_length(generate_series(1, 3))"),
             ("SELECT * FROM generate_series(1, 3) AS g", "SELECT * FROM generate_series(1, 3) AS g"),
             ("SELECT a FROM t", "SELECT a FROM t"),
