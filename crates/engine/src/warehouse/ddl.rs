@@ -507,6 +507,7 @@ impl Ddl<'_> {
         if let Some(one) = generated.first() {
             self.check_no_rows(&name, &one.column).await?;
         }
+        let rewritten = self.rewritten(&table, &changed).await?;
         self.transactions
             .change(|transaction| {
                 let taken = transaction
@@ -524,13 +525,11 @@ impl Ddl<'_> {
                     check_codecs(&transaction.state, &changed)?;
                 }
                 // Rows that this transaction has written have the columns that the table had.
-                if changed.columns != table.columns
-                    && let Some(data) = transaction.data.get_mut(&changed.id)
-                    && !written_rows::follow(data, &table.columns, &changed.columns)
-                {
-                    return Err(unsupported(
-                        "of a table that the same transaction has written rows to no column is dropped or renamed or gets another type, and none with a default is added",
-                    ));
+                if let Some(data) = transaction.data.get_mut(&changed.id) {
+                    match rewritten {
+                        Some(files) => written_rows::replace(data, files),
+                        None => written_rows::follow(data, &table.columns, &changed.columns),
+                    }
                 }
                 sequences::generate(transaction, &mut changed, &generated)?;
                 notices.extend(alike_names::notice(Some(table.as_ref()), &changed));

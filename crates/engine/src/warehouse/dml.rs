@@ -122,6 +122,13 @@ impl Dml {
         Ok(Self { plan, pending })
     }
 
+    /// Writes the rows of `input` into files of `target`, as they are; for [`Pending::files`].
+    pub(crate) fn rewrite(target: WarehouseTable, input: LogicalPlan) -> Result<Self> {
+        let pending = Pending::new(target, Work::Files { overwrite: false }, Count::Written);
+        let plan = pending.write(input, false)?;
+        Ok(Self { plan, pending })
+    }
+
     /// Deletes the rows of `target` for which `predicate` is true.
     pub(crate) fn delete_where(target: WarehouseTable, predicate: Expr) -> Result<Self> {
         let source = target.places();
@@ -521,6 +528,24 @@ impl Pending {
             })
             .await?;
         Ok(count)
+    }
+
+    /// The files that the statement's rows tell of, which the transaction then owns, and which are no change of it yet.
+    pub(crate) async fn files(
+        self,
+        batches: Vec<RecordBatch>,
+        transactions: &Transactions,
+    ) -> Result<Vec<NewFile>> {
+        let folder = self.target.state().table_path(self.target.table());
+        let mut results = Results::default();
+        for batch in &batches {
+            results.take(batch, &self.work)?;
+        }
+        let written: Vec<String> =
+            results.records.iter().map(|record| format!("{folder}{}", record.path)).collect();
+        transactions.wrote_all(&self.name, written).await;
+        let is_divided = is_divided(self.target.table());
+        Ok(results.records.into_iter().map(|record| new_file(record, is_divided)).collect())
     }
 
     async fn keep(self, batches: Vec<RecordBatch>, transactions: &Transactions) -> Result<u64> {

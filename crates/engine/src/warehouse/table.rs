@@ -270,9 +270,11 @@ impl WarehouseTable {
                 forget_deleted(kept, changes);
             }
         }
-        match &self.only {
-            Some(only) => contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version))),
-            None => contents.added_kept = changes.inlined.clone(),
+        if let Some(only) = &self.only {
+            contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version)));
+        }
+        if self.only.as_ref().is_none_or(|only| only.contains(&RowSource::AddedKept)) {
+            contents.added_kept = changes.inlined.clone();
         }
         contents
     }
@@ -635,7 +637,7 @@ fn default_of(
 }
 
 /// What rows have that were written before the column was added.
-fn missing(column: &Column) -> Result<ScalarValue> {
+pub(super) fn missing(column: &Column) -> Result<ScalarValue> {
     let kind = type_of(column, false)?;
     match &column.initial_default {
         Some(text) => values::parse_one(text, &kind),

@@ -1,33 +1,100 @@
 //! Rows that a transaction has written to a table whose columns it alters.
+//!
+//! Where it can, what was written stays as it is. Files are read by the names that columns had when they were committed: so a column in
+//! them keeps its name and its type, and no column of its name may come. What does not fit is written anew.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use harrier_catalog::files::{Cell, TableChanges};
-use harrier_catalog::state::{Column, ColumnId};
+use datafusion::datasource::provider_as_source;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, lit};
+use harrier_catalog::files::{Cell, NewFile, TableChanges};
+use harrier_catalog::state::{Column, ColumnId, Table};
+use harrier_exec::sqlstate::{CodedError, SqlState};
 
-/// Has what was written with the columns `before` be rows of a table with the columns `after`. Files stay as they are: what reads them
-/// takes the names that columns had when the file was committed for those in it, and finds NULL where there is none.
-///
-/// False, and nothing done: the rows would be others, because a column has got another type, or one has come whose value in older rows
-/// is not NULL; or there are files, and a column has another name, or has gone (another one could come by its name).
-pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Column]) -> bool {
+use super::super::dml::{Dml, column};
+use super::super::table::{RowSource, WarehouseTable, missing};
+use super::super::types::type_of;
+use super::Ddl;
+
+impl Ddl<'_> {
+    /// The rows that the transaction has written to a table, in files with the columns that it is to have; `None`: they need not be
+    /// written anew. Changes nothing yet.
+    ///
+    /// Errors: the transaction has compacted the table (25001); those of writing.
+    pub(super) async fn rewritten(&self, before: &Arc<Table>, after: &Table) -> Result<Option<Vec<NewFile>>> {
+        let sight = self.names.sight();
+        let Some(changes) = sight.data.get(&before.id) else { return Ok(None) };
+        if fits(changes, &before.columns, &after.columns) {
+            return Ok(None);
+        }
+        if changes.compacts {
+            let message = format!(
+                "OPTIMIZE and changes of columns of table \"{}\" cannot be in one transaction",
+                before.name
+            );
+            return Err(CodedError::new(SqlState::ACTIVE_TRANSACTION, message).into());
+        }
+        let state = self.context.state();
+        let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedKept]);
+        let rows = WarehouseTable::try_new(state.clone(), &sight, Arc::clone(before))?;
+        let rows = provider_as_source(Arc::new(rows.with_only(sources.collect())));
+        let value = |column: &Column| value_of(column, &before.columns);
+        let values = after.columns.iter().map(value).collect::<Result<Vec<_>>>()?;
+        let input = LogicalPlanBuilder::scan(before.name.as_str(), rows, None)?.project(values)?.build()?;
+        let target = WarehouseTable::try_new(state, &sight, Arc::new(after.clone()))?;
+        let Dml { plan, pending } = Dml::rewrite(target, input)?;
+        pending.begin(self.transactions).await?;
+        let told = self.context.execute_logical_plan(plan).await?.collect().await?;
+        pending.files(told, self.transactions).await.map(Some)
+    }
+}
+
+/// What rows with the columns `before` have in a column.
+fn value_of(after: &Column, before: &[Column]) -> Result<Expr> {
+    let value = match before.iter().find(|old| old.id == after.id) {
+        Some(old) => {
+            let kind = type_of(after, false)?;
+            match type_of(old, false)? == kind {
+                true => column(&old.name),
+                false => cast(column(&old.name), kind),
+            }
+        }
+        None => lit(missing(after)?),
+    };
+    Ok(value.alias(&after.name))
+}
+
+/// Puts files in the place of all that was written. What is deleted of committed rows stays deleted.
+pub(super) fn replace(changes: &mut TableChanges, files: Vec<NewFile>) {
+    changes.added = files;
+    changes.inlined.clear();
+    changes.inlined_stats.clear();
+}
+
+/// Whether what was written with the columns `before` can [`follow`]: no column has got another type, and none has come whose value in
+/// older rows is not NULL; nor, if there are files, has one another name, or gone (another one could come by its name).
+fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
     if changes.added.is_empty() && changes.inlined.is_empty() {
         return true;
     }
-    let places: Vec<Option<usize>> =
-        after.iter().map(|column| before.iter().position(|old| old.id == column.id)).collect();
     let is_in_files = !changes.added.is_empty();
-    let fits = |(column, place): (&Column, &Option<usize>)| match place {
-        Some(place) => {
-            let old = &before[*place];
-            is_of_one_type(old, column) && (old.name == column.name || !is_in_files)
-        }
+    let fits = |column: &Column| match before.iter().find(|old| old.id == column.id) {
+        Some(old) => is_of_one_type(old, column) && (old.name == column.name || !is_in_files),
         None => column.initial_default.is_none(),
     };
     let stays = |old: &Column| after.iter().any(|column| column.id == old.id);
-    if !after.iter().zip(&places).all(fits) || is_in_files && !before.iter().all(stays) {
-        return false;
+    after.iter().all(fits) && (!is_in_files || before.iter().all(stays))
+}
+
+/// Has what was written with the columns `before`, and fits, be rows of a table with the columns `after`. Files stay as they are.
+pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Column]) {
+    if changes.inlined.is_empty() {
+        return;
     }
+    let places: Vec<Option<usize>> =
+        after.iter().map(|column| before.iter().position(|old| old.id == column.id)).collect();
     for row in &mut changes.inlined {
         let cell = |place: &Option<usize>| place.map_or(Cell::Null, |place| row[place].clone());
         *row = places.iter().map(cell).collect();
@@ -35,7 +102,6 @@ pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Col
     let mut ids = BTreeSet::new();
     after.iter().for_each(|column| add_ids(column, &mut ids));
     changes.inlined_stats.retain(|id, _| ids.contains(id));
-    true
 }
 
 fn is_of_one_type(one: &Column, other: &Column) -> bool {
