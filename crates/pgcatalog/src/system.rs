@@ -230,6 +230,8 @@ pub(crate) fn elements(text: &str) -> Vec<Option<String>> {
         match letter {
             '\\' => current.extend(letters.next()),
             '"' => (quoted, was_quoted) = (!quoted, true),
+            // Around elements blanks are nothing.
+            blank if blank.is_whitespace() && !quoted && (was_quoted || current.is_empty()) => {}
             ',' if !quoted => {
                 found.push(finish(&mut current, was_quoted));
                 was_quoted = false;
@@ -237,14 +239,17 @@ pub(crate) fn elements(text: &str) -> Vec<Option<String>> {
             other => current.push(other),
         }
     }
-    if !inner.is_empty() {
+    if !inner.trim().is_empty() {
         found.push(finish(&mut current, was_quoted));
     }
     found
 }
 
 fn finish(current: &mut String, quoted: bool) -> Option<String> {
-    let element = std::mem::take(current);
+    let mut element = std::mem::take(current);
+    if !quoted {
+        element.truncate(element.trim_end().len());
+    }
     (quoted || !element.eq_ignore_ascii_case("null")).then_some(element)
 }
 
@@ -265,7 +270,9 @@ mod tests {
     fn arrays_are_read_as_postgresql_writes_them() {
         let texts = |text| elements(text).into_iter().map(|e| e.unwrap_or("-".into())).collect::<Vec<_>>();
         assert_eq!(texts("{a,\"b, \\\"c\",NULL}"), ["a", "b, \"c", "-"]);
+        assert_eq!(texts("{ a b , \" c\" ,\"null\", null }"), ["a b", " c", "null", "-"]);
         assert_eq!(texts("23 25"), ["23", "25"]);
+        assert!(texts("{ }").is_empty());
         assert!(texts("{}").is_empty() && texts("").is_empty());
     }
 }

@@ -210,7 +210,13 @@ fn array_items(text: &str) -> Option<Vec<Option<String>>> {
                 items.push(item_of(item, is_quoted));
                 (item, is_quoted) = (String::new(), false);
             }
+            // Around items blanks are nothing.
+            blank if blank.is_whitespace() && depth == 0 && (is_quoted || item.is_empty()) => {}
+            _ if is_quoted => return None,
             '"' if depth == 0 => {
+                if !item.is_empty() {
+                    return None;
+                }
                 is_quoted = true;
                 loop {
                     match chars.next()? {
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn values_are_read() {
         let timestamp = DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
-        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 15] = [
+        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 17] = [
             (b"12", false, 0, DataType::Int32, Ok("12")),
             (b"x", false, 0, DataType::Int32, Err("22P02")),
             (b"\0\0\0\x0c", true, types::INT4, DataType::Int64, Ok("12")),
@@ -289,6 +295,14 @@ mod tests {
             (&[0; 8], true, types::TIMESTAMP, timestamp, Ok("2000-01-01T00:00:00")),
             (b"{1,NULL,3}", false, 0, DataType::new_list(DataType::Int32, true), Ok("[1, , 3]")),
             (b"{\"a b\",c\\,d,\"\"}", false, 0, DataType::new_list(DataType::Utf8, true), Ok("[a b, c,d, ]")),
+            (
+                b"{ \"p\", \" q\" , r s }",
+                false,
+                0,
+                DataType::new_list(DataType::Utf8, true),
+                Ok("[p,  q, r s]"),
+            ),
+            (b"{\"p\"q}", false, 0, DataType::new_list(DataType::Utf8, true), Err("22P02")),
             (b"{1", false, 0, DataType::new_list(DataType::Int32, true), Err("22P02")),
         ];
         for (bytes, is_binary, oid, wanted, expected) in cases {
