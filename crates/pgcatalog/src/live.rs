@@ -1,6 +1,7 @@
 //! The rows of the relations that say what the session sees, here those of `pg_catalog`. A column that nothing is known of has
 //! PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has no null.
 
+mod defaults;
 mod information;
 mod keys;
 mod sequences;
@@ -57,6 +58,10 @@ pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<Recor
             "pg_constraint" => view.pg_constraint(),
             "pg_index" => view.pg_index(),
             "pg_indexes" => view.pg_indexes(),
+            "pg_stat_user_indexes"
+            | "pg_stat_all_indexes"
+            | "pg_statio_user_indexes"
+            | "pg_statio_all_indexes" => view.pg_stat_indexes(),
             "pg_depend" => view.pg_depend(),
             "pg_init_privs" => view.pg_init_privs(),
             "pg_tables" => view.pg_tables(),
@@ -372,24 +377,6 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    fn pg_attrdef(&self) -> Result<RecordBatch> {
-        let index = self.catalog.index()?;
-        let found = index
-            .user_relations()
-            .flat_map(|(relation, _)| {
-                relation.columns.iter().zip(1i16..).filter_map(move |(column, number)| {
-                    Some((oid(relation.id), number, column.default.as_deref()?))
-                })
-            })
-            .collect::<Vec<_>>();
-        let columns = Columns::default()
-            .numbers("oid", found.iter().zip(1..).map(|(_, number)| number))
-            .numbers("adrelid", found.iter().map(|d| d.0))
-            .small("adnum", found.iter().map(|d| d.1))
-            .texts("adbin", found.iter().map(|d| d.2));
-        self.batch(found.len(), columns)
-    }
-
     fn pg_namespace(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let roles = self.catalog.source.roles()?;
@@ -573,6 +560,7 @@ impl View<'_> {
                 (PG_CLASS, sequence, 0, PG_CLASS, table, column, kind)
             }))
             .chain(keys::dependencies(&index))
+            .chain(defaults::dependencies(&index))
             .collect::<Vec<keys::Dependency>>();
         let rows = found.len();
         let columns = Columns::default()

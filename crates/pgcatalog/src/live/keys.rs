@@ -250,6 +250,26 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
+    /// Nothing reads an index.
+    pub(super) fn pg_stat_indexes(&self) -> Result<RecordBatch> {
+        let known = self.catalog.index()?;
+        let found: Vec<_> = indexes(&known).collect();
+        let none = || found.iter().map(|_| Some(0));
+        // Of these, each of the relations has its own.
+        let columns = Columns::default()
+            .numbers("relid", found.iter().map(|(r, _, _)| oid(r.id)))
+            .numbers("indexrelid", found.iter().map(|(_, _, i)| oid(i.id)))
+            .texts("schemaname", found.iter().map(|(_, schema, _)| &schema.name))
+            .texts("relname", found.iter().map(|(r, _, _)| &r.name))
+            .texts("indexrelname", found.iter().map(|(_, _, i)| &i.name))
+            .big("idx_scan", none())
+            .big("idx_tup_read", none())
+            .big("idx_tup_fetch", none())
+            .big("idx_blks_read", none())
+            .big("idx_blks_hit", none());
+        self.batch(found.len(), columns)
+    }
+
     /// The constraints of relations that the user may do something with.
     fn told<'i>(&self, known: &'i Known) -> Vec<(&'i Relation, &'i Schema, &'i Constraint)> {
         let granted: Vec<i64> = self.granted(known).into_iter().map(|(relation, _)| relation.id).collect();
