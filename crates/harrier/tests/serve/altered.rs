@@ -142,7 +142,7 @@ impl Draw {
                         format!("SELECT {column}, {other} FROM {table} WHERE {column} < $1 ORDER BY 1, 2"),
                         1,
                     ),
-                    3 => (format!("SELECT count(*), sum({column}) FROM {table}"), 0),
+                    3 => (format!("SELECT count(*), max({column}) FROM {table}"), 0),
                     4 => (format!("INSERT INTO {table} ({column}) VALUES ($1)"), 1),
                     5 => (format!("UPDATE {table} SET {column} = $1 WHERE {other} = $2"), 2),
                     6 => (format!("DELETE FROM {table} WHERE {column} = $1"), 1),
