@@ -564,6 +564,18 @@ def server_side_cursors():
             connection.commit()
             equal(cursor.fetchall(), [(2,), (3,), (4,), (5,)])
         connection.rollback()
+        with connection.cursor(name="back", scrollable=True) as cursor:
+            cursor.execute(query)
+            equal(cursor.fetchmany(2), [(1, 1), (2, 4)])
+            cursor.scroll(-2)
+            equal(cursor.fetchone(), (1, 1))
+            cursor.scroll(998, mode="absolute")
+            equal(cursor.fetchall(), [(999, 998001), (1000, 1000000)])
+            cursor.scroll(-2)
+            equal(cursor.fetchone(), (1000, 1000000))
+            result = connection.execute("FETCH BACKWARD 2 FROM back")
+            equal(result.fetchall(), [(999, 998001), (998, 996004)])
+        connection.rollback()
         run = connection.execute
         run("DECLARE c NO SCROLL CURSOR FOR SELECT x FROM generate_series(1, 10) AS g(x) ORDER BY x")
         equal(run("FETCH NEXT FROM c").fetchall(), [(1,)])

@@ -743,7 +743,7 @@ impl View<'_> {
             .texts("statement", found.iter().map(|cursor| &cursor.text))
             .bools("is_holdable", found.iter().map(|cursor| cursor.is_held))
             .bools("is_binary", found.iter().map(|cursor| cursor.is_binary))
-            .all("is_scrollable", false, found.len())?
+            .bools("is_scrollable", found.iter().map(|cursor| cursor.is_scrollable))
             .times("creation_time", found.iter().map(|cursor| Some(cursor.since)));
         self.batch(found.len(), columns)
     }

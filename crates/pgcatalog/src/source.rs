@@ -297,6 +297,8 @@ pub struct Cursor {
     pub text: String,
     /// It outlives its transaction.
     pub is_held: bool,
+    /// FETCH may go back.
+    pub is_scrollable: bool,
     pub is_binary: bool,
     /// In microseconds since 1970.
     pub since: i64,

@@ -224,6 +224,8 @@ pub struct CursorKind {
 /// What a session is to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
+    /// FETCH may go back.
+    pub is_scrollable: bool,
     /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the session are gone.
     All,
     /// Its tables and views are gone.
@@ -240,6 +242,22 @@ pub type IntervalText = fn(i32, i32, i64) -> String;
 pub trait Session: Send + Sync + 'static {
     /// The statements of a text, cut at the semicolons between them; empty ones are left out.
     fn split(&self, text: &str) -> Vec<Part>;
+/// Rows of a result that are read again, from any place.
+pub trait KeptRows: Send {
+    /// How many there are.
+    fn rows(&self) -> u64;
+
+    /// Adds rows behind all others.
+    ///
+    /// Errors: there is no room for them, neither in memory nor on disk (53200, 53100).
+    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), Failure>>;
+
+    /// Some rows in which that with the number `row` is, counted from 0, and the number of their first.
+    ///
+    /// Errors: they cannot be read back; there is no room to do so (53200).
+    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), Failure>>;
+}
+
 
     /// One statement. It takes a time that grows with the text, and is not done on the threads that clients are served on.
     async fn parse(&self, text: &str) -> Result<Statement, Failure>;
@@ -274,6 +292,13 @@ pub trait Session: Send + Sync + 'static {
     /// How intervals are written as text; `None` for PostgreSQL's own style.
     fn interval_text(&self) -> Option<IntervalText> {
         None
+    }
+
+    /// A place for the rows of the statement that was executed last, within its limits.
+    ///
+    /// Errors: there is none (0A000).
+    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
+        Err(Failure::new("0A000", "cursors go forward only"))
     }
 
     /// The parameters that clients want to hear of, if any may have changed since `version`; with the present version.

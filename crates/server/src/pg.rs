@@ -25,6 +25,7 @@ mod put;
 mod ready;
 mod reply;
 mod rows;
+mod scroll;
 mod session;
 mod text;
 mod types;

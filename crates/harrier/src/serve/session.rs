@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -26,8 +27,8 @@ use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
-    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Failure, Identity, IntervalText, Kind,
-    Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
+    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Failure, Identity, IntervalText,
+    KeptRows, Kind, Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;
@@ -525,6 +526,11 @@ impl Session for EngineSession {
         self.boxed_discard(what)
     }
 
+    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
+        let kept = self.session.keep_rows().map_err(failure)?;
+        Ok(Box::new(EngineRows { rows: 0, kept: Arc::new(Mutex::new(kept)), threads: self.threads.clone() }))
+    }
+
     fn interval_text(&self) -> Option<IntervalText> {
         match self.session.settings().interval_style {
             IntervalStyle::Postgres => None,
@@ -557,8 +563,8 @@ impl Session for EngineSession {
             let since = us(since);
             match cursor {
                 None => told.prepared.push(PreparedStatement { name, text, since, is_of_sql: false }),
-                Some(CursorKind { is_held, is_binary }) => {
-                    told.cursors.push(Cursor { name, text, is_held, is_binary, since });
+                Some(CursorKind { is_held, is_binary, is_scrollable }) => {
+                    told.cursors.push(Cursor { name, text, is_held, is_binary, is_scrollable, since });
                 }
             }
         }
@@ -575,6 +581,55 @@ fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> St
     // Into a text nothing fails to be written.
     let _ = style.write(&mut text, months, days, us);
     text
+}
+
+/// Rows that are kept where statements run, whose threads may wait for disks.
+struct EngineRows {
+    rows: u64,
+    kept: Arc<Mutex<harrier_engine::KeptRows>>,
+    threads: Threads,
+}
+
+impl EngineRows {
+    /// Does `work` with the rows, on a thread of its own.
+    async fn there<T: Send + 'static>(
+        &self,
+        work: impl for<'k> FnOnce(&'k mut harrier_engine::KeptRows) -> BoxFuture<'k, DataFusionResult<T>>
+        + Send
+        + 'static,
+    ) -> Result<T, Failure> {
+        let kept = Arc::clone(&self.kept);
+        let (task, _guard) = self.threads.spawn(async move { work(&mut *kept.lock().await).await });
+        match task.await {
+            Ok(Some(done)) => done.map_err(|error| failure(SqlError::in_statement(&error, ""))),
+            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
+            Err(error) => Err(broken(&error)),
+        }
+    }
+}
+
+impl KeptRows for EngineRows {
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), Failure>> {
+        async move {
+            let rows =
+                self.there(|kept| async move { kept.push(batch).map(|()| kept.rows()) }.boxed()).await?;
+            self.rows = rows as u64;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), Failure>> {
+        async move {
+            let (first, batch) = self.there(move |kept| kept.batch(row as usize).boxed()).await?;
+            Ok((first as u64, batch))
+        }
+        .boxed()
+    }
 }
 
 /// How far a statement ran on its own threads.

@@ -5,6 +5,7 @@
 //! `cargo test -p harrier --test serve retry::`.
 
 mod altered;
+mod cursors;
 mod differential;
 mod filling;
 mod histories;

@@ -54,6 +54,18 @@ impl Feed {
         Ok(true)
     }
 
+    /// Waits for the next rows as they come, to be kept; `None` at the end. Not to be mixed with [`Self::next`].
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(None);
+        };
+        let next = stream.next().await.transpose()?;
+        if next.is_none() {
+            self.stream = None;
+        }
+        Ok(next)
+    }
+
     /// Writes some of the rows that are ready, `rows_max` at most, and says how many. `kind` and `head`: see [`Batch::put`].
     pub(crate) fn put(
         &mut self,

@@ -10,10 +10,12 @@ pub(crate) enum Own {
         query: String,
         is_held: bool,
         is_binary: bool,
+        /// FETCH may go back.
+        scrolls: bool,
     },
     Fetch {
         name: String,
-        count: Count,
+        step: Step,
         is_move: bool,
     },
     /// `None`: all cursors.
@@ -30,10 +32,41 @@ pub(crate) enum Own {
     Checkpoint,
 }
 
+/// Where FETCH goes from the row of a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To the rows behind it; no row is that row itself once more.
+    Forward(Count),
+    /// To the rows before it, the next one first.
+    Backward(Count),
+    /// To one row, counted from 1; from -1 where the last is meant.
+    Absolute(i64),
+    /// To the row that is so many behind it.
+    Relative(i64),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
-    Rows(usize),
+    Rows(u64),
     All,
+}
+
+impl Step {
+    /// So many rows forward, or backward if they are less than none.
+    fn of(rows: i64) -> Self {
+        let count = Count::Rows(rows.unsigned_abs());
+        if rows < 0 { Self::Backward(count) } else { Self::Forward(count) }
+    }
+
+    fn back(self) -> Self {
+        match self {
+            // Which is the row itself, either way.
+            Self::Forward(Count::Rows(0)) => self,
+            Self::Forward(count) => Self::Backward(count),
+            Self::Backward(count) => Self::Forward(count),
+            other => other,
+        }
+    }
 }
 
 impl Own {
@@ -109,16 +142,13 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
 
 fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
     let name = plain(words.next().ok_or_else(|| unexpected(None))?);
-    let (mut is_held, mut is_binary) = (false, false);
+    let (mut is_held, mut is_binary, mut scrolls, mut goes_forward) = (false, false, false, false);
     loop {
         match words.next().map(str::to_ascii_lowercase).as_deref() {
             Some("binary") => is_binary = true,
-            Some("scroll") => {
-                return Err(Failure::new("0A000", "scrollable cursors are not supported")
-                    .with_hint("cursors go forward only"));
-            }
+            Some("scroll") => scrolls = true,
             Some("no") => match words.next() {
-                Some(word) if word.eq_ignore_ascii_case("scroll") => {}
+                Some(word) if word.eq_ignore_ascii_case("scroll") => goes_forward = true,
                 other => return Err(unexpected(other)),
             },
             Some("insensitive" | "asensitive") => {}
@@ -136,50 +166,78 @@ fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
             other => return Err(unexpected(other)),
         }
     }
+    if scrolls && goes_forward {
+        return Err(Failure::new("42P11", "cannot specify both SCROLL and NO SCROLL"));
+    }
     let query = words.all();
     match query.is_empty() {
         true => Err(unexpected(None)),
-        false => Ok(Own::Declare { name, query: query.to_string(), is_held, is_binary }),
+        false => Ok(Own::Declare { name, query: query.to_string(), is_held, is_binary, scrolls }),
     }
 }
 
-fn fetch(words: &mut Words<'_>, is_move: bool) -> Result<Own, Failure> {
-    let mut count = Count::Rows(1);
+fn fetch<'t>(words: &mut Words<'t>, is_move: bool) -> Result<Own, Failure> {
     let mut word = words.next().ok_or_else(|| unexpected(None))?;
-    let mut is_direction = true;
-    let mut is_forward = false;
-    loop {
-        match word.to_ascii_lowercase().as_str() {
-            "next" if is_direction => {}
-            "forward" if is_direction => is_forward = true,
-            "all" if is_direction || is_forward => {
-                count = Count::All;
-                is_forward = false;
-            }
-            "prior" | "first" | "last" | "absolute" | "relative" | "backward" if is_direction => {
-                return Err(Failure::new("55000", "cursor can only scan forward")
-                    .with_hint("Declare it with SCROLL option to enable backward scan."));
-            }
-            "from" | "in" => {
-                word = words.next().ok_or_else(|| unexpected(None))?;
-                break;
-            }
-            number
-                if (is_direction || is_forward)
-                    && number.starts_with(|c: char| c.is_ascii_digit() || c == '-') =>
-            {
-                let number: i64 = number.parse().map_err(|_| unexpected(Some(number)))?;
-                let number = usize::try_from(number)
-                    .map_err(|_| Failure::new("55000", "cursor can only scan forward"))?;
-                count = Count::Rows(number);
-                is_forward = false;
-            }
-            _ => break,
+    let mut next = |word: &mut &'t str| match words.next() {
+        Some(next) => {
+            *word = next;
+            Ok(())
         }
-        is_direction = false;
-        word = words.next().ok_or_else(|| unexpected(None))?;
+        None => Err(unexpected(None)),
+    };
+    let one = Step::Forward(Count::Rows(1));
+    let mut step = one;
+    let direction = word.to_ascii_lowercase();
+    match direction.as_str() {
+        "next" => next(&mut word)?,
+        "prior" => (step, _) = (one.back(), next(&mut word)?),
+        "first" => (step, _) = (Step::Absolute(1), next(&mut word)?),
+        "last" => (step, _) = (Step::Absolute(-1), next(&mut word)?),
+        "all" => (step, _) = (Step::Forward(Count::All), next(&mut word)?),
+        "absolute" | "relative" => {
+            next(&mut word)?;
+            let rows = signed(&mut word, &mut next)?.ok_or_else(|| unexpected(Some(word)))?;
+            step = if direction == "absolute" { Step::Absolute(rows) } else { Step::Relative(rows) };
+        }
+        "forward" | "backward" => {
+            next(&mut word)?;
+            if word.eq_ignore_ascii_case("all") {
+                step = Step::Forward(Count::All);
+                next(&mut word)?;
+            } else if let Some(rows) = signed(&mut word, &mut next)? {
+                step = Step::of(rows);
+            }
+            if direction == "backward" {
+                step = step.back();
+            }
+        }
+        _ => {
+            if let Some(rows) = signed(&mut word, &mut next)? {
+                step = Step::of(rows);
+            }
+        }
     }
-    Ok(Own::Fetch { name: plain(word), count, is_move })
+    if matches!(word.to_ascii_lowercase().as_str(), "from" | "in") {
+        next(&mut word)?;
+    }
+    Ok(Own::Fetch { name: plain(word), step, is_move })
+}
+
+/// The number that `word` begins, behind which `word` is then; `None` if it is none.
+fn signed<'t>(
+    word: &mut &'t str,
+    next: &mut impl FnMut(&mut &'t str) -> Result<(), Failure>,
+) -> Result<Option<i64>, Failure> {
+    let is_positive = *word == "+";
+    if is_positive {
+        next(word)?;
+    }
+    if !word.starts_with(|c: char| c.is_ascii_digit() || c == '-' && !is_positive) {
+        return if is_positive { Err(unexpected(Some(word))) } else { Ok(None) };
+    }
+    let number = word.parse().map_err(|_| unexpected(Some(word)))?;
+    next(word)?;
+    Ok(Some(number))
 }
 
 fn unexpected(word: Option<&str>) -> Failure {
@@ -263,14 +321,16 @@ mod tests {
 
     #[test]
     fn statements_are_known() {
-        let fetch = |name: &str, count| Own::Fetch { name: name.to_string(), count, is_move: false };
+        let go = |name: &str, step| Own::Fetch { name: name.to_string(), step, is_move: false };
+        let fetch = |name: &str, count| go(name, Step::Forward(count));
         let declare = |name: &str, query: &str, is_held| Own::Declare {
             name: name.to_string(),
             query: query.to_string(),
             is_held,
             is_binary: false,
+            scrolls: false,
         };
-        let cases: [(&str, Result<Option<Own>, &str>); 22] = [
+        let cases: [(&str, Result<Option<Own>, &str>); 35] = [
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
             ("declare C cursor for select 1", Ok(Some(declare("c", "select 1", false)))),
@@ -285,17 +345,40 @@ mod tests {
                     query: "SELECT 1".to_string(),
                     is_held: false,
                     is_binary: true,
+                    scrolls: false,
                 })),
             ),
-            ("DECLARE c SCROLL CURSOR FOR SELECT 1", Err("0A000")),
+            (
+                "DECLARE c SCROLL CURSOR FOR SELECT 1",
+                Ok(Some(Own::Declare {
+                    name: "c".to_string(),
+                    query: "SELECT 1".to_string(),
+                    is_held: false,
+                    is_binary: false,
+                    scrolls: true,
+                })),
+            ),
+            ("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1", Err("42P11")),
             ("DECLARE c CURSOR FOR", Err("42601")),
             ("FETCH c", Ok(Some(fetch("c", Count::Rows(1))))),
             ("FETCH 10 FROM c", Ok(Some(fetch("c", Count::Rows(10))))),
             ("/* x */ fetch forward 5 in \"C\"", Ok(Some(fetch("C", Count::Rows(5))))),
             ("FETCH ALL FROM next", Ok(Some(fetch("next", Count::All)))),
             ("FETCH FORWARD ALL c", Ok(Some(fetch("c", Count::All)))),
-            ("FETCH BACKWARD FROM c", Err("55000")),
-            ("FETCH -1 FROM c", Err("55000")),
+            ("FETCH BACKWARD FROM c", Ok(Some(go("c", Step::Backward(Count::Rows(1)))))),
+            ("FETCH -1 FROM c", Ok(Some(go("c", Step::Backward(Count::Rows(1)))))),
+            ("FETCH BACKWARD -2 c", Ok(Some(fetch("c", Count::Rows(2))))),
+            ("FETCH BACKWARD ALL IN c", Ok(Some(go("c", Step::Backward(Count::All))))),
+            ("FETCH BACKWARD 0 c", Ok(Some(fetch("c", Count::Rows(0))))),
+            ("FETCH FORWARD -3 c", Ok(Some(go("c", Step::Backward(Count::Rows(3)))))),
+            ("FETCH PRIOR c", Ok(Some(go("c", Step::Backward(Count::Rows(1)))))),
+            ("FETCH first FROM c", Ok(Some(go("c", Step::Absolute(1))))),
+            ("FETCH LAST c", Ok(Some(go("c", Step::Absolute(-1))))),
+            ("FETCH ABSOLUTE -5 FROM c", Ok(Some(go("c", Step::Absolute(-5))))),
+            ("FETCH RELATIVE + 5 FROM c", Ok(Some(go("c", Step::Relative(5))))),
+            ("FETCH RELATIVE FROM c", Err("42601")),
+            ("FETCH FORWARD FROM c", Ok(Some(fetch("c", Count::Rows(1))))),
+            ("FETCH prior", Err("42601")),
             ("FETCH 1 FROM c d", Err("42601")),
             ("CLOSE ALL", Ok(Some(Own::Close(None)))),
             ("CLOSE c", Ok(Some(Own::Close(Some("c".to_string()))))),

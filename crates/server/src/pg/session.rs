@@ -22,6 +22,7 @@ use super::io::Io;
 use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
 use super::rows::Zone;
+use super::scroll::Scroll;
 use crate::backend::{Failure, Part, Session, TransactionState};
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 
@@ -87,6 +88,8 @@ struct Cursor {
     is_held: bool,
     /// Its rows are in binary where the client says nothing of that.
     is_binary: bool,
+    /// The rows that were had, of one that goes back.
+    scroll: Option<Scroll>,
     text: String,
     since: SystemTime,
 }

@@ -1,17 +1,23 @@
 //! Cursors, and what else is about the conversation and no statement of the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use arrow::array::ArrayRef;
+use bytes::Bytes;
 
-use super::super::own::{Count, Own};
+use super::super::own::{Count, Own, Step};
 use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
-use super::interrupt::until;
+use super::super::scroll::{Order, Rows, Scroll};
+use super::interrupt::{send, until};
 use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
 use crate::backend::{CursorKind, Discard, Failure, Named, TransactionState};
+
+/// Rows of a cursor that goes back that are written before it is looked whether they are to be sent.
+const ROWS_AT_ONCE: u64 = 1024;
 
 impl Conversation {
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, Failure> {
@@ -41,7 +47,11 @@ impl Conversation {
             name: name.clone(),
             text: cursor.text.clone(),
             since: cursor.since,
-            cursor: Some(CursorKind { is_held: cursor.is_held, is_binary: cursor.is_binary }),
+            cursor: Some(CursorKind {
+                is_held: cursor.is_held,
+                is_binary: cursor.is_binary,
+                is_scrollable: cursor.scroll.is_some(),
+            }),
         });
         self.session.set_named(statements.chain(cursors).collect());
     }
@@ -70,13 +80,17 @@ impl Conversation {
         }
         let tag = own.tag();
         match own {
-            Own::Declare { name, query, is_held, is_binary } => {
+            Own::Declare { name, query, is_held, is_binary, scrolls } => {
                 let rows = self.declare(&name, &query, is_held, values).await?;
+                let scroll = match scrolls {
+                    true => Some(Scroll::new(self.session.keep_rows()?)),
+                    false => None,
+                };
                 let (text, since) = (text.to_string(), SystemTime::now());
-                self.cursors.insert(name, Cursor { rows, is_held, is_binary, text, since });
+                self.cursors.insert(name, Cursor { rows, is_held, is_binary, scroll, text, since });
             }
-            Own::Fetch { name, count, is_move } => {
-                return self.fetch(&name, count, is_move, formats).await;
+            Own::Fetch { name, step, is_move } => {
+                return self.fetch(&name, step, is_move, formats).await;
             }
             Own::Close(None) => self.cursors.clear(),
             Own::Close(Some(name)) => {
@@ -155,7 +169,7 @@ impl Conversation {
     pub(super) async fn fetch(
         &mut self,
         name: &str,
-        count: Count,
+        step: Step,
         is_move: bool,
         formats: Option<&[i16]>,
     ) -> Result<(), Trouble> {
@@ -163,24 +177,93 @@ impl Conversation {
         let Some(mut cursor) = self.cursors.remove(name) else {
             return Ok(());
         };
-        let rows_max = match count {
-            Count::Rows(rows) => rows,
-            Count::All => usize::MAX,
-        };
         cursor.rows.feed.columns = columns;
-        let before = cursor.rows.feed.sent;
-        let done = match is_move {
-            false => self.send_rows(&mut cursor.rows, rows_max).await.map(drop),
-            true => self.pass_rows(&mut cursor.rows, rows_max).await,
+        let done = match cursor.scroll.is_some() {
+            true => self.fetch_anywhere(&mut cursor, step, is_move).await,
+            false => self.fetch_forward(&mut cursor.rows, step, is_move).await,
         };
-        if done.is_err() {
-            self.registry.end(&cursor.rows.entry, failure_of(&done));
-            return done;
-        }
+        let count = match done {
+            Ok(count) => count,
+            Err(trouble) => {
+                let done: Result<(), Trouble> = Err(trouble);
+                self.registry.end(&cursor.rows.entry, failure_of(&done));
+                return done;
+            }
+        };
         let verb = if is_move { "MOVE" } else { "FETCH" };
-        self.io.reply.complete(&format!("{verb} {}", cursor.rows.feed.sent - before));
+        self.io.reply.complete(&format!("{verb} {count}"));
         self.cursors.insert(name.to_string(), cursor);
         Ok(())
+    }
+
+    /// FETCH of a cursor whose rows are not kept; returns how many rows it went to.
+    async fn fetch_forward(
+        &mut self,
+        rows: &mut OpenRows,
+        step: Step,
+        is_move: bool,
+    ) -> Result<u64, Trouble> {
+        let here = rows.feed.sent;
+        let (passed, wanted) = match step {
+            Step::Forward(Count::Rows(count)) => (0, count),
+            Step::Forward(Count::All) => (0, u64::MAX),
+            Step::Relative(count) if count > 0 => (count as u64 - 1, 1),
+            Step::Absolute(row) if row > 0 && row as u64 > here => (row as u64 - 1 - here, 1),
+            _ => {
+                let failure = Failure::new("55000", "cursor can only scan forward")
+                    .with_hint("Declare it with SCROLL option to enable backward scan.");
+                return Err(failure.into());
+            }
+        };
+        let limit = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        self.pass_rows(rows, limit(passed)).await?;
+        let before = rows.feed.sent;
+        match is_move {
+            false => self.send_rows(rows, limit(wanted)).await.map(drop)?,
+            true => self.pass_rows(rows, limit(wanted)).await?,
+        }
+        Ok(rows.feed.sent - before)
+    }
+
+    /// FETCH of a cursor that goes back; returns how many rows it went to.
+    async fn fetch_anywhere(
+        &mut self,
+        cursor: &mut Cursor,
+        step: Step,
+        is_move: bool,
+    ) -> Result<u64, Trouble> {
+        let deadline = self.deadline();
+        let Cursor { rows, scroll: Some(scroll), .. } = cursor else { return Ok(0) };
+        let found = scroll.go(step, &mut rows.feed);
+        let Rows { first, count, order } = until(&mut self.io, &mut self.stops, deadline, found).await??;
+        let mut left = if is_move { 0 } else { count };
+        let mut at = first;
+        while left > 0 {
+            let loaded = scroll.load(at, &rows.feed.columns);
+            let (begin, batch) = until(&mut self.io, &mut self.stops, deadline, loaded).await??;
+            let from = (at - begin) as usize;
+            // Backward they are written one by one.
+            let here = match order {
+                Order::Forward => left.min((batch.rows - from) as u64).min(ROWS_AT_ONCE),
+                Order::Backward => 1,
+            };
+            let formats = rows.feed.columns.iter().map(|column| column.format);
+            let before = self.io.reply.0.len();
+            let part = (from, from + here as usize);
+            batch.put(part, b'D', &mut Bytes::new(), formats, self.zone, &mut self.io.reply.0)?;
+            rows.entry.rows.fetch_add(here, Ordering::Relaxed);
+            rows.entry.bytes.fetch_add((self.io.reply.0.len() - before) as u64, Ordering::Relaxed);
+            left -= here;
+            at = match order {
+                Order::Forward => at + here,
+                Order::Backward => at.saturating_sub(here),
+            };
+            if self.io.is_full() {
+                let give_up = |failure: &Failure| rows.give_up(failure);
+                send(&mut self.io, &mut self.stops, deadline, give_up).await?;
+            }
+        }
+        Ok(count)
     }
 
     pub(super) async fn pass_rows(&mut self, rows: &mut OpenRows, rows_max: usize) -> Result<(), Trouble> {

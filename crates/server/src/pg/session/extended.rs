@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use arrow::datatypes::DataType;
 
 use super::super::messages::{Bind, Target};
-use super::super::own::{self, Count, Own};
+use super::super::own::{self, Count, Own, Step};
 use super::super::portal::{Expected, Portal, PortalState, Prepared};
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
@@ -183,8 +183,8 @@ impl Conversation {
     pub(super) async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), Trouble> {
         let missing = || Failure::new("34000", format!("portal \"{name}\" does not exist"));
         if !self.portals.contains_key(&name) && self.cursors.contains_key(&name) {
-            let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max) };
-            return self.fetch(&name, count, false, None).await;
+            let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max as u64) };
+            return self.fetch(&name, Step::Forward(count), false, None).await;
         }
         // Taken out while it runs; what fails is not put back.
         let mut portal = self.portals.remove(&name).ok_or_else(missing)?;

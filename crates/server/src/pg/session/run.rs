@@ -122,7 +122,7 @@ impl Conversation {
     }
 
     /// When a statement that begins now is to have ended.
-    fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         self.session.time_limits().statement.map(|limit| Instant::now() + limit)
     }
 

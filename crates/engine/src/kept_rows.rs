@@ -1,0 +1,240 @@
+//! Rows of a result that are read again, from any place: those of a cursor that goes back.
+//!
+//! # Memory bound
+//! What the statement may take of memory, reserved before it is taken. When that is used up the rows are written to disk, in chunks of about
+//! [`CHUNK_BYTES`], of which one at a time is read back.
+//!
+//! # Errors
+//! There is neither memory nor disk left (53200, 53100, 53400).
+
+use std::io::{BufWriter, Cursor, Write};
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::ipc::reader::StreamReader;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::error::Result;
+use datafusion::execution::SpillFile;
+use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::DiskManager;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use futures::TryStreamExt;
+
+use crate::SqlError;
+use crate::session::Session;
+
+/// Of a file on disk, about. Each is an open file, so there are to be few.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// The rows, in the order in which they came.
+pub struct KeptRows {
+    reservation: MemoryReservation,
+    disks: Arc<DiskManager>,
+    chunks: Vec<Chunk>,
+    rows: usize,
+    /// The number of a chunk that was read back, and its rows.
+    read: Option<(usize, Vec<RecordBatch>)>,
+}
+
+struct Chunk {
+    /// The number of its first row.
+    first: usize,
+    /// In memory, as reserved.
+    bytes: usize,
+    place: Place,
+}
+
+enum Place {
+    Memory(Vec<RecordBatch>),
+    Disk(Arc<dyn SpillFile>),
+}
+
+impl Session {
+    /// A place for the rows of the statement that was executed last, within its limits.
+    ///
+    /// Errors: there is no environment for it.
+    pub fn keep_rows(&self) -> Result<KeptRows, SqlError> {
+        let context = self.task_ctx(&self.context().state());
+        let context = context.map_err(|error| SqlError::in_statement(&error, ""))?;
+        Ok(KeptRows::new(&context))
+    }
+}
+
+impl KeptRows {
+    /// Keeps rows within the limits of a statement.
+    fn new(context: &TaskContext) -> Self {
+        Self {
+            reservation: MemoryConsumer::new("rows of a cursor").register(context.memory_pool()),
+            disks: Arc::clone(&context.runtime_env().disk_manager),
+            chunks: vec![],
+            rows: 0,
+            read: None,
+        }
+    }
+
+    /// How many there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Adds rows behind all others.
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let bytes = batch.get_array_memory_size();
+        self.reserve(bytes)?;
+        let (first, rows) = (self.rows, batch.num_rows());
+        match self.chunks.last_mut() {
+            Some(Chunk { bytes: before, place: Place::Memory(batches), .. }) if *before < CHUNK_BYTES => {
+                *before += bytes;
+                batches.push(batch);
+            }
+            _ => self.chunks.push(Chunk { first, bytes, place: Place::Memory(vec![batch]) }),
+        }
+        self.rows += rows;
+        Ok(())
+    }
+
+    /// Some rows in which that with the number `row` is, and the number of their first.
+    pub async fn batch(&mut self, row: usize) -> Result<(usize, RecordBatch)> {
+        let at = self.chunks.partition_point(|chunk| chunk.first <= row).saturating_sub(1);
+        let Some(Chunk { first, bytes, place }) = self.chunks.get(at) else {
+            return datafusion::common::internal_err!("row {row} of none");
+        };
+        let (first, bytes) = (*first, *bytes);
+        let batches = match place {
+            Place::Memory(batches) => batches,
+            Place::Disk(file) => {
+                if self.read.as_ref().is_none_or(|(known, _)| *known != at) {
+                    let file = Arc::clone(file);
+                    self.forget_read();
+                    self.reserve(bytes)?;
+                    match read(&*file).await {
+                        Ok(batches) => self.read = Some((at, batches)),
+                        Err(error) => {
+                            self.reservation.shrink(bytes);
+                            return Err(error);
+                        }
+                    }
+                }
+                self.read.as_ref().map_or(&[] as &[RecordBatch], |(_, batches)| batches)
+            }
+        };
+        let mut begin = first;
+        for batch in batches {
+            if row < begin + batch.num_rows() {
+                return Ok((begin, batch.clone()));
+            }
+            begin += batch.num_rows();
+        }
+        datafusion::common::internal_err!("row {row} of {}", self.rows)
+    }
+
+    fn forget_read(&mut self) {
+        if let Some((at, _)) = self.read.take() {
+            self.reservation.shrink(self.chunks[at].bytes);
+        }
+    }
+
+    /// Reserves memory, for which rows go to disk if need be.
+    fn reserve(&mut self, bytes: usize) -> Result<()> {
+        if self.reservation.try_grow(bytes).is_ok() {
+            return Ok(());
+        }
+        self.forget_read();
+        for chunk in &mut self.chunks {
+            let Place::Memory(batches) = &chunk.place else { continue };
+            chunk.place = Place::Disk(write(&self.disks, batches)?);
+            self.reservation.shrink(chunk.bytes);
+        }
+        self.reservation.try_grow(bytes)
+    }
+}
+
+fn write(disks: &Arc<DiskManager>, batches: &[RecordBatch]) -> Result<Arc<dyn SpillFile>> {
+    let file = disks.create_tmp_file("rows of a cursor")?;
+    if let Some(first) = batches.first() {
+        let mut writer = StreamWriter::try_new(BufWriter::new(file.open_writer()?), &first.schema())?;
+        for batch in batches {
+            writer.write(batch)?;
+        }
+        writer.finish()?;
+        let mut inner = writer.into_inner()?;
+        inner.flush()?;
+        inner.into_inner().map_err(std::io::IntoInnerError::into_error)?.finish()?;
+    }
+    Ok(file)
+}
+
+async fn read(file: &dyn SpillFile) -> Result<Vec<RecordBatch>> {
+    let mut bytes = Vec::with_capacity(file.size().unwrap_or(0) as usize);
+    let mut parts = file.read_stream()?;
+    while let Some(part) = parts.try_next().await? {
+        bytes.extend_from_slice(&part);
+    }
+    Ok(StreamReader::try_new(Cursor::new(bytes), None)?.collect::<std::result::Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{AsArray, Int64Array, StringViewArray};
+    use datafusion::arrow::datatypes::Int64Type;
+    use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    use harrier_exec::sqlstate::{self, SqlState};
+
+    use super::*;
+
+    const ROWS: usize = 1000;
+
+    fn batch(first: usize) -> RecordBatch {
+        let numbers = Int64Array::from_iter_values((first..first + ROWS).map(|row| row as i64));
+        let texts = StringViewArray::from_iter_values((first..first + ROWS).map(|row| format!("{row:050}")));
+        RecordBatch::try_from_iter([("n", Arc::new(numbers) as _), ("t", Arc::new(texts) as _)]).unwrap()
+    }
+
+    fn within(batches: usize, mode: DiskManagerMode) -> KeptRows {
+        let pool = GreedyMemoryPool::new(batches * batch(0).get_array_memory_size());
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(pool))
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+            .build_arc()
+            .unwrap();
+        KeptRows::new(&TaskContext::default().with_runtime(runtime))
+    }
+
+    #[tokio::test]
+    async fn rows_are_read_again_from_memory_and_from_disk() {
+        for (batches, on_disk) in [(40, false), (5, true)] {
+            let mut kept = within(batches, DiskManagerMode::OsTmpDirectory);
+            for at in 0..20 {
+                kept.push(batch(at * ROWS)).unwrap();
+            }
+            let disk = |chunk: &Chunk| matches!(chunk.place, Place::Disk(_));
+            assert_eq!(kept.chunks.iter().any(disk), on_disk);
+            assert_eq!(kept.rows(), 20 * ROWS);
+            for row in [0, 19_999, 7, 10_000, 9_999, 12_345, 12_346, 999, 1000] {
+                let (first, batch) = kept.batch(row).await.unwrap();
+                assert_eq!(batch.column(0).as_primitive::<Int64Type>().value(row - first), row as i64);
+                assert_eq!(batch.column(1).as_string_view().value(row - first), format!("{row:050}"));
+            }
+            assert!(kept.batch(20 * ROWS).await.is_err());
+            kept.push(batch(20 * ROWS)).unwrap();
+            assert_eq!(kept.batch(20 * ROWS + 5).await.unwrap().0, 20 * ROWS);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_memory_and_disks_no_more_are_kept() {
+        let mut kept = within(2, DiskManagerMode::Disabled);
+        kept.push(batch(0)).unwrap();
+        kept.push(batch(ROWS)).unwrap();
+        let error = kept.push(batch(2 * ROWS)).unwrap_err();
+        assert_eq!(sqlstate::of(&error), SqlState::OUT_OF_MEMORY);
+        // Those that are there stay.
+        assert_eq!(kept.rows(), 2 * ROWS);
+        assert_eq!(kept.batch(ROWS).await.unwrap().0, ROWS);
+    }
+}

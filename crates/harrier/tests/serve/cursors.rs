@@ -1,0 +1,136 @@
+//! Cursors that go back: FETCH in every direction, as PostgreSQL does it, and where their rows are kept.
+
+use crate::served::{Answer, Client, Served};
+
+const ALONE: &[&str] = &["--launcher", "none"];
+
+/// The first column of what FETCH brings.
+fn fetch(client: &mut Client, step: &str) -> Vec<String> {
+    numbers(client.query(&format!("FETCH {step}")))
+}
+
+fn numbers(answer: Answer) -> Vec<String> {
+    answer.unwrap().into_iter().map(|row| row[0].clone().unwrap()).collect()
+}
+
+/// Each step was compared with PostgreSQL 15.
+#[test]
+fn cursors_go_in_every_direction() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.query("BEGIN").unwrap();
+    client
+        .query("DECLARE c SCROLL CURSOR FOR SELECT g FROM generate_series(1, 5) AS t(g) ORDER BY g")
+        .unwrap();
+    for (step, expected) in [
+        ("PRIOR FROM c", &[][..]),
+        ("0 FROM c", &[]),
+        ("2 FROM c", &["1", "2"]),
+        ("RELATIVE 0 FROM c", &["2"]),
+        ("PRIOR FROM c", &["1"]),
+        ("BACKWARD 1 c", &[]),
+        ("NEXT IN c", &["1"]),
+        ("LAST c", &["5"]),
+        ("NEXT c", &[]),
+        ("FORWARD 0 c", &[]),
+        ("BACKWARD 2 FROM c", &["5", "4"]),
+        ("ABSOLUTE -2 FROM c", &["4"]),
+        ("RELATIVE -2 FROM c", &["2"]),
+        ("RELATIVE 2 FROM c", &["4"]),
+        ("-3 FROM c", &["3", "2", "1"]),
+        ("BACKWARD ALL FROM c", &[]),
+        ("FORWARD ALL FROM c", &["1", "2", "3", "4", "5"]),
+        ("BACKWARD ALL FROM c", &["5", "4", "3", "2", "1"]),
+        ("ABSOLUTE 6 FROM c", &[]),
+        ("PRIOR FROM c", &["5"]),
+        ("ABSOLUTE -6 FROM c", &[]),
+        ("ABSOLUTE 0 FROM c", &[]),
+        ("FIRST FROM c", &["1"]),
+        // The fifth is fetched, and none behind it was asked for.
+        ("FORWARD 4 FROM c", &["2", "3", "4", "5"]),
+        ("PRIOR FROM c", &["4"]),
+    ] {
+        assert_eq!(fetch(&mut client, step), expected, "{step}");
+    }
+    for (step, tag) in [
+        ("ALL FROM c", "MOVE 1"),
+        ("BACKWARD ALL FROM c", "MOVE 5"),
+        ("ABSOLUTE 3 FROM c", "MOVE 1"),
+        ("0 FROM c", "MOVE 1"),
+        ("FORWARD 9 FROM c", "MOVE 2"),
+        ("LAST FROM c", "MOVE 1"),
+    ] {
+        client.query(&format!("MOVE {step}")).unwrap();
+        assert_eq!(client.tag, tag, "{step}");
+    }
+    assert_eq!(client.one("SELECT is_scrollable FROM pg_cursors").as_deref(), Ok("t"));
+    client.query("COMMIT").unwrap();
+}
+
+#[test]
+fn others_go_forward_only() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    for step in [
+        "PRIOR FROM c",
+        "BACKWARD 2 FROM c",
+        "FIRST FROM c",
+        "LAST FROM c",
+        "RELATIVE -1 FROM c",
+        "ABSOLUTE 2 FROM c",
+    ] {
+        client.query("BEGIN").unwrap();
+        client
+            .query("DECLARE c NO SCROLL CURSOR FOR SELECT * FROM generate_series(1, 9) ORDER BY 1")
+            .unwrap();
+        assert_eq!(fetch(&mut client, "2 FROM c"), ["1", "2"]);
+        assert_eq!(client.fails(&format!("FETCH {step}")), "55000", "{step}");
+        client.query("ROLLBACK").unwrap();
+    }
+    client.query("BEGIN").unwrap();
+    client.query("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 9) ORDER BY 1").unwrap();
+    assert_eq!(fetch(&mut client, "ABSOLUTE 3 FROM c"), ["3"]);
+    assert_eq!(fetch(&mut client, "RELATIVE 2 FROM c"), ["5"]);
+    client.query("MOVE FORWARD 2 IN c").unwrap();
+    assert_eq!(client.tag, "MOVE 2");
+    assert_eq!(fetch(&mut client, "NEXT c"), ["8"]);
+    assert_eq!(client.one("SELECT is_scrollable FROM pg_cursors").as_deref(), Ok("f"));
+    client.query("COMMIT").unwrap();
+    assert_eq!(client.fails("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1"), "42P11");
+}
+
+/// Of one that is held, the rows are those of its transaction.
+#[test]
+fn held_cursors_go_back_after_their_transaction() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.query("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2), (3)").unwrap();
+    client.query("BEGIN").unwrap();
+    client.query("DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a").unwrap();
+    client.query("COMMIT").unwrap();
+    client.query("DELETE FROM t").unwrap();
+    assert_eq!(fetch(&mut client, "LAST FROM c"), ["3"]);
+    assert_eq!(fetch(&mut client, "BACKWARD ALL FROM c"), ["2", "1"]);
+    client.query("CLOSE c").unwrap();
+    assert_eq!(client.fails("FETCH PRIOR FROM c"), "34000");
+}
+
+/// Far more rows than the statement has memory for are kept on disk.
+#[test]
+fn rows_that_are_many_are_kept_on_disk() {
+    const ROWS: usize = 200_000;
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.query("SET harrier.statement_memory = '16MiB'").unwrap();
+    client.query("BEGIN").unwrap();
+    let query = format!("SELECT g, repeat('x', 300) FROM generate_series(1, {ROWS}) AS t(g)");
+    client.query(&format!("DECLARE c SCROLL CURSOR FOR {query}")).unwrap();
+    assert_eq!(fetch(&mut client, "LAST FROM c"), [ROWS.to_string()]);
+    for at in [1, ROWS / 2, 7, ROWS - 1, 100_001, 99_999] {
+        assert_eq!(fetch(&mut client, &format!("ABSOLUTE {at} FROM c")), [at.to_string()]);
+    }
+    assert_eq!(fetch(&mut client, "BACKWARD 3 FROM c"), ["99998", "99997", "99996"]);
+    let all = fetch(&mut client, "FORWARD ALL FROM c");
+    assert_eq!((all.len(), all[0].as_str()), (ROWS - 99_996, "99997"));
+    client.query("COMMIT").unwrap();
+}
