@@ -14,6 +14,7 @@ use crate::SqlError;
 use crate::analyze;
 use crate::explain_options::{self, Format};
 use crate::guard::guarded;
+use crate::origins;
 use crate::parameter_types;
 use crate::parameters::{self, Change};
 use crate::returning::{self, Returning};
@@ -207,7 +208,9 @@ impl Session {
         {
             return Ok(Described { parameters, names, columns: Some(analyze::query_plan(format)) });
         }
-        let columns = columns(&self.context().state(), answer.unwrap_or(plan), &parameters)?;
+        let plan = answer.unwrap_or(plan);
+        let origins = self.origins(&plan);
+        let columns = origins::told(&columns(&self.context().state(), plan, &parameters)?, &origins);
         let columns = self.as_prepared(parsed, columns);
         Ok(Described { parameters, names, columns: Some(columns) })
     }

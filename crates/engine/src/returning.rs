@@ -28,6 +28,7 @@ use crate::dialect;
 use crate::kept::{self, Kept};
 use crate::memory_tables::Change;
 use crate::names;
+use crate::origins;
 use crate::progress::Progress;
 use crate::session::{Outcome, ParsedStatement, Session, check_change, write_verb};
 use crate::type_names;
@@ -246,6 +247,7 @@ impl Session {
         }
         // What a client is told of the columns is what Describe says.
         let columns = if self.is_client() { type_names::of(&answer) } else { vec![] };
+        let origins = self.origins(&answer);
 
         let context = self.task_ctx(&self.context().state())?;
         let held = MemoryConsumer::new("RETURNING").register(context.memory_pool());
@@ -273,7 +275,7 @@ impl Session {
         let written = shape.to_write(&rows, &written_schema)?;
         drop(rows);
         self.write_held(target, written, written_schema, verb, statement, kept).await?;
-        let schema = type_names::named(&answer_schema, &columns);
+        let schema = origins::told(&type_names::named(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }

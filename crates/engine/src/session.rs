@@ -70,6 +70,7 @@ use crate::listing;
 use crate::memory_tables;
 use crate::names;
 use crate::nesting;
+use crate::origins::{self, Origin};
 use crate::own_catalog::OwnCatalog;
 use crate::parameter_types::TypedParameters;
 use crate::parameters::{Change, Parameters};
@@ -686,6 +687,7 @@ impl Session {
         let verb = write_verb(&plan, None);
         // What a client is told of the columns is what Describe says.
         let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
+        let origins = self.origins(&plan);
         let frame = self.context.execute_logical_plan(plan).await?;
         if let Some(made) = made {
             let watched = self.context.state_ref().read().config().get_extension::<Watched>();
@@ -702,7 +704,8 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(Ok(match self.start(&state, &plan, verb, &statement.text).await? {
             Outcome::Rows { schema, stream, progress } => {
-                let schema = self.as_prepared(parsed, type_names::named(&schema, &names));
+                let schema = origins::told(&type_names::named(&schema, &names), &origins);
+                let schema = self.as_prepared(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }
             other => other,
@@ -837,6 +840,14 @@ impl Session {
         let mut config = context.session_config().clone();
         scope.fit(&mut config);
         Ok(Arc::new(context.with_session_config(config).with_runtime(runtime)))
+    }
+
+    /// Of which tables the columns of a plan are, if a client asks.
+    pub(crate) fn origins(&self, plan: &LogicalPlan) -> Vec<Option<Origin>> {
+        match self.kept() {
+            Some(kept) if self.is_client() => origins::of(plan, &kept.names),
+            _ => vec![],
+        }
     }
 
     /// Errors: the session's role may read and write no files by name (42501).

@@ -35,7 +35,8 @@ pub use crate::source::{
     Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, oid,
 };
 pub use crate::types::{
-    NO_MODIFIER, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type, postgres_type_of_field,
+    NO_MODIFIER, ORIGIN_KEY, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type,
+    postgres_type_of_field,
 };
 
 /// The schema of the catalogs.

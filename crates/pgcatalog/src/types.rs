@@ -196,6 +196,9 @@ pub(crate) fn arrow_type(name: &str) -> DataType {
     }
 }
 
+/// The key in the metadata of a field of a result under which stands which column of which relation it is: `16385:2`.
+pub const ORIGIN_KEY: &str = "pg.origin";
+
 /// A field whose values are of PostgreSQL's type of this name, which its Arrow type does not tell.
 pub fn named_field(field: Field, name: &str) -> Field {
     let mut metadata = field.metadata().clone();

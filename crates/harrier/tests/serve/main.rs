@@ -11,6 +11,7 @@ mod filling;
 mod histories;
 mod hostile;
 mod operate;
+mod origins;
 mod plans;
 mod prepared;
 mod protocol;

@@ -16,7 +16,24 @@ pub(crate) struct Column {
     pub(crate) pg_type: PgType,
     /// 0: text, 1: binary.
     pub(crate) format: i16,
+    pub(crate) origin: Origin,
 }
+
+/// The table that a column is from, and its number there; zeros of one that is from none. No part of what a column is: a table that was made
+/// anew is another one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Origin {
+    pub(crate) table: u32,
+    pub(crate) column: i16,
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Origin {}
 
 impl Reply {
     /// One message: its kind, its length, and what `body` writes.
@@ -112,9 +129,8 @@ impl Reply {
             out.put_i16(columns.len() as i16);
             for column in columns {
                 text(out, &column.name);
-                // Neither the table nor the column in it: a result's columns are expressions.
-                out.put_i32(0);
-                out.put_i16(0);
+                out.put_u32(column.origin.table);
+                out.put_i16(column.origin.column);
                 out.put_u32(column.pg_type.oid);
                 out.put_i16(column.pg_type.bytes);
                 out.put_i32(column.pg_type.modifier);

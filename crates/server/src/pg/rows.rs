@@ -11,7 +11,7 @@ use chrono::Offset;
 
 use super::put::{put, sized};
 use super::ready::{Ready, ready};
-use super::reply::Column;
+use super::reply::{Column, Origin};
 use super::types::PgType;
 use crate::backend::{Failure, IntervalText};
 
@@ -51,9 +51,18 @@ pub(crate) fn columns(schema: &Schema, formats: &[i16]) -> Result<Vec<Column>, F
     let column = |field: &Arc<Field>| {
         let pg_type = PgType::of_field(field);
         // What has no form of its own in binary is text in both.
-        Column { name: field.name().clone(), pg_type, format: 0 }
+        Column { name: field.name().clone(), pg_type, format: 0, origin: origin(field) }
     };
     formatted(schema.fields().iter().map(column).collect(), formats)
+}
+
+/// The key in the metadata of a field under which stands where it is from: `16385:2`.
+const ORIGIN_KEY: &str = "pg.origin";
+
+fn origin(field: &Field) -> Origin {
+    let told = field.metadata().get(ORIGIN_KEY).and_then(|told| told.split_once(':'));
+    let numbers = told.and_then(|(table, column)| Some((table.parse().ok()?, column.parse().ok()?)));
+    numbers.map_or_else(Origin::default, |(table, column)| Origin { table, column })
 }
 
 /// Columns in other formats.
