@@ -55,6 +55,11 @@ impl Failure {
         Self::new("0A000", "cached plan must not change result type")
     }
 
+    /// The function of PostgreSQL's that fails so, where a client goes by it: pgjdbc prepares a statement again.
+    pub(crate) fn routine(&self) -> Option<&'static str> {
+        (*self == Self::changed_result()).then_some("RevalidateCachedQuery")
+    }
+
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
@@ -219,13 +224,13 @@ pub struct CursorKind {
     /// It outlives its transaction.
     pub is_held: bool,
     pub is_binary: bool,
+    /// FETCH may go back.
+    pub is_scrollable: bool,
 }
 
 /// What a session is to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
-    /// FETCH may go back.
-    pub is_scrollable: bool,
     /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the session are gone.
     All,
     /// Its tables and views are gone.
@@ -237,11 +242,6 @@ pub enum Discard {
 /// An interval of months, days and microseconds as text.
 pub type IntervalText = fn(i32, i32, i64) -> String;
 
-/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
-#[async_trait]
-pub trait Session: Send + Sync + 'static {
-    /// The statements of a text, cut at the semicolons between them; empty ones are left out.
-    fn split(&self, text: &str) -> Vec<Part>;
 /// Rows of a result that are read again, from any place.
 pub trait KeptRows: Send {
     /// How many there are.
@@ -258,6 +258,11 @@ pub trait KeptRows: Send {
     fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), Failure>>;
 }
 
+/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
+#[async_trait]
+pub trait Session: Send + Sync + 'static {
+    /// The statements of a text, cut at the semicolons between them; empty ones are left out.
+    fn split(&self, text: &str) -> Vec<Part>;
 
     /// One statement. It takes a time that grows with the text, and is not done on the threads that clients are served on.
     async fn parse(&self, text: &str) -> Result<Statement, Failure>;
@@ -289,16 +294,16 @@ pub trait KeptRows: Send {
     /// Forgets what belongs to the session.
     async fn discard(&self, what: Discard) -> Result<(), Failure>;
 
-    /// How intervals are written as text; `None` for PostgreSQL's own style.
-    fn interval_text(&self) -> Option<IntervalText> {
-        None
-    }
-
     /// A place for the rows of the statement that was executed last, within its limits.
     ///
     /// Errors: there is none (0A000).
     fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
         Err(Failure::new("0A000", "cursors go forward only"))
+    }
+
+    /// How intervals are written as text; `None` for PostgreSQL's own style.
+    fn interval_text(&self) -> Option<IntervalText> {
+        None
     }
 
     /// The parameters that clients want to hear of, if any may have changed since `version`; with the present version.

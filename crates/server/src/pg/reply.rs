@@ -184,6 +184,7 @@ impl Reply {
                 (b'H', failure.hint.as_deref()),
                 (b'P', position.as_deref()),
                 (b'W', failure.context.as_deref()),
+                (b'R', failure.routine()),
             ];
             for (field, value) in fields {
                 if let Some(value) = value {
