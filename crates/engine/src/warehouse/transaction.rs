@@ -1,8 +1,8 @@
 //! A session's transaction: every statement is in one, its own unless BEGIN opened one before it.
 //!
 //! Isolation, as HAWQ has it: in a read committed transaction each statement sees what was committed when it began; in a
-//! serializable one all see what was committed when the first began. Read uncommitted is read committed, repeatable read is
-//! serializable. Both see the transaction's own changes.
+//! serializable one all see what was committed when the first began. Read uncommitted is read committed and repeatable read is
+//! serializable, but for their names, which clients ask for. Both see the transaction's own changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,9 @@ use crate::names::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {
+    ReadUncommitted,
     ReadCommitted,
+    RepeatableRead,
     Serializable,
 }
 
@@ -34,15 +36,24 @@ impl Isolation {
     /// As parameters and SHOW have it.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::ReadUncommitted => "read uncommitted",
             Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
             Self::Serializable => "serializable",
         }
+    }
+
+    /// Whether each statement sees what others have committed before it.
+    fn looks_again(self) -> bool {
+        matches!(self, Self::ReadUncommitted | Self::ReadCommitted)
     }
 
     /// By any of the four names of the standard.
     pub(crate) fn of_name(name: &str) -> Self {
         match name {
-            "repeatable read" | "serializable" => Self::Serializable,
+            "read uncommitted" => Self::ReadUncommitted,
+            "repeatable read" => Self::RepeatableRead,
+            "serializable" => Self::Serializable,
             _ => Self::ReadCommitted,
         }
     }
@@ -102,9 +113,9 @@ impl Control {
 fn isolation_in(modes: &[TransactionMode]) -> Option<Isolation> {
     modes.iter().rev().find_map(|mode| match mode {
         TransactionMode::IsolationLevel(level) => Some(match level {
-            TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
-                Isolation::ReadCommitted
-            }
+            TransactionIsolationLevel::ReadUncommitted => Isolation::ReadUncommitted,
+            TransactionIsolationLevel::ReadCommitted => Isolation::ReadCommitted,
+            TransactionIsolationLevel::RepeatableRead => Isolation::RepeatableRead,
             _ => Isolation::Serializable,
         }),
         TransactionMode::AccessMode(_) => None,
@@ -234,7 +245,7 @@ impl Transactions {
         let catalog = self.warehouse.open().await?;
         self.look_at_access(catalog.as_ref()).await?;
         let open = inner.open.get_or_insert_with(|| Open::new(false, isolation, read_only));
-        let is_new = open.work.is_none() || open.isolation == Isolation::ReadCommitted;
+        let is_new = open.work.is_none() || open.isolation.looks_again();
         if let (Some(catalog), true) = (&catalog, is_new) {
             match &mut open.work {
                 Some(work) => catalog.rebase(work).await.map_err(|error| self.refuse(error))?,
@@ -469,7 +480,7 @@ impl Transactions {
                 open.savepoints.truncate(at + 1);
                 open.work = match open.savepoints[at].1.clone() {
                     // Set before the first statement that looked: the snapshot of that one stays, what it changed does not.
-                    None if open.isolation == Isolation::Serializable => {
+                    None if !open.isolation.looks_again() => {
                         open.work.as_ref().map(|work| Transaction::new(Arc::clone(&work.base)))
                     }
                     work => work,
