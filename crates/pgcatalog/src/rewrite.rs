@@ -13,17 +13,20 @@
 //! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
 //! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
 //! - `tableoid` of a system relation is the number that it is.
+//! - Numbers in lists are of type `integer`, and columns of relations come in their order.
 //!
 //! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]), nothing is named, and
 //! a statement that names no system relation is left alone but for names of types, functions and operators, and the registers.
 
 mod arrays_in_from;
+mod column_order;
 mod columns;
 mod domains;
 mod empty;
 mod json;
 mod lateral;
 mod names;
+mod numbers;
 mod objects;
 mod sets;
 mod subqueries;
@@ -65,6 +68,7 @@ pub fn rewrite(statement: &mut Statement) {
             create.query.iter_mut().for_each(|query| columns::name(query, false))
         }
         Statement::CreateView(create) => columns::name(&mut create.query, false),
+        Statement::Query(query) if about_catalog => column_order::keep(query),
         _ => {}
     }
     // No hook of the visitor ever breaks off.
@@ -185,6 +189,9 @@ impl VisitorMut for Rewriter {
             subqueries::name_tables(select);
             system_columns::name(select);
             subqueries::to_joins(select, &mut self.made_up, !self.names_columns);
+            if self.names_columns {
+                numbers::shorten(select);
+            }
         }
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
@@ -821,6 +828,26 @@ mod tests {
                 "SELECT a FROM t WHERE b = regclassin('orders')",
             ),
             ("SELECT oid FROM pg_class", "SELECT oid FROM pg_catalog.pg_class"),
+            (
+                "SELECT a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid",
+                "SELECT a.attname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid \
+                 ORDER BY a.attrelid, a.attnum",
+            ),
+            (
+                "SELECT conrelid::regclass AS t, count(*) FROM pg_constraint GROUP BY conrelid::regclass",
+                "SELECT regclassout(conrelid) AS t, count(*) FROM pg_catalog.pg_constraint GROUP BY regclassout(conrelid)",
+            ),
+            ("SELECT max(attnum) FROM pg_attribute", "SELECT max(attnum) FROM pg_catalog.pg_attribute"),
+            (
+                "SELECT CASE WHEN relname = 'a' THEN 1 ELSE -1 END AS a, 5000000000 AS b, 1.5 AS c FROM pg_class",
+                "SELECT CAST(CASE WHEN relname = 'a' THEN 1 ELSE -1 END AS INTEGER) AS a, 5000000000 AS b, 1.5 AS c \
+                 FROM pg_catalog.pg_class",
+            ),
+            (
+                "SELECT n.conname, k FROM pg_constraint AS n CROSS JOIN UNNEST(conkey) AS k",
+                "SELECT n.conname, k FROM pg_catalog.pg_constraint AS n CROSS JOIN (SELECT oid AS \"__of_1\", \
+                 unnest(conkey) AS k FROM pg_catalog.pg_constraint) AS k WHERE k.\"__of_1\" = n.oid",
+            ),
             (
                 "SELECT table_name FROM information_schema.tables",
                 "SELECT table_name FROM pg_information_schema.\"tables\" AS \"tables\"",

@@ -39,6 +39,10 @@ fn relation_of(column: &str) -> Option<(&'static str, &'static str)> {
 pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
     let mut conditions = vec![];
     let mut same = vec![];
+    let factors = select.from.iter().flat_map(|entry| {
+        std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
+    });
+    let aliases: Vec<(String, Ident)> = factors.filter_map(aliased).collect();
     for entry in &mut select.from {
         let joined = entry.joins.iter_mut().map(|join| &mut join.relation);
         for factor in std::iter::once(&mut entry.relation).chain(joined) {
@@ -59,7 +63,8 @@ pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
                 let Some(table) = table(relation) else { continue };
                 inner.from = vec![TableWithJoins { relation: table, joins: vec![] }];
             }
-            let owner = arrays[0].of.clone().unwrap_or_else(|| Ident::new(relation));
+            let alone = aliases.iter().find(|(known, _)| known == relation).map(|(_, alias)| alias.clone());
+            let owner = arrays[0].of.clone().or(alone).unwrap_or_else(|| Ident::new(relation));
             let outside = vec![owner, Ident::new(key)];
             let own = vec![alias.name.clone(), of];
             conditions.push(Expr::BinaryOp {
@@ -83,6 +88,16 @@ pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
             },
             None => condition,
         });
+    }
+}
+
+/// The name of a relation that has another one in FROM, and that.
+fn aliased(factor: &TableFactor) -> Option<(String, Ident)> {
+    match factor {
+        TableFactor::Table { name, alias: Some(alias), args: None, .. } => {
+            Some((parts(name).pop()?, alias.name.clone()))
+        }
+        _ => None,
     }
 }
 

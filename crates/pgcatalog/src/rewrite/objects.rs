@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, SelectItem, SetExpr, TimezoneInfo, Value,
+    ArrayElemTypeDef, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr,
+    Ident, ObjectName, Select, SelectItem, SetExpr, TimezoneInfo, Value,
 };
 
 use super::{array_of_text, call, names, normal, null, parts};
@@ -299,10 +299,25 @@ fn name_as(body: &mut SetExpr, names: &[Option<String>]) {
     }
 }
 
+/// What rows are grouped by and shown as the name of an object is grouped by this name.
+fn name_groups(select: &mut Select) {
+    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
+    for group in groups {
+        let is_shown = select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr == group,
+            _ => false,
+        });
+        if let Some(named) = object_text(group).filter(|_| is_shown) {
+            *group = named;
+        }
+    }
+}
+
 /// In the rows that a client gets, objects are shown by their names.
 pub(super) fn name_objects(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
+            name_groups(select);
             let mut taken: HashSet<String> = HashSet::new();
             for item in &select.projection {
                 taken.extend(match item {

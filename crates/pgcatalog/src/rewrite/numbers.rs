@@ -1,0 +1,50 @@
+//! Whole numbers in lists about the catalogs are of PostgreSQL's type, `integer`: clients compare them as numbers, and get what is longer as a text.
+//!
+//! ```text
+//! SELECT CASE WHEN c.conname IS NOT NULL THEN 1 ELSE 0 END AS of_key  ──►  SELECT CAST(CASE … END AS INTEGER) AS of_key
+//! ```
+
+use datafusion::sql::sqlparser::ast::{
+    DataType, Expr, Select, SelectItem, TableFactor, UnaryOperator, Value, ValueWithSpan,
+};
+
+use super::{cast_to, null, parts};
+use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+
+/// Casts the items of a list that are nothing but numbers which `integer` has. Those without a name are left: a cast has another one.
+pub(super) fn shorten(select: &mut Select) {
+    let mut factors = select.from.iter().flat_map(|entry| {
+        std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
+    });
+    if !factors.any(is_system) {
+        return;
+    }
+    for item in &mut select.projection {
+        if let SelectItem::ExprWithAlias { expr, .. } = item
+            && is_short(expr)
+        {
+            *expr = cast_to(std::mem::replace(expr, null()), DataType::Integer(None));
+        }
+    }
+}
+
+/// Whether an entry of FROM is a system relation, with its schema.
+fn is_system(factor: &TableFactor) -> bool {
+    let TableFactor::Table { name, .. } = factor else { return false };
+    matches!(parts(name).as_slice(), [.., schema, _] if schema == CATALOG_SCHEMA || schema == INFORMATION_SCHEMA)
+}
+
+fn is_short(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => digits.parse::<i32>().is_ok(),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_short(expr),
+        Expr::Nested(inner) => is_short(inner),
+        Expr::Case { conditions, else_result, .. } => {
+            let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
+            let mut results =
+                conditions.iter().map(|case| &case.result).chain(else_result.iter().map(AsRef::as_ref));
+            results.clone().any(is_short) && results.all(|result| is_short(result) || is_null(result))
+        }
+        _ => false,
+    }
+}
