@@ -19,7 +19,7 @@ use crate::kept::Kept;
 use crate::limits;
 use crate::session::{Outcome, Session};
 use crate::stored::{self, Condition};
-use crate::warehouse::{self, Sight};
+use crate::warehouse::{self, Sight, Viewer};
 
 mod deferred;
 mod parse;
@@ -437,6 +437,7 @@ impl Namer<'_> {
                     },
                 };
                 let owner = self.role(owner)?;
+                self.check_unlinked(object, &owner)?;
                 catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
                 // The sequences of a table's columns go with it.
                 for sequence in self.state().sequences.values() {
@@ -536,6 +537,30 @@ impl Namer<'_> {
                 let message = "grantor must be current user";
                 Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("SET ROLE").into())
             }
+        }
+    }
+
+    /// Errors: a sequence that belongs to a column is that of its table's owner (0A000).
+    fn check_unlinked(&self, object: Object, owner: &str) -> Result<()> {
+        let state = self.state();
+        let Object::Sequence(id) = object else { return Ok(()) };
+        let Some(sequence) = state.sequences.get(&id) else { return Ok(()) };
+        let table = sequence.owner.and_then(|owner| state.tables.get(&owner.table));
+        let is_owner = match &self.sight.viewer {
+            Viewer::Role { access, .. } => access.owner(object) == Some(owner),
+            Viewer::System => false,
+        };
+        match table {
+            Some(table) if !is_owner => {
+                let message = format!("cannot change owner of sequence \"{}\"", sequence.name);
+                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail(format!(
+                        "Sequence \"{}\" is linked to table \"{}\".",
+                        sequence.name, table.name
+                    ))
+                    .into())
+            }
+            _ => Ok(()),
         }
     }
 

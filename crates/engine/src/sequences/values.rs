@@ -89,8 +89,8 @@ impl Kept {
             Named::Uuid(uuid) => {
                 let gone = || error(SqlState::UNDEFINED_TABLE, "the sequence of a column does not exist");
                 let found = sequences.find(|sequence| sequence.uuid == *uuid).ok_or_else(gone)?;
-                // Whoever may write to an identity column may have its values.
-                if let Some(owner) = found.owner.filter(|owner| owner.is_identity) {
+                // Whoever may write to an identity column may have its next values, and be told of none otherwise.
+                if let Some(owner) = found.owner.filter(|owner| owner.is_identity && what == Use::Next) {
                     let table = Object::Table(owner.table);
                     let may = |privilege| sight.viewer.columns(table, privilege) != Columns::None;
                     if may(Privilege::Insert) || may(Privilege::Update) {

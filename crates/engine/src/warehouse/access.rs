@@ -111,6 +111,21 @@ impl Viewer {
         }
     }
 
+    /// Whether two objects are of one role: what the transaction has made is the session's, and what has no owner the superusers'.
+    pub(crate) fn have_one_owner(&self, one: Object, other: Object) -> bool {
+        let Self::Role { name, access } = self else { return true };
+        let owner = |object: Object| match object.id() < 1 {
+            true => Some(&**name),
+            false => access.owner(object),
+        };
+        match (owner(one), owner(other)) {
+            _ if access.is_open() => true,
+            (Some(one), Some(other)) => one == other,
+            (Some(role), None) | (None, Some(role)) => access.is_superuser(role),
+            (None, None) => true,
+        }
+    }
+
     pub(crate) fn owns(&self, object: Object) -> bool {
         self.rights().is_none_or(|rights| rights.owns(object))
     }

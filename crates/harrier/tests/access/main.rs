@@ -10,6 +10,7 @@ mod ldap;
 mod protections;
 mod roles;
 mod secrets;
+mod sequences;
 #[path = "../support/served.rs"]
 mod served;
 mod settings;

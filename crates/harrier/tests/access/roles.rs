@@ -10,7 +10,7 @@ const ALONE: &[&str] = &["--launcher", "none"];
 /// What nobody but superusers may ever see.
 const SECRET: &str = "geheim";
 
-fn client_of(served: &Served, role: &str) -> Client {
+pub(crate) fn client_of(served: &Served, role: &str) -> Client {
     Client::connect(served.port, &[("user", role)]).unwrap()
 }
 
@@ -34,11 +34,11 @@ fn with_roles() -> (Served, Client) {
     (served, admin)
 }
 
-fn allowed(client: &mut Client, sql: &str) {
+pub(crate) fn allowed(client: &mut Client, sql: &str) {
     client.query(sql).unwrap_or_else(|(state, message)| panic!("{sql}: {state} {message}"));
 }
 
-fn denied(client: &mut Client, sql: &str) {
+pub(crate) fn denied(client: &mut Client, sql: &str) {
     match client.query(sql) {
         Err((state, _)) if state == "42501" => {}
         other => panic!("{sql}: {other:?}"),

@@ -378,6 +378,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_sequence_last_value", "int8", 1, &[Either], |call, values| {
         let found = call.relation(&values[0]);
         let found = call.index.sequences().find(|(_, relation, _)| Some(oid(relation.id)) == found);
+        // As `pg_sequences` has it, and PostgreSQL from 17 on; 15 fails.
+        let role = call.catalog.source.user();
+        let found =
+            found.filter(|(_, relation, _)| call.may(&role, &Object::Relation(relation.id), "USAGE, SELECT"));
         Ok(found.and_then(|(sequence, ..)| sequence.last).map_or(Value::Null, Value::Big))
     }),
     ("pg_get_functiondef", "text", 1, &[Int], NOTHING),

@@ -6,7 +6,7 @@ use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{self, AlterColumnOperation, ObjectName};
 use harrier_catalog::Transaction;
-use harrier_catalog::access::{Object, Privilege};
+use harrier_catalog::access::Object;
 use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceType, SequenceValue, get, own_value};
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
@@ -118,7 +118,7 @@ impl Ddl<'_> {
                 let name = name.table().to_string();
                 let mut sequence = defined(schema, name, options, SequenceType::BigInt)?;
                 if let Some(owner) = &options.owned_by {
-                    sequence.owner = self.owner(&transaction.state, schema, owner.as_ref())?;
+                    sequence.owner = self.owner(&transaction.state, &sequence, owner.as_ref())?;
                 }
                 add(transaction, sequence);
                 Ok(true)
@@ -126,11 +126,11 @@ impl Ddl<'_> {
             .await
     }
 
-    /// The column of OWNED BY.
+    /// The column of OWNED BY. A sequence that is being made is the session's role's.
     fn owner(
         &self,
         state: &State,
-        schema: ObjectId,
+        sequence: &Sequence,
         owner: Option<&ObjectName>,
     ) -> Result<Option<SequenceOwner>> {
         let Some(owner) = owner else { return Ok(None) };
@@ -144,8 +144,11 @@ impl Ddl<'_> {
         let name = reference(&ObjectName(owner.0[..parts - 1].to_vec()))?;
         let within = self.schema_in(state, &name)?.id;
         let table = state.table(within, name.table()).ok_or_else(|| no_relation("relation", &name))?;
-        self.viewer().check_owner(Object::Table(table.id), state)?;
-        if within != schema {
+        if !self.viewer().have_one_owner(Object::Sequence(sequence.id), Object::Table(table.id)) {
+            let message = "sequence must have same owner as table it is linked to";
+            return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        if within != sequence.schema {
             let message = "sequence must be in same schema as table it is linked to";
             return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         }
@@ -194,7 +197,7 @@ impl Ddl<'_> {
             .change(|transaction| {
                 let (mut other, restart) = altered(&sequence, options, value)?;
                 if let Some(owner) = &options.owned_by {
-                    other.owner = self.owner(&transaction.state, sequence.schema, owner.as_ref())?;
+                    other.owner = self.owner(&transaction.state, &sequence, owner.as_ref())?;
                 }
                 replace(transaction, other, restart);
                 Ok(Some(sequence.uuid.clone()))
@@ -373,14 +376,14 @@ impl Ddl<'_> {
 
     /// Whether a default is the next value of a sequence, which it is then.
     ///
-    /// Errors: there is no such sequence (42P01), or it may not be used (42501).
+    /// Errors: there is no such sequence (42P01).
     pub(super) fn set_sequence_default(&self, column: &mut Column, value: &ast::Expr) -> Result<bool> {
         column.tags.remove(SEQUENCE_TAG);
         let Some(name) = named_in_text(value) else { return Ok(false) };
         self.take_values_of(column, &name).map(|()| true)
     }
 
-    /// Has a column take its values from the sequence of this name, as SQL writes it.
+    /// Has a column take its values from the sequence of this name, as SQL writes it. Whether they may be taken is asked of whoever writes rows.
     pub(super) fn take_values_of(&self, column: &mut Column, name: &str) -> Result<()> {
         let name = TableReference::parse_str(name);
         let state = self.names.sight().state;
@@ -388,14 +391,7 @@ impl Ddl<'_> {
             Some(state) => self.sequence_in(state, &name)?.cloned(),
             None => None,
         };
-        let (Some(sequence), Some(state)) = (found, state) else {
-            return Err(no_relation("relation", &name));
-        };
-        let object = Object::Sequence(sequence.id);
-        let viewer = self.viewer();
-        if !viewer.may(object, Privilege::Update) {
-            viewer.check(object, Privilege::Usage, &state)?;
-        }
+        let sequence = found.ok_or_else(|| no_relation("relation", &name))?;
         column.default = None;
         column.tags.insert(SEQUENCE_TAG.to_string(), sequence.uuid.clone());
         Ok(())
