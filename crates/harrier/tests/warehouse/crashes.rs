@@ -13,6 +13,7 @@
 //! ```
 
 mod ground;
+mod sequences;
 mod stores;
 mod transaction;
 
@@ -21,6 +22,7 @@ use std::process::Command;
 
 use ground::{Ground, Local, PATIENCE};
 use harrier_launch::{Launcher, absent, alone, finish};
+use sequences::Sequences;
 use transaction::{Dying, TABLES, Transaction};
 pub use transaction::{crashing, steps_in, tried};
 
@@ -46,6 +48,20 @@ fn a_rank_dies_at_every_step_of_a_transaction() {
         if let Err(reason) = transaction.dies(Dying::Rank(rank), |_| STEPS_EVERY) {
             return absent(&reason);
         }
+    }
+}
+
+/// How many of the steps of a process, and of the rank that takes values.
+const OF_SEQUENCES: usize = 24;
+const OF_SEQUENCES_RANK: usize = 6;
+
+#[test]
+fn a_process_dies_at_every_step_of_statements_with_sequences() {
+    let sequences = Sequences::new(Local);
+    sequences.die(Dying::Process, OF_SEQUENCES).expect("it needs no launcher");
+    let _turn = alone();
+    if let Err(reason) = sequences.die(Dying::Rank(0), OF_SEQUENCES_RANK) {
+        absent(&reason);
     }
 }
 

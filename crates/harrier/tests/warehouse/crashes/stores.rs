@@ -13,6 +13,7 @@ use harrier_servers::{ACCESS_KEY, Hdfs, Postgres, REGION, S3, SECRET_KEY};
 use super::ground::{PATIENCE, Place};
 use crate::support::MARKER;
 
+use super::sequences::Sequences;
 use super::transaction::{Dying, Moments, Server, Then, Transaction};
 
 /// How many steps are tried of one process, of each rank that dies, of the catalog's server, and of one of S3, which comes back, stays away,
@@ -325,6 +326,9 @@ fn somebody_dies_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
     every_process_dies(&transaction);
     let dying = Dying::Server { server, then: Then::ComesBack, rank: None };
     transaction.dies(dying, leaving(OF_CATALOG)).expect("it needs no launcher");
+    let sequences = Sequences::new(InPostgres { server, database: server.new_database() });
+    sequences.die(Dying::Process, OF_PROCESS).expect("it needs no launcher");
+    sequences.die(dying, OF_CATALOG).expect("it needs no launcher");
 }
 
 impl Server for Postgres {

@@ -228,7 +228,7 @@ impl Transaction {
     pub fn steps(&self, dying: Dying<'_>) -> Result<String, String> {
         self.ground.restore();
         let count = self.ground.work().join("count");
-        let mut command = self.command(dying, &TRANSACTION)?;
+        let mut command = commanded(&self.ground, dying, &TRANSACTION)?;
         command.env("HARRIER_CRASH_COUNT", &count);
         let run = finish(command, PATIENCE);
         assert!(run.success, "{run:#?}");
@@ -243,7 +243,7 @@ impl Transaction {
     /// Errors: the launcher is not installed.
     pub fn dies_at(&self, dying: Dying<'_>, step: usize, steps: usize) -> Result<Outcome, String> {
         self.ground.restore();
-        let mut command = self.command(dying, &TRANSACTION)?;
+        let mut command = commanded(&self.ground, dying, &TRANSACTION)?;
         command.env("HARRIER_CRASH_AT", step.to_string());
         let (run, has_died) = match dying {
             Dying::Process | Dying::Rank(_) => {
@@ -277,7 +277,7 @@ impl Transaction {
         self.ground.restore();
         let expected = self.ground.told(&[QUESTION]);
         let count = self.ground.work().join("count");
-        let mut command = self.command(dying, &[QUESTION]).expect("it needs no launcher");
+        let mut command = commanded(&self.ground, dying, &[QUESTION]).expect("it needs no launcher");
         command.env("HARRIER_CRASH_COUNT", &count);
         let run = finish(command, PATIENCE);
         assert!(run.success && run.stdout == expected, "{name}: {run:#?}");
@@ -287,7 +287,7 @@ impl Transaction {
         let mut died = 0;
         for number in 0..times {
             let step = places[places.len() / 3 + number * places.len() / (3 * times)];
-            let mut command = self.command(dying, &[QUESTION]).expect("it needs no launcher");
+            let mut command = commanded(&self.ground, dying, &[QUESTION]).expect("it needs no launcher");
             command.env("HARRIER_CRASH_AT", step.to_string());
             let (run, has_died) = while_dying(server, then, command);
             let context = format!("{name}, step {step} of {steps}: {run:#?}");
@@ -306,31 +306,31 @@ impl Transaction {
         }
         assert!(died > 0, "{name}");
     }
+}
 
-    /// Statements, with a count of the steps of whoever is to die, or of what is to be heard of it.
-    fn command(&self, dying: Dying<'_>, statements: &[&str]) -> Result<Command, String> {
-        let launcher = match dying.rank() {
-            Some(_) => Launcher::open_mpi(RANKS),
-            None => Launcher::none(),
-        };
-        let mut command = self.ground.command(&launcher, statements)?;
-        command.env("LD_PRELOAD", crashing());
-        // Not the files and connections of MPI's own.
-        command.env("HARRIER_CRASH_BELOW", "/warehouse/");
-        let ports: Vec<String> = self.ground.place.ports().iter().map(u16::to_string).collect();
-        command.env("HARRIER_CRASH_PORTS", ports.join(","));
-        if let Some(rank) = dying.rank() {
-            // All scans and values are spread, however few bytes they have.
-            command.args(["--set", "harrier.distribute_bytes_min=0"]);
-            command.env("HARRIER_CRASH_RANK", rank.to_string());
-        }
-        if let Dying::Server { then, .. } = dying {
-            // Where a commit is can be seen by them; no server dies at what is done to data files.
-            command.env("HARRIER_CRASH_BELOW", "/warehouse/catalog");
-            command.envs(then.limits());
-        }
-        Ok(command)
+/// Statements, with a count of the steps of whoever is to die, or of what is to be heard of it.
+pub fn commanded(ground: &Ground, dying: Dying<'_>, statements: &[&str]) -> Result<Command, String> {
+    let launcher = match dying.rank() {
+        Some(_) => Launcher::open_mpi(RANKS),
+        None => Launcher::none(),
+    };
+    let mut command = ground.command(&launcher, statements)?;
+    command.env("LD_PRELOAD", crashing());
+    // Not the files and connections of MPI's own.
+    command.env("HARRIER_CRASH_BELOW", "/warehouse/");
+    let ports: Vec<String> = ground.place.ports().iter().map(u16::to_string).collect();
+    command.env("HARRIER_CRASH_PORTS", ports.join(","));
+    if let Some(rank) = dying.rank() {
+        // All scans and values are spread, however few bytes they have.
+        command.args(["--set", "harrier.distribute_bytes_min=0"]);
+        command.env("HARRIER_CRASH_RANK", rank.to_string());
     }
+    if let Dying::Server { then, .. } = dying {
+        // Where a commit is can be seen by them; no server dies at what is done to data files.
+        command.env("HARRIER_CRASH_BELOW", "/warehouse/catalog");
+        command.envs(then.limits());
+    }
+    Ok(command)
 }
 
 /// The letter of a step that changes a file.
@@ -397,7 +397,7 @@ pub fn crashing() -> &'static Path {
 }
 
 /// Runs a command in which a server is killed. It is there again afterwards. Tells whether it was killed.
-fn while_dying(server: &dyn Server, then: Then, mut command: Command) -> (Run, bool) {
+pub fn while_dying(server: &dyn Server, then: Then, mut command: Command) -> (Run, bool) {
     let pid = server.pid().expect("it runs");
     command.env("HARRIER_CRASH_VICTIM", pid.to_string());
     let run = match then {
