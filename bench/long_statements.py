@@ -28,6 +28,11 @@ def statements():
     yield "product of 500 integers", f"SELECT {many(500, 'x', ' * ')} {one}"
     yield "sum of 500 numerics", f"SELECT {many(500, 'x', ' + ')} FROM (SELECT 1.5::numeric(10, 2) AS x) AS t"
     yield "300 casts", f"SELECT x{'::int::bigint' * 150} {one}"
+    yield "300 AT TIME ZONE", "SELECT x" + " AT TIME ZONE 'UTC'" * 300 + " FROM (SELECT now() AS x) AS t"
+    case = "x"
+    for _ in range(40):
+        case = f"CASE WHEN x > 0 THEN abs({case}) ELSE 0 END"
+    yield "40 levels of CASE with calls", f"SELECT {case} {one}"
     yield "500 texts put together", f"SELECT length({many(500, 'x', ' || ')}) FROM (SELECT 'ab'::text AS x) AS t"
     yield "5000 texts put together", f"SELECT length({many(5000, 'x', ' || ')}) FROM (SELECT 'ab'::text AS x) AS t"
     yield "20 000 conditions with OR", f"SELECT count(*) {one} WHERE {many(20000, 'x = {at}', ' OR ')}"
