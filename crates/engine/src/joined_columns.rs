@@ -42,6 +42,7 @@ use parking_lot::Mutex;
 
 use self::from::{Column, Walk, merges, merges_in, relations};
 use self::meanings::{Meaning, meanings, put};
+use crate::nested_cases;
 
 /// What the alias of a marked FROM begins with; behind it is its number.
 const MARK: &str = "\u{1}joined ";
@@ -50,6 +51,7 @@ const MARK: &str = "\u{1}joined ";
 ///
 /// Errors: those of planning; a column of USING is not there (42703), or there twice (42701, 42702).
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    nested_cases::settle(&mut statement);
     let mut marks = Marks::default();
     if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking(&mut marks)) {
         return Err(error);

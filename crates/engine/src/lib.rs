@@ -80,6 +80,7 @@ mod memory_tables;
 mod merge;
 mod names;
 mod needed_orders;
+mod nested_cases;
 pub mod nesting;
 mod operator_chains;
 mod origins;

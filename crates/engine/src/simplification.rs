@@ -23,6 +23,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use harrier_exec::never;
+
 use crate::nesting;
 use crate::rewriting::{rewritten, schema_below};
 
@@ -130,6 +132,7 @@ impl Guards {
                 }
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             },
+            call if never::is_call(&call) => Transformed::yes(never::unknown().call(vec![])),
             Expr::ScalarFunction(function) if has_inner_coalesce(&function) => {
                 let flat = flat(function);
                 self.cases += usize::from(is_eager(&flat));
@@ -361,6 +364,7 @@ fn lazy(expr: Expr, schema: &DFSchema, any: bool) -> Transformed<Expr> {
 /// An expression without what guarded it.
 fn unguarded(expr: Expr) -> Transformed<Expr> {
     match expr {
+        call if never::is_call(&call) => Transformed::yes(never::function().call(vec![])),
         Expr::ScalarFunction(mut function) if function.name() == GUARD && !function.args.is_empty() => {
             Transformed::yes(function.args.swap_remove(0))
         }

@@ -36,6 +36,7 @@ use crate::assignments;
 use crate::declared_types;
 use crate::dialect::{self, SqlDialect};
 use crate::names;
+use crate::nested_cases;
 use crate::nesting;
 use crate::warehouse::Words;
 use crate::zones::UTC;
@@ -179,7 +180,8 @@ fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
     }
 }
 
-fn planned(state: &SessionState, expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+fn planned(state: &SessionState, mut expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
+    nested_cases::settle_in(&mut expr);
     state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)
 }
 

@@ -11,9 +11,10 @@ use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
-    exact_doubles, json, large_values, lengths, local_times, long_states, means, named_casts, only, patterns,
-    postgres_functions, quotients, regexp_lists, replacements, row_checks, row_numbers, row_samples, samples,
-    shown_intervals, shown_times, sums, times, whole_decimals, whole_times, window_functions, written_rows,
+    exact_doubles, json, large_values, lengths, local_times, long_states, means, named_casts, never, only,
+    patterns, postgres_functions, quotients, regexp_lists, replacements, row_checks, row_numbers,
+    row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals, whole_times,
+    window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -30,6 +31,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         local_times::moment(),
         local_times::timezone(),
         named_casts::function(),
+        never::function(),
         only::only(),
         replacements::function(),
         row_checks::function(),
@@ -88,7 +90,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(whole_decimals::functions())
             .chain(single)
             .chain(declared_types::planned())
-            .chain([local_times::timezone(), uuid])
+            .chain([local_times::timezone(), never::function(), uuid])
             .collect(),
         aggregates: [sums::sum(), means::avg()].into_iter().chain(long_states::functions()).collect(),
         windows: row_numbers::functions().collect(),

@@ -117,6 +117,7 @@ mod merged_schemas;
 mod metrics;
 mod modes;
 pub mod named_casts;
+pub mod never;
 pub mod only;
 pub mod parquet_scans;
 pub mod plan_codec;

@@ -143,6 +143,61 @@ fn what_is_too_deep_is_refused() {
     });
 }
 
+#[test]
+fn nests_of_case_are_answered() {
+    const ROWS: &str = "FROM generate_series(1, 2) t(g)";
+    let served = server();
+    let around = [
+        ("CASE WHEN g > 0 THEN abs(", ") ELSE 0 END"),
+        ("CASE WHEN g < 0 THEN 0 ELSE abs(", ") END"),
+        ("CASE WHEN abs(", ") > 0 THEN g ELSE 0 END"),
+        ("CASE g WHEN 3 THEN 0 ELSE abs(", ") END"),
+        ("CASE WHEN g > 0 THEN abs(", ") END"),
+        ("CASE WHEN g > 0 THEN cast(", " AS bigint)::int ELSE 0 END"),
+        ("CASE WHEN g > 0 THEN length(repeat('a', ", ")) ELSE 0 END"),
+        ("nullif(CASE WHEN g > 0 THEN ", " ELSE 0 END, 7)"),
+        ("1 * CASE WHEN g > 0 THEN ", " ELSE 0 END"),
+        ("CASE WHEN g IN (1, 2, ", ") THEN g ELSE 0 END"),
+    ];
+    let mut statements = Vec::new();
+    for (open, close) in around {
+        statements.push((
+            format!("SELECT sum(n) FROM (SELECT {} AS n {ROWS}) q", nested(open, "g", close, 40)),
+            "3",
+        ));
+    }
+    let deep = nested(around[0].0, "g", around[0].1, 40);
+    statements.extend([
+        (format!("SELECT sum({deep}) {ROWS}"), "3"),
+        (format!("SELECT count(*) {ROWS} WHERE {deep} = 2"), "1"),
+        (format!("SELECT count(*) FROM (SELECT {deep} AS k {ROWS} GROUP BY {deep}) q"), "2"),
+        (format!("SELECT max(n) FROM (SELECT g, row_number() OVER (ORDER BY {deep} DESC) AS n {ROWS}) q WHERE g = 1"), "2"),
+        (format!("SELECT count(*) {ROWS} JOIN generate_series(1, 2) u(h) ON u.h = {deep}"), "2"),
+        (format!("SELECT (g IN ({deep}, 7))::text {ROWS} LIMIT 1"), "true"),
+        (format!("SELECT {}", deep.replace('g', "1").replace("1enerate", "generate")), "1"),
+    ]);
+    let mut admin = served.client();
+    admin.query("CREATE TABLE t (g INT, h INT)").unwrap();
+    admin.query("INSERT INTO t VALUES (1, 1), (2, 2)").unwrap();
+    admin.query("GRANT SELECT, UPDATE, DELETE ON t TO low").unwrap();
+    admin
+        .query(&format!(
+            "CREATE ROW FILTER ON t TO low USING ({} = g)",
+            nested(around[0].0, "g", around[0].1, 8)
+        ))
+        .unwrap();
+    statements.extend([
+        (format!("UPDATE t SET h = {deep} + 1 WHERE {deep} = 2"), ""),
+        ("SELECT sum(h) FROM t".to_string(), "4"),
+    ]);
+    beside_others(&served, || {
+        let mut client = low(&served);
+        for (sql, expected) in &statements {
+            assert_eq!(client.one(sql).as_deref(), Ok(*expected), "{}…", &sql[..sql.len().min(300)]);
+        }
+    });
+}
+
 /// Expressions of one type around one of the same.
 const AROUND: [(&str, &str); 24] = [
     ("(", ")"),
@@ -180,8 +235,6 @@ fn drawn_nests_are_answered_or_refused() {
     beside_others(&served, || {
         let mut client = low(&served);
         let _ = outcome(&mut client, NO_LIMIT);
-        // Nests of CASE take long to plan; the timeout holds for that, too.
-        client.query("SET statement_timeout = '20s'").unwrap();
         for _ in 0..12 {
             let depth = 1 << random.random_range(0..8);
             let kinds: Vec<_> = AROUND.choose_multiple(&mut random, 3).copied().collect();
@@ -194,7 +247,7 @@ fn drawn_nests_are_answered_or_refused() {
                 let shown = &sql[..sql.len().min(300)];
                 // A number may leave its range on the way.
                 assert!(
-                    matches!(state.as_str(), "54001" | "22003" | "42601" | "57014"),
+                    matches!(state.as_str(), "54001" | "22003" | "42601"),
                     "{state}, {depth} deep: {shown}"
                 );
             }
