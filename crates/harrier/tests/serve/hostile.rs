@@ -186,7 +186,20 @@ fn nests_of_case_are_answered() {
             nested(around[0].0, "g", around[0].1, 8)
         ))
         .unwrap();
+    // A column that is computed from itself twice, in views on each other.
+    admin.query("CREATE VIEW v0 AS SELECT g FROM t").unwrap();
+    for at in 1..=14 {
+        let before = at - 1;
+        admin
+            .query(&format!(
+                "CREATE VIEW v{at} AS SELECT CASE WHEN g > 0 THEN abs(g) ELSE 0 END AS g FROM v{before}"
+            ))
+            .unwrap();
+    }
+    admin.query("GRANT SELECT ON v14 TO low").unwrap();
     statements.extend([
+        ("SELECT count(*) FROM v14 WHERE g > 1".to_string(), "1"),
+        ("SELECT sum(g) FROM v14".to_string(), "3"),
         (format!("UPDATE t SET h = {deep} + 1 WHERE {deep} = 2"), ""),
         ("SELECT sum(h) FROM t".to_string(), "4"),
     ]);
