@@ -35,6 +35,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 use crate::assignments;
 use crate::declared_types;
 use crate::dialect::{self, SqlDialect};
+use crate::limits;
 use crate::names;
 use crate::nested_cases;
 use crate::nesting;
@@ -159,10 +160,10 @@ pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result
 
 /// An expression made ready for the planner.
 fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
-    let limit = SqlParserOptions::default().recursion_limit.get();
     let text = with_bare_users(text);
     let mut expr = nesting::bounded(&text, || {
-        let mut parser = Parser::new(&SqlDialect).with_recursion_limit(limit).try_with_sql(&text)?;
+        let mut parser =
+            Parser::new(&SqlDialect).with_recursion_limit(limits::NESTING_MAX).try_with_sql(&text)?;
         let mut expr = parser.parse_expr()?;
         parser.expect_token(&Token::EOF)?;
         nesting::settle(&mut expr)?;
@@ -207,7 +208,11 @@ fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
                 Some(tokens) => ParserInput::from(tokens),
                 None => ParserInput::from(text),
             };
-        let mut statements = DFParserBuilder::new(input).with_dialect(dialect).build()?.parse_statements()?;
+        let mut statements = DFParserBuilder::new(input)
+            .with_dialect(dialect)
+            .with_recursion_limit(limits::NESTING_MAX)
+            .build()?
+            .parse_statements()?;
         match (statements.pop_front(), statements.is_empty()) {
             (Some(mut statement), true) => {
                 nesting::settle_statement(&mut statement)?;
@@ -401,8 +406,12 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
         {
             continue;
         }
-        let mut parser = Parser::new(&SqlDialect).with_tokens_with_locations(tokens[next - 1..].to_vec());
-        let Ok(Some(ast::ColumnOption::Default(_))) = parser.parse_optional_column_option() else { continue };
+        let mut parser = Parser::new(&SqlDialect)
+            .with_recursion_limit(limits::NESTING_MAX)
+            .with_tokens_with_locations(tokens[next - 1..].to_vec());
+        let option =
+            nesting::bounded(text, || Ok::<_, DataFusionError>(parser.parse_optional_column_option()?));
+        let Ok(Some(ast::ColumnOption::Default(_))) = option else { continue };
         let behind = parser.get_current_token().span.end;
         let Some(start) = first_of(&tokens[next..]) else { continue };
         if let Some(written) = text.get(offset(text, start)..offset(text, behind)) {

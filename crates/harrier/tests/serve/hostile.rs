@@ -196,10 +196,15 @@ fn nests_of_case_are_answered() {
             ))
             .unwrap();
     }
-    admin.query("GRANT SELECT ON v14 TO low").unwrap();
+    admin.query(&format!("CREATE VIEW deep AS SELECT {deep} AS g {ROWS}")).unwrap();
+    admin.query(&format!("CREATE TABLE d (x INT, g INT DEFAULT {})", deep.replace('g', "1"))).unwrap();
+    admin.query("GRANT SELECT ON v14, deep TO low; GRANT SELECT, INSERT ON d TO low").unwrap();
     statements.extend([
         ("SELECT count(*) FROM v14 WHERE g > 1".to_string(), "1"),
         ("SELECT sum(g) FROM v14".to_string(), "3"),
+        ("SELECT sum(g) FROM deep".to_string(), "3"),
+        ("INSERT INTO d (x) VALUES (1)".to_string(), ""),
+        ("SELECT g FROM d".to_string(), "1"),
         (format!("UPDATE t SET h = {deep} + 1 WHERE {deep} = 2"), ""),
         ("SELECT sum(h) FROM t".to_string(), "4"),
     ]);
