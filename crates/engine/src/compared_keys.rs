@@ -2,7 +2,8 @@
 //!
 //! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have no type, the comparison of
 //! the bounds fails, and no sort is taken for one by that key any more: what needs the order, such as the merge of several parts, is
-//! refused. A column has no bounds to look at.
+//! refused. A column has no bounds to look at. The same is so of an expression with a comparison that DataFusion has made a column of its
+//! own below, because the expression has it more than once.
 
 use std::sync::Arc;
 
@@ -13,6 +14,9 @@ use datafusion::logical_expr::expr::Sort as SortKey;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// What DataFusion calls the columns of what an expression has more than once.
+const COMMON: &str = "__common_expr_";
 
 /// What the columns are called, with a number behind it.
 const KEY: &str = "__key_";
@@ -74,6 +78,7 @@ fn is_compared(key: &Expr) -> bool {
         }
         // It becomes two of them.
         Expr::Between(_) => true,
+        Expr::Column(column) => column.name.starts_with(COMMON) && !matches!(key, Expr::Column(_)),
         _ => false,
     };
     key.exists(|expr| Ok(compares(expr))).unwrap_or(false)
