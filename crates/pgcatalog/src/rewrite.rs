@@ -27,6 +27,7 @@ mod json;
 mod lateral;
 mod names;
 mod numbers;
+mod object_columns;
 mod objects;
 mod sets;
 mod subqueries;
@@ -77,6 +78,7 @@ pub fn rewrite(statement: &mut Statement) {
         rewriter.name_twins(items);
     }
     if let Statement::Query(query) = statement {
+        object_columns::show(query);
         name_objects(&mut query.body);
     }
 }
@@ -836,6 +838,21 @@ mod tests {
             (
                 "SELECT conrelid::regclass AS t, count(*) FROM pg_constraint GROUP BY conrelid::regclass",
                 "SELECT regclassout(conrelid) AS t, count(*) FROM pg_catalog.pg_constraint GROUP BY regclassout(conrelid)",
+            ),
+            (
+                "SELECT r, r || '!' AS b, x.r::text FROM (SELECT conrelid::regclass AS r FROM pg_constraint) x",
+                "SELECT regclassout(r) AS \"r\", regclassout(r) || '!' AS b, regclassout(x.r)::TEXT \
+                 FROM (SELECT regclassin(conrelid) AS r FROM pg_catalog.pg_constraint) x",
+            ),
+            (
+                "SELECT a.r, b.r FROM (SELECT 'p'::regclass AS r) a, (SELECT 'c'::regclass AS r) b, pg_class c",
+                "SELECT regclassout(a.r) AS \"__object_0\", regclassout(b.r) AS \"__object_1\" \
+                 FROM (SELECT regclassin('p') AS r) a, (SELECT regclassin('c') AS r) b, pg_catalog.pg_class c",
+            ),
+            (
+                "WITH x AS (SELECT conrelid::regclass AS r, conname AS n FROM pg_constraint) SELECT * FROM x AS y",
+                "WITH x AS (SELECT regclassin(conrelid) AS r, conname AS n FROM pg_catalog.pg_constraint) \
+                 SELECT regclassout(\"r\") AS \"r\", \"n\" FROM x AS y",
             ),
             ("SELECT max(attnum) FROM pg_attribute", "SELECT max(attnum) FROM pg_catalog.pg_attribute"),
             (

@@ -214,9 +214,11 @@ pub(super) fn show_object(expr: &mut Expr) {
     }
 }
 
+/// Functions that make texts of whatever they are given.
+pub(super) const MAKE_TEXT: [&str; 3] = ["concat", "concat_ws", "format"];
+
 /// The same of what functions make texts of, whatever it is.
 pub(super) fn show_objects(function: &mut Function) {
-    const MAKE_TEXT: [&str; 3] = ["concat", "concat_ws", "format"];
     let name = parts(&function.name).pop();
     if let FunctionArguments::List(list) = &mut function.args
         && name.is_some_and(|name| MAKE_TEXT.contains(&name.as_str()))
@@ -258,7 +260,7 @@ fn is_function_column(name: &str) -> bool {
 }
 
 /// By which functions the columns of a query become names of objects.
-fn names_of(body: &SetExpr) -> Vec<Option<String>> {
+pub(super) fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     match body {
         SetExpr::Select(select) => {
             let name = |item: &SelectItem| match item {

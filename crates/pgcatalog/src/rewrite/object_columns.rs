@@ -1,0 +1,185 @@
+//! Columns of subqueries in FROM and of common table expressions whose values are objects: the rows that a client gets show these by their names,
+//! as do texts that are made of them. Inside, the columns stay the numbers that they are compared by.
+//!
+//! ```text
+//! SELECT r, r || '!' FROM (SELECT conrelid::regclass AS r FROM pg_constraint) s
+//!   ──►  SELECT regclassout(r) AS "r", regclassout(r) || '!' FROM (SELECT regclassin(conrelid) AS r FROM pg_constraint) AS s
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query,
+    SelectItem, SetExpr, TableFactor, VisitMut, VisitorMut,
+};
+
+use super::objects::{MAKE_TEXT, names_of};
+use super::{call, json, normal, parts};
+
+/// A relation of FROM by its name, with its columns and the functions by which they become names.
+struct Relation {
+    name: String,
+    columns: Vec<(String, Option<String>)>,
+}
+
+/// Rewrites the list of a query that a client gets the rows of.
+pub(super) fn show(query: &mut Query) {
+    let common: Vec<Relation> = query
+        .with
+        .iter()
+        .flat_map(|with| &with.cte_tables)
+        .filter(|common| common.alias.columns.is_empty())
+        .filter_map(|common| relation(normal(&common.alias.name), &common.query))
+        .collect();
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let factors = select.from.iter().flat_map(|entry| {
+        std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
+    });
+    let factors: Vec<Option<Relation>> = factors.map(|factor| found(factor, &common)).collect();
+    let is_shown = |relation: &Relation| relation.columns.iter().any(|(_, out)| out.is_some());
+    if !factors.iter().flatten().any(is_shown) {
+        return;
+    }
+    if let ([Some(only)], [SelectItem::Wildcard(star)]) = (factors.as_slice(), select.projection.as_slice())
+        && *star == Default::default()
+    {
+        let item = |(name, _): &(String, _)| {
+            SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', name.clone())))
+        };
+        select.projection = only.columns.iter().map(item).collect();
+    }
+    let names: Vec<Option<String>> = select.projection.iter().map(name).collect();
+    let is_twin = |name: &String| names.iter().flatten().filter(|other| *other == name).count() > 1;
+    let mut texts = Texts { scope: Scope(&factors), depth: 0 };
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = &mut *item else {
+            continue;
+        };
+        let _ = VisitMut::visit(expr, &mut texts);
+        let Some(shown) = texts.scope.shown(expr) else { continue };
+        // Clients are told of their own names: a made-up one only keeps columns of several relations apart.
+        let name = match &names[at] {
+            Some(name) if !is_twin(name) => name.clone(),
+            _ => format!("__object_{at}"),
+        };
+        let alias = match item {
+            SelectItem::ExprWithAlias { alias, .. } if normal(alias) == name => alias.clone(),
+            _ => Ident::with_quote('"', name),
+        };
+        *item = SelectItem::ExprWithAlias { expr: shown, alias };
+    }
+}
+
+/// The name of an item, if it is a column or has one.
+fn name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
+        _ => None,
+    }
+}
+
+/// A subquery as a relation; `None` if its columns are not known by name.
+fn relation(name: String, query: &Query) -> Option<Relation> {
+    let (columns, outs) = (json::columns(query)?, names_of(&query.body));
+    (columns.len() == outs.len()).then(|| Relation { name, columns: columns.into_iter().zip(outs).collect() })
+}
+
+fn found(factor: &TableFactor, common: &[Relation]) -> Option<Relation> {
+    match factor {
+        TableFactor::Derived { subquery, alias: Some(alias), .. } if alias.columns.is_empty() => {
+            relation(normal(&alias.name), subquery)
+        }
+        TableFactor::Table { name, alias, args: None, .. } => {
+            let [name] = <[String; 1]>::try_from(parts(name)).ok()?;
+            let common = common.iter().find(|common| common.name == name)?;
+            let name = match alias {
+                Some(alias) if alias.columns.is_empty() => normal(&alias.name),
+                Some(_) => return None,
+                None => name,
+            };
+            Some(Relation { name, columns: common.columns.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// The relations of FROM; `None` for one whose columns are not known.
+struct Scope<'a>(&'a [Option<Relation>]);
+
+impl Scope<'_> {
+    /// A column as the name of the object that it is the number of.
+    fn shown(&self, expr: &Expr) -> Option<Expr> {
+        let (relation, column) = match expr {
+            Expr::Nested(inner) => return self.shown(inner),
+            Expr::Identifier(column) => (None, normal(column)),
+            Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [relation, column] => (Some(normal(relation)), normal(column)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        // Without its relation it may be of one that is not known.
+        if relation.is_none() && self.0.iter().any(Option::is_none) {
+            return None;
+        }
+        let relations =
+            self.0.iter().flatten().filter(|known| relation.as_ref().is_none_or(|name| *name == known.name));
+        let mut columns = relations.flat_map(|known| &known.columns).filter(|(name, _)| *name == column);
+        let out = columns.next()?.1.clone()?;
+        columns.next().is_none().then(|| call(&out, vec![expr.clone()]))
+    }
+}
+
+/// Has texts be made of names.
+struct Texts<'a> {
+    scope: Scope<'a>,
+    depth: usize,
+}
+
+impl VisitorMut for Texts<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth > 0 {
+            return ControlFlow::Continue(());
+        }
+        let show = |part: &mut Expr| {
+            if let Some(shown) = self.scope.shown(part) {
+                *part = shown;
+            }
+        };
+        match expr {
+            Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(_), .. } => show(inner),
+            Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } => {
+                show(left);
+                show(right);
+            }
+            Expr::Function(function) => {
+                let name = parts(&function.name).pop().unwrap_or_default();
+                if let FunctionArguments::List(list) = &mut function.args
+                    && MAKE_TEXT.contains(&name.as_str())
+                {
+                    for argument in &mut list.args {
+                        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument {
+                            show(expr);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
