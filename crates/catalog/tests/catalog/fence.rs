@@ -180,7 +180,7 @@ fn a_term_begins_when_commits_of_the_last_one_are_over() {
         while one.fence.term() != 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(names(&*lake.catalog.head().await.unwrap()), ["main.made"]);
+        assert_eq!(names(&lake.catalog.head().await.unwrap()), ["main.made"]);
     });
 }
 
