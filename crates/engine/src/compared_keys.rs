@@ -100,18 +100,16 @@ fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalP
         // Columns that cannot be told apart by name.
         return Ok(Transformed::no(plan));
     };
-    let column_of = |key: &mut SortKey| {
-        if let Some(at) = keys.iter().position(|other| *other == key.expr) {
-            key.expr = Expr::Column(Column::from_name(&names[at]));
+    let column_of = |key: &mut Expr| {
+        if let Some(at) = keys.iter().position(|other| other == key) {
+            *key = Expr::Column(Column::from_name(&names[at]));
         }
     };
     let expressions = match &plan {
         LogicalPlan::Sort(_) => {
-            let replaced = |expr: Expr| match keys.iter().position(|other| *other == expr) {
-                Some(at) => Expr::Column(Column::from_name(&names[at])),
-                None => expr,
-            };
-            plan.expressions().into_iter().map(replaced).collect()
+            let mut expressions = plan.expressions();
+            expressions.iter_mut().for_each(column_of);
+            expressions
         }
         _ => plan.expressions().into_iter().map(|expr| ordered_by(expr, &column_of)).collect::<Vec<_>>(),
     };
@@ -133,18 +131,20 @@ fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalP
     Ok(Transformed::yes(LogicalPlanBuilder::from(ordered).project(named)?.build()?))
 }
 
-fn ordered_by(expr: Expr, column_of: &impl Fn(&mut SortKey)) -> Expr {
+/// A call that orders by columns. So are arguments of an aggregate that are keys: of DISTINCT the two have to be the same.
+fn ordered_by(expr: Expr, column_of: &impl Fn(&mut Expr)) -> Expr {
     match expr {
         Expr::Alias(mut alias) => {
             alias.expr = Box::new(ordered_by(*alias.expr, column_of));
             Expr::Alias(alias)
         }
         Expr::AggregateFunction(mut call) => {
-            call.params.order_by.iter_mut().for_each(column_of);
+            call.params.args.iter_mut().for_each(column_of);
+            call.params.order_by.iter_mut().for_each(|key| column_of(&mut key.expr));
             Expr::AggregateFunction(call)
         }
         Expr::WindowFunction(mut call) => {
-            call.params.order_by.iter_mut().for_each(column_of);
+            call.params.order_by.iter_mut().for_each(|key| column_of(&mut key.expr));
             Expr::WindowFunction(call)
         }
         other => other,

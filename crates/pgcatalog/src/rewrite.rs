@@ -845,6 +845,11 @@ mod tests {
                  FROM (SELECT regclassin(conrelid) AS r FROM pg_catalog.pg_constraint) x",
             ),
             (
+                "SELECT r FROM (SELECT conrelid::regclass AS r FROM pg_constraint) x WHERE r::text <> 'p' ORDER BY r::text",
+                "SELECT regclassout(r) AS \"r\" FROM (SELECT regclassin(conrelid) AS r FROM pg_catalog.pg_constraint) x \
+                 WHERE regclassout(r)::TEXT <> 'p' ORDER BY regclassout(r)::TEXT",
+            ),
+            (
                 "SELECT a.r, b.r FROM (SELECT 'p'::regclass AS r) a, (SELECT 'c'::regclass AS r) b, pg_class c",
                 "SELECT regclassout(a.r) AS \"__object_0\", regclassout(b.r) AS \"__object_1\" \
                  FROM (SELECT regclassin('p') AS r) a, (SELECT regclassin('c') AS r) b, pg_catalog.pg_class c",

@@ -22,7 +22,7 @@ struct Relation {
     columns: Vec<(String, Option<String>)>,
 }
 
-/// Rewrites the list of a query that a client gets the rows of.
+/// Rewrites the list of a query that a client gets the rows of, and the texts in its conditions, groups and order.
 pub(super) fn show(query: &mut Query) {
     let common: Vec<Relation> = query
         .with
@@ -48,9 +48,15 @@ pub(super) fn show(query: &mut Query) {
         };
         select.projection = only.columns.iter().map(item).collect();
     }
+    let mut texts = Texts { scope: Scope(&factors), depth: 0 };
+    let conditions = [&mut select.selection, &mut select.having, &mut select.qualify];
+    for condition in conditions.into_iter().flatten() {
+        let _ = VisitMut::visit(condition, &mut texts);
+    }
+    let _ = VisitMut::visit(&mut select.group_by, &mut texts);
+    let _ = VisitMut::visit(&mut query.order_by, &mut texts);
     let names: Vec<Option<String>> = select.projection.iter().map(name).collect();
     let is_twin = |name: &String| names.iter().flatten().filter(|other| *other == name).count() > 1;
-    let mut texts = Texts { scope: Scope(&factors), depth: 0 };
     for (at, item) in select.projection.iter_mut().enumerate() {
         let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = &mut *item else {
             continue;
