@@ -6,6 +6,7 @@
 //! the CASE may be, and nobody else is asked; and once types are coerced that NULL has the type of the whole. Simplification is kept from
 //! taking the branch away (`simplification.rs`).
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
@@ -33,24 +34,30 @@ pub(crate) fn settle(statement: &mut Statement) {
 
 /// The same for an expression, or another part of a statement.
 pub(crate) fn settle_in<N: VisitMut>(node: &mut N) {
-    let _: ControlFlow<()> = node.visit(&mut Cases { levels: vec![0] });
+    let _: ControlFlow<()> = node.visit(&mut Cases { levels: vec![0], conditions: HashSet::new() });
 }
 
-/// How many CASEs are inside of each other in what has been seen of each expression that is open.
+/// How many CASEs are inside of each other's results in what has been seen of each expression that is open.
 struct Cases {
     levels: Vec<usize>,
+    /// Where the conditions of those are that are open: a CASE has the types of its results, whatever these are.
+    conditions: HashSet<*const Expr>,
 }
 
 impl VisitorMut for Cases {
     type Break = ();
 
-    fn pre_visit_expr(&mut self, _: &mut Expr) -> ControlFlow<()> {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         self.levels.push(0);
+        if let Expr::Case { conditions, .. } = expr {
+            self.conditions.extend(conditions.iter().map(|when| &raw const when.condition));
+        }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let mut levels = self.levels.pop().unwrap_or_default();
+        let is_condition = self.conditions.remove(&(&raw const *expr));
         if let Expr::Case { operand, conditions, .. } = expr {
             levels += 1;
             if levels > LEVELS {
@@ -61,7 +68,7 @@ impl VisitorMut for Cases {
                 conditions.insert(0, CaseWhen { condition, result: null() });
             }
         }
-        if let Some(outer) = self.levels.last_mut() {
+        if let Some(outer) = self.levels.last_mut().filter(|_| !is_condition) {
             *outer = levels.max(*outer);
         }
         ControlFlow::Continue(())
@@ -111,6 +118,10 @@ mod tests {
         assert!(
             deep.starts_with("CASE WHEN harrier_never() THEN NULL WHEN a THEN CASE WHEN harrier_never()")
         );
+        // Conditions have no say in the type.
+        let in_conditions =
+            (0..LEVELS + 2).fold("x".to_string(), |inner, _| format!("CASE WHEN {inner} > 1 THEN a END"));
+        assert_eq!(settled(&in_conditions), in_conditions);
         // Beside each other they are not deep.
         let side_by_side = vec![nest(LEVELS); 3].join(" + ");
         assert_eq!(settled(&side_by_side), side_by_side);
