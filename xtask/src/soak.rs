@@ -187,7 +187,10 @@ fn items(part: &str, seed: u64) -> Vec<Item> {
             let statements =
                 seeded("stores::fault_injection", "HARRIER_SEED", 20, &[("HARRIER_STATEMENTS", "250")]);
             let moto = [("HARRIER_TEST_S3_SERVER", "moto"), ("HARRIER_STATEMENTS", "250")];
-            let others = seeded("stores::fault_injection", "HARRIER_SEED", 10, &moto);
+            let mut others = seeded("stores::fault_injection", "HARRIER_SEED", 10, &moto);
+            for other in &mut others {
+                other.name += " of moto";
+            }
             let sweeps = seeded("warehouse::sweeps", "HARRIER_SEED", 50, &[]);
             let turns = seeded("warehouse::ducklake", "HARRIER_SEED", 25, &[]);
             let prepared = seeded("serve::altered", "HARRIER_SEED", 50, &[]);
