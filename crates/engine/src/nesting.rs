@@ -42,6 +42,9 @@ const CALLS_MAX: usize = 100;
 /// in DataFusion visits them in two ways).
 const SUBQUERIES_MAX: usize = 16;
 
+/// Levels of a common table expression: one that reads the one before it is above that one in the plan.
+const COMMON_TABLE_LEVELS: usize = 5;
+
 /// Levels that a text may have before its chains are balanced.
 const CHAINED_MAX: usize = 250_000;
 
@@ -238,11 +241,11 @@ impl Visitor for Depth {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        self.enter(1 + levels_of(&query.body))
+        self.enter(1 + levels_of(&query.body) + levels_of_common(query))
     }
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        self.leave(1 + levels_of(&query.body))
+        self.leave(1 + levels_of(&query.body) + levels_of_common(query))
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -296,6 +299,11 @@ fn is_call(expr: &Expr) -> bool {
 
 fn has_query(expr: &Expr) -> bool {
     matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
+}
+
+/// The levels of what stands in WITH, if each reads the one before it.
+fn levels_of_common(query: &Query) -> usize {
+    query.with.as_ref().map_or(0, |with| with.cte_tables.len() * COMMON_TABLE_LEVELS)
 }
 
 /// The levels of UNION and the like.

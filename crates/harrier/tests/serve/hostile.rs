@@ -129,6 +129,11 @@ fn what_is_too_deep_is_refused() {
     beside_others(&served, || {
         let mut client = low(&served);
         let _ = outcome(&mut client, NO_LIMIT);
+        for count in [1500, 3000, 20_000] {
+            let others = numbered(count, ", ", |at| format!("t{} AS (SELECT x FROM t{at})", at + 1));
+            let sql = format!("WITH t0 AS (SELECT 1 x), {others} SELECT * FROM t{count}");
+            assert_eq!(outcome(&mut client, &sql), Err("54001".to_string()), "{count} in WITH");
+        }
         for expression in &deep {
             for sql in [
                 format!("SELECT {expression}"),
