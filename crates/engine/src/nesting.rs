@@ -42,8 +42,9 @@ const CALLS_MAX: usize = 100;
 /// in DataFusion visits them in two ways).
 const SUBQUERIES_MAX: usize = 16;
 
-/// Levels of a common table expression: one that reads the one before it is above that one in the plan.
-const COMMON_TABLE_LEVELS: usize = 5;
+/// Levels of a common table expression, and of a relation in FROM: one that reads the one before it, or is joined to it, is above that one
+/// in the plan.
+const RELATION_LEVELS: usize = 5;
 
 /// Levels that a text may have before its chains are balanced.
 const CHAINED_MAX: usize = 250_000;
@@ -303,14 +304,18 @@ fn has_query(expr: &Expr) -> bool {
 
 /// The levels of what stands in WITH, if each reads the one before it.
 fn levels_of_common(query: &Query) -> usize {
-    query.with.as_ref().map_or(0, |with| with.cte_tables.len() * COMMON_TABLE_LEVELS)
+    query.with.as_ref().map_or(0, |with| with.cte_tables.len() * RELATION_LEVELS)
 }
 
-/// The levels of UNION and the like.
+/// The levels of UNION and the like, and of joins.
 fn levels_of(body: &SetExpr) -> usize {
     let (mut deepest, mut left) = (0, vec![(body, 0)]);
     while let Some((body, depth)) = left.pop() {
-        deepest = deepest.max(depth);
+        let relations = match body {
+            SetExpr::Select(select) => select.from.iter().map(|entry| 1 + entry.joins.len()).sum(),
+            _ => 0,
+        };
+        deepest = deepest.max(depth + RELATION_LEVELS * relations);
         if let SetExpr::SetOperation { left: one, right: other, .. } = body {
             left.extend([(one.as_ref(), depth + 1), (other.as_ref(), depth + 1)]);
         }

@@ -133,6 +133,9 @@ fn what_is_too_deep_is_refused() {
             let others = numbered(count, ", ", |at| format!("t{} AS (SELECT x FROM t{at})", at + 1));
             let sql = format!("WITH t0 AS (SELECT 1 x), {others} SELECT * FROM t{count}");
             assert_eq!(outcome(&mut client, &sql), Err("54001".to_string()), "{count} in WITH");
+            let joins = numbered(count, " CROSS JOIN ", |at| format!("(SELECT 1 AS c{at}) j{at}"));
+            let sql = format!("SELECT 1 FROM {joins}");
+            assert_eq!(outcome(&mut client, &sql), Err("54001".to_string()), "{count} joins");
         }
         for expression in &deep {
             for sql in [
