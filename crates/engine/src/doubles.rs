@@ -1,6 +1,9 @@
 //! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with fifteen digits behind the
 //! point, which neither infinity nor many a number is.
 //!
+//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and DataFusion takes it for
+//! both (`16777216::real = 16777217`). A literal that is a real exactly stays one where it is compared, so that bounds of files still help.
+//!
 //! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
 //! DataFusion. Such a number beside a decimal, compared with it or added to it, is the decimal that was written. What is computed of them is left to
 //! DataFusion in comparisons, so that `price < 0.2 * average` is one of decimals.
@@ -10,7 +13,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Cast, InSubquery, ScalarFunction, SetComparison, TryCast};
+use datafusion::logical_expr::expr::{Cast, InList, InSubquery, ScalarFunction, SetComparison, TryCast};
 use datafusion::logical_expr::expr_schema::cast_subquery;
 use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
@@ -122,34 +125,33 @@ impl Scope<'_> {
             | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
                 self.level_subquery(expr, subquery)?
             }
-            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
-                self.add_exactly(left, right)
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if computes(*op) => {
+                self.widen_real(left, right)
+                    || matches!(op, Operator::Plus | Operator::Minus) && self.add_exactly(left, right)
             }
             Expr::ScalarFunction(function) if matches!(function.name(), "round" | "trunc") => {
                 count_places(function)
             }
-            other => level_sides(other, |sides| self.level(sides)),
+            other => self.take_reals(other) || level_sides(other, |sides| self.level(sides)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     }
 
-    /// Makes doubles of what is compared, if one is a double and another a decimal; tells whether it has changed anything.
+    /// Makes doubles of what is compared, if one is a double and another a decimal, or one a real and another an integer; tells whether it
+    /// has changed anything.
     fn level(&self, sides: &mut [&mut Expr]) -> bool {
         let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
         if !types.iter().flatten().any(is_decimal) {
-            return false;
+            let is_wider = |(side, kind): (&&mut Expr, &Option<DataType>)| {
+                kind.as_ref().is_some_and(DataType::is_integer) && !is_exact_real(side)
+            };
+            let is_mixed = types.iter().flatten().any(is_real) && sides.iter().zip(&types).any(is_wider);
+            return is_mixed && widen(sides, &types);
         }
         let literals = sides.iter().map(|side| written(side)).collect::<Vec<_>>();
         let is_beyond = literals.iter().any(|literal| matches!(literal, Some(None)));
         if is_beyond || sides.iter().any(|side| self.is_double(side)) {
-            let mut is_changed = false;
-            for (side, kind) in sides.iter_mut().zip(types) {
-                if kind.is_some_and(|kind| kind.is_numeric() && kind != DataType::Float64) {
-                    **side = cast(std::mem::take(*side), DataType::Float64);
-                    is_changed = true;
-                }
-            }
-            return is_changed;
+            return widen(sides, &types);
         }
         let mut is_changed = false;
         for (side, literal) in sides.iter_mut().zip(literals) {
@@ -159,6 +161,37 @@ impl Scope<'_> {
             }
         }
         is_changed
+    }
+
+    /// Makes reals of the numbers of a list that a real is looked for in: PostgreSQL takes a list of several for one array. Tells
+    /// whether it has changed anything.
+    fn take_reals(&self, list: &mut Expr) -> bool {
+        let Expr::InList(InList { expr, list, .. }) = list else { return false };
+        if list.len() < 2 || !expr.get_type(self.schema).is_ok_and(|kind| is_real(&kind)) {
+            return false;
+        }
+        let real = |item: &Expr| match item {
+            Expr::Literal(number, _) if number.is_null() || number.data_type().is_numeric() => {
+                number.cast_to(&DataType::Float32).ok()
+            }
+            _ => None,
+        };
+        let reals: Option<Vec<ScalarValue>> = list.iter().map(real).collect();
+        let Some(reals) = reals else { return false };
+        let is_same = list.iter().all(|item| matches!(item, Expr::Literal(ScalarValue::Float32(_), _)));
+        for (item, real) in list.iter_mut().zip(reals) {
+            *item = Expr::Literal(real, None);
+        }
+        !is_same
+    }
+
+    /// Makes doubles of a real and an integer or a decimal that are computed with; tells whether it has changed anything.
+    fn widen_real(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let mut sides = [left, right];
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
+        let is_whole = |kind: &DataType| kind.is_integer() || is_decimal(kind);
+        let is_mixed = types.iter().flatten().any(is_real) && types.iter().flatten().any(is_whole);
+        is_mixed && widen(&mut sides, &types)
     }
 
     /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
@@ -184,7 +217,9 @@ impl Scope<'_> {
         let plan = subquery.subquery.as_ref();
         let other = plan.schema().field(0).data_type().clone();
         let is_mixed = is_decimal(&kind) && other.is_floating() && is_double_column(plan, 0)
-            || is_decimal(&other) && self.is_double(expr);
+            || is_decimal(&other) && self.is_double(expr)
+            || is_real(&kind) && other.is_integer()
+            || is_real(&other) && kind.is_integer();
         if !is_mixed {
             return Ok(false);
         }
@@ -282,6 +317,40 @@ fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
             values.values.iter().any(|row| row.get(at).is_none_or(|expr| scope.is_double(expr)))
         }
         _ => true,
+    }
+}
+
+/// Makes doubles of all numbers; tells whether it has changed anything.
+fn widen(sides: &mut [&mut Expr], types: &[Option<DataType>]) -> bool {
+    let mut is_changed = false;
+    for (side, kind) in sides.iter_mut().zip(types) {
+        if kind.as_ref().is_some_and(|kind| kind.is_numeric() && *kind != DataType::Float64) {
+            **side = cast(std::mem::take(*side), DataType::Float64);
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+fn computes(operator: Operator) -> bool {
+    matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide)
+}
+
+fn is_real(kind: &DataType) -> bool {
+    matches!(kind, DataType::Float16 | DataType::Float32)
+}
+
+/// Whether an integer is a literal that a real is exactly.
+fn is_exact_real(expr: &Expr) -> bool {
+    const EXACT_MAX: u64 = 1 << f32::MANTISSA_DIGITS;
+    let number = match expr {
+        Expr::Literal(number, _) => number,
+        Expr::Negative(inner) => return is_exact_real(inner),
+        _ => return false,
+    };
+    match number.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(number)) => number.is_none_or(|number| number.unsigned_abs() <= EXACT_MAX),
+        _ => false,
     }
 }
 
