@@ -30,6 +30,7 @@ use crate::SqlError;
 use crate::analyze;
 use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
+use crate::ddl_retry::Attempts;
 use crate::declared_types;
 use crate::dialect;
 use crate::explain_options;
@@ -120,9 +121,25 @@ impl Session {
         {
             return Ok(Ok(self.control(control, kept).await?));
         }
-        if !kept.transactions.is_open() {
+        let is_alone = !kept.transactions.is_open();
+        if is_alone {
             kept.names.committed().await?;
         }
+        let mut attempts = Attempts::of(statement, is_alone);
+        loop {
+            match self.run_in_transaction(statement, kept).await {
+                Err(error) if attempts.next_after(&error).await => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Runs a statement in the open transaction, or in one of its own.
+    async fn run_in_transaction(
+        &self,
+        statement: &ParsedStatement,
+        kept: &Arc<Kept>,
+    ) -> Result<Result<Outcome, SqlError>> {
         kept.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
         let mut unfinished = Unfinished(Some(Arc::clone(kept)));

@@ -42,6 +42,7 @@ mod copy;
 mod correlated_names;
 mod counted_rows;
 mod data_files;
+mod ddl_retry;
 mod declared_types;
 mod default_values;
 mod describe;

@@ -8,6 +8,7 @@ mod backups;
 #[path = "../support/command.rs"]
 mod command;
 mod crashes;
+mod definitions;
 mod ducklake;
 mod folders;
 mod full_disks;
