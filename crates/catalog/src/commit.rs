@@ -404,8 +404,10 @@ impl<'a> Draft<'a> {
         } else {
             self.changes.altered_views.insert(id);
         }
-        let same_row =
-            before.is_some_and(|before| View { comment: view.comment.clone(), ..before.clone() } == *view);
+        let same_row = before.is_some_and(|before| {
+            let (comment, columns_below) = (view.comment.clone(), view.columns_below.clone());
+            View { comment, columns_below, ..before.clone() } == *view
+        });
         if !same_row {
             if before.is_some() {
                 self.end("ducklake_view", &format!("view_id = {id}"));
@@ -422,6 +424,9 @@ impl<'a> Draft<'a> {
                 text(&view.column_aliases)?
             ));
         }
+        let tags = |view: &View| view.tags(|table| self.real(table));
+        let (tags_before, tags) = (before.map(tags).unwrap_or_default(), tags(view));
+        self.tags(id, &tags_before, &tags)?;
         self.comment(id, before.and_then(|before| before.comment.as_deref()), view.comment.as_deref())
     }
 

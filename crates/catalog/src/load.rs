@@ -349,6 +349,7 @@ async fn views(
     );
     for row in session.query(sql).await? {
         let id = row.integer(0)?;
+        let tags = tags.remove(&id).unwrap_or_default();
         let view = View {
             id,
             uuid: row.optional_text(1)?.unwrap_or_default(),
@@ -357,7 +358,8 @@ async fn views(
             dialect: row.optional_text(4)?.unwrap_or_default(),
             sql: row.text(5)?,
             column_aliases: row.optional_text(6)?.unwrap_or_default(),
-            comment: tags.remove(&id).and_then(|tags| tags.comment),
+            comment: tags.comment,
+            columns_below: View::columns_below(&tags.own),
         };
         state.views.insert(id, Arc::new(view));
     }

@@ -157,8 +157,37 @@ pub struct View {
     pub name: String,
     pub dialect: String,
     pub sql: String,
+    /// Names for its first columns, in quotes with commas between them.
     pub column_aliases: String,
     pub comment: Option<String>,
+    /// Of each table that it reads, the number that the next column was to get when the view was made ([`Table::next_column`]). Later
+    /// columns are none of the view's.
+    pub columns_below: BTreeMap<ObjectId, ColumnId>,
+}
+
+/// The key of the tag that has [`View::columns_below`]: `TABLE:COLUMN` with blanks between them.
+const COLUMNS_BELOW_TAG: &str = "harrier.columns_below";
+
+impl View {
+    /// Its own tags, where its tables have other numbers (`real`) in the catalog than here.
+    pub(crate) fn tags(&self, real: impl Fn(ObjectId) -> ObjectId) -> BTreeMap<String, String> {
+        let columns: Vec<String> =
+            self.columns_below.iter().map(|(table, column)| format!("{}:{column}", real(*table))).collect();
+        match columns.is_empty() {
+            true => BTreeMap::new(),
+            false => BTreeMap::from([(COLUMNS_BELOW_TAG.to_string(), columns.join(" "))]),
+        }
+    }
+
+    /// What its own tags say of columns; what cannot be read says nothing.
+    pub(crate) fn columns_below(tags: &BTreeMap<String, String>) -> BTreeMap<ObjectId, ColumnId> {
+        let pairs = tags.get(COLUMNS_BELOW_TAG).into_iter().flat_map(|text| text.split(' '));
+        let parsed = pairs.filter_map(|pair| {
+            let (table, column) = pair.split_once(':')?;
+            Some((table.parse().ok()?, column.parse().ok()?))
+        });
+        parsed.collect()
+    }
 }
 
 /// A table with something in it that Harrier does not know, such as a column of type `variant`.

@@ -29,6 +29,7 @@ mod set_targets;
 mod tables;
 mod truths;
 mod tuples;
+mod views;
 mod windows;
 mod with_changes;
 mod words;
@@ -55,6 +56,7 @@ pub(crate) use only::tokens as only_tokens;
 pub(crate) use operators::tokens as operator_tokens;
 pub(crate) use quantified::tokens as quantified_tokens;
 pub(crate) use tables::tokens as table_tokens;
+pub(crate) use views::{is_renamed as renames_view, tokens as view_tokens};
 pub(crate) use words::tokens as word_tokens;
 
 use crate::files::rename_codec;

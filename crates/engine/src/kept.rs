@@ -333,7 +333,8 @@ impl Session {
                     self.write_at_once(dml, statement, kept).await?;
                 }
                 let notices = ddl.alter_table(alter, clauses, &statement.text).await?;
-                let tag = "ALTER TABLE".to_string();
+                let tag = if dialect::renames_view(&statement.text) { "ALTER VIEW" } else { "ALTER TABLE" };
+                let tag = tag.to_string();
                 return Ok(Some(Outcome::Command { tag, warnings: vec![], notices }));
             }
             ast::Statement::CreateIndex(_)
@@ -817,7 +818,8 @@ impl Session {
                 let query = self.definition(view, &statement.text, &kept.names)?;
                 let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
                 let form = ViewForm { of_client: self.names_as_postgres(), is_barrier };
-                ddl.create_view(&create.name, query, form, create.or_replace).await?;
+                let columns_below = warehouse::columns_below(&create.input)?;
+                ddl.create_view(&create.name, query, form, columns_below, create.or_replace).await?;
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {

@@ -1204,6 +1204,7 @@ fn parse_with(text: &str, dialect: &dyn Dialect, recursion_limit: usize) -> Resu
     let tokens = dialect::quantified_tokens(text, tokens, dialect);
     let tokens = dialect::grouping_tokens(text, tokens, dialect);
     let tokens = dialect::only_tokens(text, tokens, dialect);
+    let tokens = dialect::view_tokens(text, tokens, dialect);
     let input = match dialect::table_tokens(text, tokens, dialect) {
         Some(tokens) => ParserInput::from(tokens),
         None => ParserInput::from(text),

@@ -56,6 +56,7 @@ mod transaction;
 mod types;
 mod upkeep;
 mod values;
+mod view_columns;
 mod writers;
 mod written_files;
 
@@ -84,6 +85,7 @@ pub(crate) use table::WarehouseTable;
 pub(crate) use transaction::{Control, Defaults, Isolation, Transactions};
 pub(crate) use types::{schema_of, told_schema_of, type_of};
 pub(crate) use upkeep::{expire, span, vacuum, vacuum_dry_run};
+pub(crate) use view_columns::columns_below;
 
 /// The file of the catalog in a warehouse's folder.
 const CATALOG_FILE: &str = "catalog.sqlite";

@@ -52,6 +52,7 @@ fn state() -> State {
         sql: "SELECT 1".into(),
         column_aliases: String::new(),
         comment: None,
+        columns_below: BTreeMap::new(),
     };
     State {
         snapshot: 1,

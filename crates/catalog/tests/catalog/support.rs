@@ -254,6 +254,7 @@ pub fn view(id: ObjectId, schema: ObjectId, name: &str, sql: &str) -> View {
         sql: sql.to_string(),
         column_aliases: String::new(),
         comment: None,
+        columns_below: BTreeMap::new(),
     }
 }
 

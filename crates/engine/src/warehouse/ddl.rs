@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{
-    Column, DEFAULT_SCHEMA, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State,
+    Column, ColumnId, DEFAULT_SCHEMA, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State,
     TABLE_PARTITIONS_OPTION, Table, View,
 };
 use harrier_catalog::types::ColumnType;
@@ -40,6 +40,7 @@ use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::{constant, text_as_now};
 use crate::declared_types;
+use crate::dialect;
 use crate::memory_tables;
 use crate::names::{plain, without_casts};
 use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
@@ -232,7 +233,7 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Keeps a view. `query` is its definition, to be read as `form` says.
+    /// Keeps a view. `query` is its definition, to be read as `form` says; `columns_below`: as the catalog has it of a view.
     ///
     /// Errors: it cannot be planned as it is kept.
     pub(crate) async fn create_view(
@@ -240,6 +241,7 @@ impl Ddl<'_> {
         name: &TableReference,
         query: String,
         form: ViewForm,
+        columns_below: BTreeMap<ObjectId, ColumnId>,
         or_replace: bool,
     ) -> Result<()> {
         let mut view = View {
@@ -251,6 +253,7 @@ impl Ddl<'_> {
             sql: query,
             column_aliases: String::new(),
             comment: None,
+            columns_below,
         };
         self.names.view(&view).await?;
         self.transactions
@@ -277,6 +280,27 @@ impl Ddl<'_> {
                 Ok(())
             })
             .await
+    }
+
+    /// `ALTER VIEW … RENAME`; returns what is to be told of it.
+    async fn alter_view(&self, alter: &ast::AlterTable, name: &TableReference) -> Result<Vec<String>> {
+        if self.names.table(name).is_some() {
+            return Err(wrong_kind(name, "view"));
+        }
+        if !self.names.has_view(name) {
+            return match alter.if_exists {
+                true => Ok(vec![format!("relation \"{}\" does not exist, skipping", name.table())]),
+                false => Err(no_relation("relation", name)),
+            };
+        }
+        match &alter.operations[..] {
+            [AlterTableOperation::RenameTable { table_name }] => {
+                self.rename_view(name, table_name).await.map(|()| vec![])
+            }
+            _ => Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "columns of views are not renamed")
+                .with_hint("CREATE OR REPLACE VIEW gives a view other columns")
+                .into()),
+        }
     }
 
     async fn rename_view(&self, name: &TableReference, new: &RenameTableNameKind) -> Result<()> {
@@ -468,6 +492,9 @@ impl Ddl<'_> {
         text: &str,
     ) -> Result<Vec<String>> {
         let name = reference(&alter.name)?;
+        if dialect::renames_view(text) {
+            return self.alter_view(alter, &name).await;
+        }
         let mut notices = vec![];
         let Some(table) = self.names.table(&name) else {
             // As PostgreSQL has it, a view is renamed as a table is.

@@ -20,7 +20,7 @@ use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::files::TableChanges;
 use harrier_catalog::sequences::OwnValue;
 use harrier_catalog::state::{
-    DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
+    ColumnId, DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
 };
 use harrier_exec::local_times::in_utc;
 use harrier_exec::sqlstate::{CodedError, SqlState};
@@ -39,6 +39,7 @@ use super::own_tables::OwnTable;
 use super::public::told_name;
 use super::system::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use super::table::WarehouseTable;
+use super::view_columns;
 use crate::joined_columns;
 use crate::memory_tables;
 use crate::sequences;
@@ -373,10 +374,16 @@ impl Names {
         if let Some(table) = state.table(schema.id, name) {
             self.check_usage(&sight, schema, place)?;
             let table = WarehouseTable::try_new(self.session()?, &sight, Arc::clone(table))?;
-            return Ok(Some(Arc::new(match past {
+            let table = match past {
                 Some(_) => table.of_the_past(),
                 None => table,
-            })));
+            };
+            return match place.columns_below(table.table()) {
+                Some(below) => {
+                    view_columns::without_later(table, below).map(|view| Some(Arc::new(view) as _))
+                }
+                None => Ok(Some(Arc::new(table))),
+            };
         }
         if let Some(reason) = state.unusable(schema.id, name) {
             let message = format!("table \"{name}\" cannot be used: {reason}");
@@ -432,7 +439,9 @@ impl Names {
         let reads_files = viewer.is_superuser();
         let names = self.this.upgrade();
         let names = names.ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))?;
-        let catalogs = Arc::new(SessionCatalog { names, place: Place::View { viewer, around } });
+        let columns_below = Arc::new(view.columns_below.clone());
+        let place = Place::View { viewer, around, columns_below };
+        let catalogs = Arc::new(SessionCatalog { names, place });
         let list = MemoryCatalogProviderList::new();
         list.register_catalog(DEFAULT_CATALOG.to_string(), catalogs);
         let list: Arc<dyn CatalogProviderList> = Arc::new(list);
@@ -461,6 +470,7 @@ impl Names {
             )
             .into(),
         })?;
+        let plan = view_columns::with_aliases(plan, &view.column_aliases)?;
         let plan = match form.is_some_and(|form| form.is_barrier) {
             true => Barrier::around(plan),
             false => plan,
@@ -475,7 +485,7 @@ enum Place {
     /// In a statement of the session.
     Session,
     /// In the definition of a view that reads as somebody, the last of `around`.
-    View { viewer: Viewer, around: Arc<[ObjectId]> },
+    View { viewer: Viewer, around: Arc<[ObjectId]>, columns_below: Arc<BTreeMap<ObjectId, ColumnId>> },
 }
 
 impl Place {
@@ -483,6 +493,17 @@ impl Place {
         match self {
             Self::Session => &[],
             Self::View { around, .. } => around,
+        }
+    }
+
+    /// The number from which on columns of a table were added after the view was made; `None`: none were.
+    fn columns_below(&self, table: &Table) -> Option<ColumnId> {
+        match self {
+            Self::Session => None,
+            Self::View { columns_below, .. } => {
+                let below = *columns_below.get(&table.id)?;
+                table.columns.iter().any(|column| column.id >= below).then_some(below)
+            }
         }
     }
 }

@@ -286,12 +286,14 @@ fn harrier_reads_what_duckdb_wrote() {
     duck.run("CREATE TABLE big AS SELECT range AS a, 'v' || range AS b, {'x': range, 'y': [range]} AS s FROM range(10000)");
     duck.run("DELETE FROM big WHERE a % 100 = 0");
     duck.run("CREATE VIEW w AS SELECT kind, count(*) AS n FROM p GROUP BY kind");
+    duck.run("CREATE VIEW aliases (\"Fir st\", \"q\"\"\") AS SELECT kind, count(*), max(c) AS last FROM p GROUP BY kind");
     let questions = [
         "SELECT kind, count(*), sum(number), sum(c) FROM p GROUP BY kind ORDER BY kind NULLS LAST",
         "SELECT number FROM p WHERE number IN (1, 50, 99, 100, 401, 2000) ORDER BY 1",
         "SELECT count(*), sum(a), min(b), sum(s['x']) FROM big",
         "SELECT count(*) FROM big WHERE a BETWEEN 95 AND 205",
         "SELECT kind, n FROM w ORDER BY kind NULLS LAST",
+        "SELECT \"Fir st\", \"q\"\"\", last FROM aliases ORDER BY 1 NULLS LAST",
     ];
     agree(&mut harrier, &mut duck, &questions);
     // What DuckDB makes of its files and deletes.
