@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
@@ -68,11 +68,12 @@ fn sign_of(op: &BinaryOperator) -> Option<char> {
 
 /// The next term of a chain of numbers, if all have one type.
 fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
-    let kind = match numbers_below(&expr.left).nth(CHAINED_FROM - 1).is_some() || is_sum(&expr.left) {
-        true => {
-            expr.right.get_type(schema).ok().filter(|kind| kind.is_integer() || *kind == DataType::Float64)
-        }
-        false => None,
+    if numbers_below(&expr.left).nth(CHAINED_FROM - 1).is_none() && !is_sum(&expr.left) {
+        return PlannerResult::Original(expr);
+    }
+    let kind = match expr.right.get_type(schema).ok() {
+        Some(DataType::Decimal128(_, scale)) => return with_decimal(expr, sign, scale, schema),
+        kind => kind.filter(|kind| kind.is_integer() || *kind == DataType::Float64),
     };
     let is_of_kind = |term: &Expr| term.get_type(schema).ok() == kind;
     match expr.left {
@@ -97,6 +98,36 @@ fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResul
         }
         left => PlannerResult::Original(RawBinaryExpr { left, ..expr }),
     }
+}
+
+/// The next term, of so many digits behind the point, of a chain of decimals whose type has grown as far as it can: from then on it
+/// stays the same.
+fn with_decimal(
+    expr: RawBinaryExpr,
+    sign: char,
+    scale: i8,
+    schema: &DFSchema,
+) -> PlannerResult<RawBinaryExpr> {
+    let RawBinaryExpr { op, left, right } = expr;
+    let sum = match &left {
+        Expr::ScalarFunction(sum) if is_sum(&left) => sum.args.get(1),
+        _ => Some(&left),
+    };
+    let kind = sum.and_then(|sum| sum.get_type(schema).ok());
+    let is_settled =
+        matches!(kind, Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, most)) if scale <= most);
+    if !is_settled || sign == '*' {
+        return PlannerResult::Original(RawBinaryExpr { op, left, right });
+    }
+    let mut args = match left {
+        Expr::ScalarFunction(sum) if sum.name() == Operation::Terms.name() => sum.args,
+        left => vec![lit(""), left],
+    };
+    if let Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) = args.first_mut() {
+        signs.push(sign);
+    }
+    args.push(right);
+    PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func: Operation::Terms.function(), args }))
 }
 
 fn is_sum(expr: &Expr) -> bool {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, PrimitiveArray};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, rem, sub};
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, IntervalUnit, i256,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, i256,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
@@ -28,7 +28,7 @@ pub enum Operation {
     Add,
     Subtract,
     Multiply,
-    /// Many integers, or floats of 64 bits, added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
+    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product), added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
     /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
     Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
@@ -117,6 +117,14 @@ impl ScalarUDFImpl for Arithmetic {
             (Operation::Terms, [DataType::Utf8, first, others @ ..])
                 if (first.is_integer() || *first == DataType::Float64)
                     && others.iter().all(|other| other == first) =>
+            {
+                Ok(first.clone())
+            }
+            (
+                Operation::Terms,
+                [DataType::Utf8, first @ DataType::Decimal128(precision, scale), others @ ..],
+            ) if *precision == DECIMAL128_MAX_PRECISION
+                && others.iter().all(|other| is_added(other, *scale)) =>
             {
                 Ok(first.clone())
             }
@@ -222,6 +230,11 @@ impl Arithmetic {
             Operation::Terms | Operation::Remainder | Operation::Round | Operation::Real => None,
         }
     }
+}
+
+/// Whether a term leaves the type of a sum of decimals of all digits, of which so many are behind the point, as it is.
+fn is_added(term: &DataType, scale: i8) -> bool {
+    matches!(term, DataType::Decimal128(_, own) if *own <= scale)
 }
 
 /// The terms of [`Operation::Terms`] with the signs between them.
