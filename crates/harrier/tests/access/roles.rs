@@ -74,6 +74,10 @@ fn nothing_is_allowed_that_was_not_granted() {
         "SELECT * FROM t",
         "SELECT count(*) FROM t",
         "SELECT 1 FROM t LIMIT 1",
+        // Nothing of them is left to be scanned.
+        "SELECT secret FROM t WHERE false",
+        "SELECT * FROM t LIMIT 0",
+        "SELECT 1 WHERE false AND 1 IN (SELECT x FROM t)",
         "SELECT * FROM v",
         "SELECT * FROM counts",
         "EXPLAIN SELECT * FROM t",
