@@ -86,7 +86,7 @@ impl Hdfs {
 
     /// One of its own, for what ends servers, or counts what is asked of them.
     pub fn own() -> Option<Self> {
-        crate::own("hdfs.sh").map(|jars| Self::start(&jars))
+        crate::installed("hdfs.sh").map(|jars| Self::start(&jars))
     }
 
     fn of_run() -> Option<Self> {

@@ -23,12 +23,13 @@ mod postgres;
 mod proxy;
 mod s3;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use hdfs::{Hdfs, HdfsPair};
@@ -77,12 +78,23 @@ fn install(script: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// What a script has installed for a server of a test's own; `None`, said loudly, where it cannot be installed.
-fn own(script: &str) -> Option<PathBuf> {
+/// The path that a script of `scripts/` prints for what it has installed, asked for once in a process. `None`, said loudly, where whoever runs
+/// the tests wants no servers, or it cannot be installed; with `HARRIER_REQUIRE_SERVERS=1` that fails.
+pub fn installed(script: &str) -> Option<PathBuf> {
+    static FOUND: Mutex<BTreeMap<String, Result<PathBuf, String>>> = Mutex::new(BTreeMap::new());
     if skipped() {
         return None;
     }
-    install(script).map_err(|missing| absent(&missing)).ok()
+    // Who waits for the lock while another installs would wait for the script's own, too.
+    let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = all.entry(script.to_string()).or_insert_with(|| install(script)).clone();
+    drop(all);
+    found.map_err(|missing| absent(&missing)).ok()
+}
+
+/// The Python with the drivers of PostgreSQL and Arrow Flight SQL (`scripts/clients.sh`); `None` as [`installed`] says.
+pub fn clients_python() -> Option<PathBuf> {
+    installed("clients.sh").map(|folder| folder.join("python/bin/python3"))
 }
 
 fn checkout() -> PathBuf {

@@ -65,7 +65,7 @@ impl Postgres {
 
     /// One of its own, for what ends servers, or changes what all databases share.
     pub fn own() -> Option<Self> {
-        crate::own("postgres.sh").map(Self::start)
+        crate::installed("postgres.sh").map(Self::start)
     }
 
     fn of_run(bin: &Path) -> Option<Self> {

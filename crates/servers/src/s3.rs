@@ -79,7 +79,7 @@ impl S3 {
 
     /// One of its own, for what ends servers.
     pub fn own() -> Option<Self> {
-        crate::own("s3.sh").map(|program| Self::start(&program, KEEPER))
+        crate::installed("s3.sh").map(|program| Self::start(&program, KEEPER))
     }
 
     fn of_run() -> Option<Self> {

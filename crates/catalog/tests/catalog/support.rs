@@ -15,14 +15,9 @@ use harrier_catalog::{Catalog, CommitNote, Committed, Error, Result, Transaction
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// The checkout.
-pub fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
-/// Whether tests that need a real server are to be left out.
+/// Whether tests that need PostgreSQL are to be left out, or it cannot be had.
 pub fn skips_servers() -> bool {
-    std::env::var("HARRIER_SKIP_SERVERS").is_ok_and(|value| value == "1")
+    harrier_servers::installed("postgres.sh").is_none()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,14 +126,8 @@ cd / && rm -rf "$folder"
 
 impl Server {
     fn start() -> Self {
-        let found =
-            Command::new(checkout().join("scripts/postgres.sh")).output().expect("scripts/postgres.sh runs");
-        let bin = String::from_utf8(found.stdout).unwrap().trim().to_string();
-        assert!(
-            found.status.success(),
-            "no PostgreSQL server can be had: {}; set HARRIER_SKIP_SERVERS=1 to leave out what needs one",
-            String::from_utf8_lossy(&found.stderr)
-        );
+        let bin = harrier_servers::installed("postgres.sh").expect("PostgreSQL was there before");
+        let bin = bin.display().to_string();
         for _ in 0..5 {
             let folder = TempDir::new().unwrap();
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -381,17 +370,7 @@ pub fn is_conflict<T: std::fmt::Debug>(result: &Result<T>) -> bool {
 
 /// Runs a Python script with DuckDB's modules; what it prints. `con` is a connection with the warehouse as `l` in use.
 pub fn duckdb(url: &str, script: &str) -> String {
-    static PYTHON: OnceLock<String> = OnceLock::new();
-    let python = PYTHON.get_or_init(|| {
-        let found =
-            Command::new(checkout().join("scripts/duckdb.sh")).output().expect("scripts/duckdb.sh runs");
-        assert!(
-            found.status.success(),
-            "DuckDB cannot be had: {}; set HARRIER_SKIP_SERVERS=1 to leave out what needs it",
-            String::from_utf8_lossy(&found.stderr)
-        );
-        String::from_utf8(found.stdout).unwrap().trim().to_string()
-    });
+    let python = harrier_servers::installed("duckdb.sh").expect("DuckDB was there before");
     let attach = match url.strip_prefix("sqlite:") {
         Some(path) => format!("ducklake:sqlite:{path}"),
         None => {

@@ -40,12 +40,7 @@ pub fn flight(arguments: &[&str]) -> Option<Said> {
 /// Runs a script of `tests/clients` with the drivers that are installed for it. `None`: tests leave servers out.
 pub fn python(script: &str, arguments: &[&str]) -> Option<Said> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
-        eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
-        return None;
-    }
-    let python = root.join(".harrier/clients/python/bin/python3");
-    assert!(python.exists(), "the clients are not installed: run scripts/clients.sh");
+    let python = harrier_servers::clients_python()?;
     let output = Command::new(python)
         .arg(root.join("tests/clients").join(script))
         .args(arguments)

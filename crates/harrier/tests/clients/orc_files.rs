@@ -1,7 +1,7 @@
 //! ORC files that COPY and external tables write, read by pyorc and PyArrow (`tests/clients/orc_files.py`):
 //! they say what Parquet files of the same rows say.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use harrier_launch::Launcher;
@@ -56,19 +56,9 @@ fn check(python: &Path, orc: &Path, parquet: &Path, values_min: u64) {
     assert!(compared >= values_min, "{compared} values were compared");
 }
 
-fn python() -> Option<PathBuf> {
-    if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
-        eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
-        return None;
-    }
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.harrier/clients/python/bin/python3");
-    assert!(python.exists(), "the clients are not installed: run scripts/clients.sh");
-    Some(python)
-}
-
 #[test]
 fn others_read_what_copy_writes() {
-    let Some(python) = python() else { return };
+    let Some(python) = harrier_servers::clients_python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::start(&Configuration::embedded()).unwrap();
     let codecs = [("zstd", 12_000), ("zlib", 1_500), ("snappy", 1_500), ("lz4", 1_500), ("none", 1_500)];
@@ -93,7 +83,7 @@ fn others_read_what_copy_writes() {
 
 #[test]
 fn others_read_what_ranks_insert() {
-    let Some(python) = python() else { return };
+    let Some(python) = harrier_servers::clients_python() else { return };
     if harrier_launch::skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;

@@ -2,7 +2,6 @@
 //! hears nothing of it; any other one fails.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -219,11 +218,7 @@ with adbc_driver_flightsql.dbapi.connect('grpc://127.0.0.1:' + sys.argv[1], auto
 
 #[test]
 fn what_flight_asks_is_run_again_too() {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.harrier/clients/python/bin/python3");
-    if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
-        return eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
-    }
-    assert!(python.exists(), "the clients are not installed: run scripts/clients.sh");
+    let Some(python) = harrier_servers::clients_python() else { return };
     let Some(served) = start(&["--flight", "127.0.0.1:0"]) else { return };
     let right = served.client().one(SLOW).unwrap();
     let mut child = Command::new(python)

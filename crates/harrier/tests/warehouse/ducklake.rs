@@ -2,7 +2,7 @@
 //! both. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` leaves these tests out.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use harrier_testkit::session::{Answer, Configuration, Session};
@@ -43,10 +43,8 @@ const LOCKED_MAX: usize = 10;
 
 impl Duck {
     fn start() -> Self {
-        let found = Command::new(checkout().join("scripts/duckdb.sh")).output().unwrap();
-        assert!(found.status.success(), "no DuckDB: {}", String::from_utf8_lossy(&found.stderr));
-        let python = String::from_utf8(found.stdout).unwrap();
-        let mut child = Command::new(python.trim())
+        let python = harrier_servers::installed("duckdb.sh").expect("DuckDB was there before");
+        let mut child = Command::new(python)
             .args(["-c", PEER])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -126,16 +124,8 @@ impl Lake {
     }
 }
 
-fn checkout() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
 fn skipped() -> bool {
-    let skipped = std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1");
-    if skipped {
-        eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
-    }
-    skipped
+    harrier_servers::installed("duckdb.sh").is_none()
 }
 
 fn run(session: &mut Session, sql: &str) {

@@ -49,14 +49,7 @@ while not os.path.exists(stop):
 
 /// The Python that has it.
 pub fn duckdb() -> Option<PathBuf> {
-    if std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1") {
-        eprintln!("skipped: needs DuckDB, and HARRIER_SKIP_SERVERS is set");
-        return None;
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/duckdb.sh");
-    let found = Command::new(script).output().unwrap();
-    assert!(found.status.success(), "no DuckDB: {}", String::from_utf8_lossy(&found.stderr));
-    Some(String::from_utf8(found.stdout).unwrap().trim().into())
+    harrier_servers::installed("duckdb.sh")
 }
 
 fn create(table: &Path) -> String {

@@ -60,7 +60,7 @@ pub struct HdfsPair {
 impl HdfsPair {
     /// Starts one whose first NameNode is active, which takes up to a minute; `None`, said loudly, where it cannot be installed.
     pub fn start() -> Option<Self> {
-        let jars = crate::own("hdfs.sh")?;
+        let jars = crate::installed("hdfs.sh")?;
         for _ in 0..3 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let ports = [(); 5].map(|()| crate::free_port());
