@@ -12,13 +12,13 @@ use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
-use harrier_exec::Gang;
 use harrier_exec::clocks::now_ns;
 use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
-use harrier_exec::slices::{expect, slices, slices_expecting, with_metrics};
+use harrier_exec::slices::{expect, slices, slices_expecting, tell_as, with_metrics};
 use harrier_exec::took::Before;
 use harrier_exec::whole_sinks::WholeFiles;
+use harrier_exec::{Gang, canceled};
 use harrier_pgcatalog::TYPE_KEY;
 
 use crate::estimates;
@@ -80,7 +80,10 @@ pub(crate) async fn answer(
             let before = Before::of(gang).await?;
             let began_ns = now_ns();
             let started = Instant::now();
-            let (context, files) = WholeFiles::of(&physical, context()?)?;
+            let planned = slices_expecting(&physical, &estimates::rows);
+            let context = context()?;
+            let physical = canceled::heard_in(physical, &context)?;
+            let (context, files) = WholeFiles::of(&physical, context)?;
             let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
             let mut rows = match files {
                 Some(files) => files.after(rows),
@@ -95,10 +98,10 @@ pub(crate) async fn answer(
             }
             drop(rows);
             let wall = started.elapsed();
-            let planned = slices_expecting(&physical, &estimates::rows);
             let measured = with_metrics(physical).await?;
             let totals = before.took(gang, wall).await?;
             let mut measured = slices(&measured);
+            tell_as(&mut measured, &planned);
             expect(&mut measured, &planned);
             if let Some((history, text)) = history {
                 history.add(text, began_ns, gang, &measured).await;

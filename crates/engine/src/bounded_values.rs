@@ -1,4 +1,4 @@
-//! Bounds for what makes large values, wherever it comes from.
+//! Bounds for what makes large values or takes long, wherever it comes from.
 //!
 //! Statements that call such a function by its name find the one with bounds. The planner has others at hand
 //! for operators and brackets, such as `ARRAY[…]` and `||` of arrays, and `||` of texts is no function at
@@ -6,7 +6,8 @@
 //! that the type of each part is not looked up again for every other one. A long text that a statement has
 //! for a column, or gives to an aggregate, is one of these calls, too: it is written out for every row of a
 //! batch. Aggregates over windows become those of
-//! [`harrier_exec::framed_values`].
+//! [`harrier_exec::framed_values`]. Functions that take long become those of [`harrier_exec::long_functions`], which hear that
+//! their statement is given up.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -20,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::framed_values::FramedAggregates;
-use harrier_exec::large_values;
+use harrier_exec::{large_values, long_functions};
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -105,10 +106,12 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
         return Transformed::yes(Expr::WindowFunction(call));
     }
     match expr {
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match large_values::bounded(&func) {
-            Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),
-            None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
-        },
+        Expr::ScalarFunction(ScalarFunction { func, args }) => {
+            match large_values::bounded(&func).or_else(|| long_functions::heard(&func)) {
+                Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),
+                None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
+            }
+        }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
             let kind = concatenated(&left, schema);
             match kind.filter(|kind| right.get_type(schema).ok().as_ref() == Some(kind)) {

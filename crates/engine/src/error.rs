@@ -51,6 +51,10 @@ impl SqlError {
         Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
     }
 
+    pub fn timed_out() -> Self {
+        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
+    }
+
     /// `error` as it happened in the statement `sql`, with a position where the error has one.
     pub fn in_statement(error: &DataFusionError, sql: &str) -> Self {
         let parts = Parts::of(error);

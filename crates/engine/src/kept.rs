@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
+use harrier_exec::canceled;
 use harrier_exec::front::Admission;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use parking_lot::Mutex;
@@ -543,7 +544,9 @@ impl Session {
             let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
             schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         }
-        let rows = collect_partitioned(plan, self.task_ctx(&state)?).await?;
+        let context = self.task_ctx(&state)?;
+        let plan = canceled::heard_in(plan, &context)?;
+        let rows = collect_partitioned(plan, context).await?;
         if let Some(watched) = state.config().get_extension::<Watched>() {
             watched.verify().await?;
         }

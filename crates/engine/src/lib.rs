@@ -63,6 +63,7 @@ mod function_relations;
 mod grants;
 mod grouping_sets;
 mod guard;
+mod heard_rules;
 mod hive;
 mod interval_comparisons;
 mod intervals;

@@ -26,6 +26,7 @@ use crate::estimates;
 use crate::far_times::FarTimes;
 use crate::function_relations::FunctionRelations;
 use crate::grouping_sets::GroupingSets;
+use crate::heard_rules;
 use crate::interval_comparisons::IntervalComparisons;
 use crate::join_subqueries::JoinSubqueries;
 use crate::json::{JsonOperators, JsonValues};
@@ -127,6 +128,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
         Arc::new(FunctionRelations),
     ]);
     builder = builder.with_statistics_registry(estimates::registry());
+    heard_rules::install(&mut builder);
     match (engine.gang(), engine.link()) {
         (Some(gang), _) => gang.configure(builder),
         (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),

@@ -29,6 +29,7 @@ use futures::{FutureExt, TryStreamExt};
 use harrier_exec::arithmetic::Operation;
 use harrier_exec::arrow_files::ArrowFilesFactory;
 use harrier_exec::avro::AvroFormatFactory;
+use harrier_exec::canceled::{self, Canceled};
 use harrier_exec::delimited::DelimitedFormatFactory;
 use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
 use harrier_exec::functions;
@@ -467,15 +468,19 @@ impl Session {
         }
     }
 
-    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
+    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement. Whoever wants to give it up
+    /// while it computes, or to give up its rows, does this inside of [`Canceled::scope`] and sets that flag.
     pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
-        async move {
-            guarded(self.run(statement).boxed())
-                .await
+        let canceled = Canceled::current().unwrap_or_default();
+        let dropped = canceled.when_dropped();
+        let work = async move {
+            let outcome = guarded(self.run(statement).boxed()).await;
+            dropped.keep();
+            outcome
                 .map_err(|error| SqlError::in_statement(&error, &statement.text))
                 .and_then(|outcome| outcome)
-        }
-        .boxed()
+        };
+        canceled.scope(work).boxed()
     }
 
     /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it executes.
@@ -910,9 +915,11 @@ impl Session {
         }
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<Watched>();
+        let task_context = self.task_ctx(state)?;
+        let plan = canceled::heard_in(plan, &task_context)?;
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = files::scanned(&plan);
-        let (task_context, files) = WholeFiles::of(&plan, self.task_ctx(state)?)?;
+        let (task_context, files) = WholeFiles::of(&plan, task_context)?;
         let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
             Some(watched) => watched.checked(stream),

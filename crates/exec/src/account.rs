@@ -25,6 +25,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 
+use crate::canceled::Canceled;
 use crate::limits::Scope;
 
 /// One part in so many of a process's memory is for values of functions. Processes have four fifths of a
@@ -139,27 +140,34 @@ impl MemoryPool for AccountedPool {
 pub(crate) struct Account {
     process: Arc<Balance>,
     statement: Option<Arc<Balance>>,
+    canceled: Canceled,
 }
 
 impl Account {
     /// That of a statement with these limits, if it has any, in a process with this environment.
-    pub fn new(process: &RuntimeEnv, scope: Option<&Scope>) -> Self {
+    pub fn new(process: &RuntimeEnv, scope: Option<&Scope>, canceled: Canceled) -> Self {
         let pool: &dyn Any = process.memory_pool.as_ref();
         let accounted = pool.downcast_ref::<AccountedPool>();
         let process = accounted.map_or_else(|| Arc::clone(&WITHOUT_LIMIT), |pool| Arc::clone(&pool.balance));
         let bytes_max = scope.and_then(|scope| scope.limits.memory_bytes);
-        Self { process, statement: bytes_max.map(|bytes_max| Arc::new(Balance::new(bytes_max))) }
+        Self { process, statement: bytes_max.map(|bytes_max| Arc::new(Balance::new(bytes_max))), canceled }
     }
 
     /// One of its own, of so many bytes.
     #[cfg(test)]
     pub fn of_bytes(bytes_max: u64) -> Self {
-        Self { process: Arc::new(Balance::new(bytes_max)), statement: None }
+        Self { process: Arc::new(Balance::new(bytes_max)), statement: None, canceled: Canceled::default() }
+    }
+
+    /// One of a statement with this flag.
+    #[cfg(test)]
+    pub fn for_tests(canceled: Canceled) -> Self {
+        Self { canceled, ..Self::of_process() }
     }
 
     /// That of the process, where nobody has said which.
     pub fn of_process() -> Self {
-        Self { process: Arc::clone(&WITHOUT_LIMIT), statement: None }
+        Self { process: Arc::clone(&WITHOUT_LIMIT), statement: None, canceled: Canceled::default() }
     }
 
     /// The one among these settings; `None` while a statement is planned.
@@ -175,12 +183,20 @@ impl Account {
     /// The session with the account of the statement that it plans now: of its physical plan, not of what the
     /// optimizer computes.
     pub fn in_session(state: &SessionState) -> SessionState {
-        let account = Self::new(state.runtime_env(), Scope::of(state.config()).as_deref());
+        let scope = Scope::of(state.config());
+        let flag = || scope.as_ref().map(|scope| scope.canceled.clone());
+        let canceled = Canceled::current().or_else(flag).unwrap_or_default();
+        let account = Self::new(state.runtime_env(), scope.as_deref(), canceled);
         let mut state = state.clone();
         let mut options = state.config_options().as_ref().clone();
         account.install(&mut options);
         state.execution_props_mut().config_options = Some(Arc::new(options));
         state
+    }
+
+    /// Whether the statement has been given up.
+    pub fn canceled(&self) -> &Canceled {
+        &self.canceled
     }
 
     #[cfg(test)]
@@ -366,12 +382,13 @@ mod tests {
         let pool = AccountedPool::with_account(Arc::new(GreedyMemoryPool::new(1000)), 1000);
         let process = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().unwrap();
         let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), spill_bytes: None });
-        let (one, other) = (Account::new(&process, Some(&scope())), Account::new(&process, Some(&scope())));
+        let of = |scope: Option<&Scope>| Account::new(&process, scope, Canceled::default());
+        let (one, other) = (of(Some(&scope())), of(Some(&scope())));
         let first = one.reserve("f", 600).unwrap();
         assert!(one.reserve("f", 1).is_err());
         assert!(other.reserve("f", 500).is_err());
         let second = other.reserve("f", 400).unwrap();
-        assert!(Account::new(&process, None).reserve("f", 1).is_err());
+        assert!(of(None).reserve("f", 1).is_err());
         drop((first, second));
         assert_eq!((one.bytes(), other.bytes()), (0, 0));
         assert!(one.reserve("f", u64::MAX).is_err());

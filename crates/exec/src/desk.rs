@@ -3,7 +3,8 @@
 //! Every connection is one request (`front.rs`), and all are served side by side.
 //!
 //! # Cancellation
-//! A connection that its other side closes drops the plan.
+//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets the statement's flag (`canceled.rs`)
+//! for what does not hear of being dropped.
 //! # Errors
 //! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
 
@@ -27,6 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::audit::Audit;
+use crate::canceled::{self, Canceled, Reason};
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::functions;
@@ -36,7 +38,7 @@ use crate::look::Look;
 use crate::plan_codec;
 use crate::planner;
 use crate::settings;
-use crate::slices::{Measured, Slice, slices, with_metrics};
+use crate::slices::{Measured, Slice, slices, tell_as, with_metrics};
 use crate::statement_memory::StatementMemory;
 use crate::tasks;
 use crate::took::{Before, Took};
@@ -96,6 +98,8 @@ struct Started {
     plan: Arc<dyn ExecutionPlan>,
     rows: SendableRecordBatchStream,
     memory: Arc<StatementMemory>,
+    /// What there is to show of it.
+    as_planned: Arc<dyn ExecutionPlan>,
 }
 
 /// A statement can be looked at until this is dropped.
@@ -161,28 +165,46 @@ impl Desk {
         let Ok(request) = read_request(&mut stream).await else {
             return;
         };
+        let (mut closed, out) = stream.into_split();
+        let gone = async move {
+            // Nothing more is to come: what is read is the end.
+            let mut byte = [0];
+            let _ = closed.read(&mut byte).await;
+        };
         match request.asked() {
             Asked::Hold => {
                 let (hold, released) = oneshot::channel();
                 // Dropped with the connection.
                 let _hold = held.send(released).await.is_ok().then_some(hold);
-                self.converse(request, stream).await;
+                self.converse(request, out, gone).await;
             }
-            Asked::Aside | Asked::Look => self.converse(request, stream).await,
-            _ => drop(work.spawn(async move { self.converse(request, stream).await })),
+            Asked::Aside | Asked::Look => self.converse(request, out, gone).await,
+            _ => {
+                let canceled = Canceled::default();
+                let (is_gone, told) = oneshot::channel::<()>();
+                let ended = canceled.when_dropped();
+                let answered = work.spawn(canceled.scope(async move {
+                    let _ended = ended;
+                    self.converse(request, out, told.map(drop)).await;
+                }));
+                tokio::select! {
+                    () = gone => canceled.set(Reason::Request),
+                    _ = answered => {}
+                }
+                drop(is_gone);
+            }
         }
     }
 
-    /// Answers a request, until whoever asked has gone.
-    async fn converse(&self, request: Request, stream: UnixStream) {
-        let (mut closed, mut out) = stream.into_split();
+    /// Answers a request, until whoever asked has `gone`.
+    async fn converse(
+        &self,
+        request: Request,
+        mut out: impl AsyncWriteExt + Unpin,
+        gone: impl Future<Output = ()>,
+    ) {
         let runs = matches!(request.asked(), Asked::Run | Asked::Explain | Asked::Analyze);
         let _busy = runs.then(|| self.audit.begin());
-        let gone = async {
-            // Nothing more is to come: what is read is the end.
-            let mut byte = [0];
-            let _ = closed.read(&mut byte).await;
-        };
         let answered = async {
             let answer = std::panic::AssertUnwindSafe(self.answer(&request, &mut out)).catch_unwind().await;
             let failure = match answer {
@@ -227,7 +249,7 @@ impl Desk {
 
     /// Sends what the plan is, its rows, and what every rank has measured.
     async fn run(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
-        let Started { plan, rows, memory } = self.start(request).await?;
+        let Started { plan, rows, memory, .. } = self.start(request).await?;
         if request.run == 0 {
             return send_rows(rows, out).await;
         }
@@ -311,7 +333,7 @@ impl Desk {
     async fn analyze(&self, request: &Request, out: &mut (impl AsyncWriteExt + Unpin)) -> Result<()> {
         let before = Before::of(Some(&self.gang)).await?;
         let started = Instant::now();
-        let Started { plan, mut rows, .. } = self.start(request).await?;
+        let Started { plan, mut rows, as_planned, .. } = self.start(request).await?;
         if request.keeps_rows {
             send_rows(rows, out).await?;
         } else {
@@ -323,12 +345,17 @@ impl Desk {
         let wall = started.elapsed();
         let measured = with_metrics(plan).await?;
         let took = before.took(Some(&self.gang), wall).await?;
-        self.tell(&slices(&measured), Some(&took), request.verbose, out).await
+        let mut measured = slices(&measured);
+        tell_as(&mut measured, &slices(&as_planned));
+        self.tell(&measured, Some(&took), request.verbose, out).await
     }
 
     async fn start(&self, request: &Request) -> Result<Started> {
         let (plan, state) = self.plan(request).await?;
-        let (context, files) = WholeFiles::of(&plan, state.task_ctx())?;
+        let as_planned = plan;
+        let context = state.task_ctx();
+        let plan = canceled::heard_in(Arc::clone(&as_planned), &context)?;
+        let (context, files) = WholeFiles::of(&plan, context)?;
         let rows = execute_stream(Arc::clone(&plan), context)?;
         let rows = self.gang.until_loss(&plan, rows);
         let rows = match files {
@@ -336,7 +363,7 @@ impl Desk {
             None => rows,
         };
         let memory = StatementMemory::of(&state.runtime_env().memory_pool).unwrap_or_default();
-        Ok(Started { plan, rows, memory })
+        Ok(Started { plan, rows, memory, as_planned })
     }
 
     /// The plan of a request, spread over the gang.
@@ -353,7 +380,7 @@ impl Desk {
         let scope = Scope::new(request.limits());
         scope.clone().set(&mut config);
         scope.fit(&mut config);
-        self.gang.account(Some(&scope)).install(config.options_mut());
+        self.gang.account(Some(&scope), scope.canceled.clone()).install(config.options_mut());
         let environment = self.gang.environment(&scope)?;
         let mut builder = SessionStateBuilder::new_with_default_features()
             .with_config(config)

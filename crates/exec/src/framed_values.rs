@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::account::{Account, Held};
+use crate::canceled::Canceled;
 
 /// Bytes that are taken at once at least.
 const STEP_BYTES: u64 = 1 << 20;
@@ -35,7 +36,7 @@ pub struct FramedAggregates(Vec<(Arc<AggregateUDF>, Arc<AggregateUDF>)>);
 impl FramedAggregates {
     /// Of statements in a process with this environment.
     pub fn of_process(process: &RuntimeEnv) -> Self {
-        Self::new(&Account::new(process, None))
+        Self::new(&Account::new(process, None, Canceled::default()))
     }
 
     pub(crate) fn new(account: &Account) -> Self {

@@ -11,10 +11,10 @@ use crate::framed_values::FramedAggregates;
 use crate::table_files::{bucket, intervals, table_partition_function};
 use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
-    exact_doubles, json, large_values, lengths, local_times, long_states, means, named_casts, never, only,
-    patterns, postgres_functions, quotients, regexp_lists, replacements, row_checks, row_numbers,
-    row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals, whole_times,
-    window_functions, written_rows,
+    exact_doubles, json, large_values, lengths, local_times, long_functions, long_states, means, named_casts,
+    never, only, patterns, postgres_functions, quotients, regexp_lists, replacements, row_checks,
+    row_numbers, row_samples, samples, shown_intervals, shown_times, sums, times, whole_decimals,
+    whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -46,6 +46,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(json::functions())
         .chain(declared_types::functions())
         .chain(large_values::functions())
+        .chain(long_functions::functions())
         .chain(regexp_lists::functions())
         .chain(lengths::functions())
         .chain(patterns::functions())
@@ -84,6 +85,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
         scalar: lengths::functions()
             .chain(json::callable())
             .chain(large_values::callable())
+            .chain(long_functions::functions())
             .chain(patterns::functions())
             .chain(postgres_functions::functions())
             .chain(regexp_lists::functions())

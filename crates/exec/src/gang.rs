@@ -11,6 +11,7 @@
 
 use crate::account::Account;
 use crate::broadcasts::Broadcasts;
+use crate::canceled::Canceled;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::clocks::{self, Answer};
 use crate::disks::Disks;
@@ -30,7 +31,7 @@ use crate::wire::{
     self, Ask, ClockAsk, ClockTold, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request,
     TasksTold,
 };
-use crate::{convert, loss, service, settings};
+use crate::{canceled, convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
@@ -39,7 +40,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::grpc::DefaultChannelResolver;
 use datafusion_distributed::{
-    ChannelResolver, DistributedConfig, DistributedExec, DistributedExt, Worker, WorkerQueryContext,
+    ChannelResolver, DistributedConfig, DistributedExec, DistributedExt, Worker, WorkerPlanRewriteEvent,
+    WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError, Told};
@@ -367,8 +369,8 @@ impl Gang {
     }
 
     /// Of what functions of a statement make on this rank.
-    pub(crate) fn account(&self, scope: Option<&Scope>) -> Account {
-        Account::new(self.runtime_env(), scope)
+    pub(crate) fn account(&self, scope: Option<&Scope>, canceled: Canceled) -> Account {
+        Account::new(self.runtime_env(), scope, canceled)
     }
 
     fn runtime_env(&self) -> &Arc<RuntimeEnv> {
@@ -674,16 +676,26 @@ async fn build_session(
     let scope = Scope::read(&context.headers);
     let gang = gang.upgrade().map(|inner| Gang { inner });
     let mut memory = None;
+    // What the coordinator hands to itself is given up with the statement, everything else with the call that has brought it.
+    let mut canceled = Canceled::current();
     if let (Some(scope), Some(gang)) = (&scope, &gang) {
         let environment = gang.environment(scope)?;
         memory = StatementMemory::of(&environment.memory_pool);
+        canceled = canceled.or_else(|| Canceled::of(&environment.memory_pool));
         *context.builder.runtime_env() = Some(environment);
     }
+    let canceled = canceled.unwrap_or_default();
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
     settings::apply(&context.headers, config)?;
     if let Some(gang) = gang {
-        gang.account(scope.as_ref()).install(config.options_mut());
+        gang.account(scope.as_ref(), canceled.clone()).install(config.options_mut());
     }
+    // Before what remembers the plan that will run.
+    config.set_distributed_worker_plan_rewrite_handler(
+        move |event: WorkerPlanRewriteEvent<'_>| -> Result<WorkerPlanRewriteEventResponse> {
+            Ok(WorkerPlanRewriteEventResponse::new(canceled::heard(event.plan, &canceled)?))
+        },
+    );
     tasks.watch(&context.headers, config, memory);
     config.set_distributed_channel_resolver(channels);
     config.set_distributed_user_codec(TableFilesCodec);

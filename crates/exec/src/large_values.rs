@@ -169,6 +169,7 @@ impl Bounded {
         let mut parts = Vec::new();
         let mut from = 0;
         while from < bounds.len() {
+            account.canceled().check()?;
             let mut sum = bounds[from];
             let mut to = from + 1;
             while to < bounds.len() && sum.bytes.saturating_add(bounds[to].bytes) <= PART_BYTES {
@@ -260,6 +261,9 @@ impl ScalarUDFImpl for Bounded {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = arguments.number_rows;
         let account = Account::of(&arguments.config_options).cloned();
+        if let Some(account) = &account {
+            account.canceled().check()?;
+        }
         let small_bytes = if account.is_some() { SMALL_BYTES } else { CONSTANT_BYTES_MAX };
         if self.rule.factor().is_some_and(|factor| at_most(&arguments.args, rows, factor) <= small_bytes) {
             return self.call(arguments);

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use crate::canceled::Canceled;
 use crate::disks::Disks;
 use crate::fair_merges::FairMerges;
 use crate::statement_memory::{self, StatementMemory};
@@ -75,12 +76,15 @@ pub struct Scope {
     pub limits: StatementLimits,
     /// Of this process, and what others have told.
     pub memory: Arc<StatementMemory>,
+    /// Whether it has been given up.
+    pub canceled: Canceled,
 }
 
 impl Scope {
-    /// Of a statement that begins.
+    /// Of a statement that begins: the one that [`Canceled::current`] is about, if any is.
     pub fn new(limits: StatementLimits) -> Self {
-        Self { statement: Uuid::new_v4(), limits, memory: Arc::default() }
+        let canceled = Canceled::current().unwrap_or_default();
+        Self { statement: Uuid::new_v4(), limits, memory: Arc::default(), canceled }
     }
 
     /// Puts it among the settings that the statement is planned and run with.
@@ -91,7 +95,7 @@ impl Scope {
     /// The environment of the statement within that of its process: with its limits, and a pool that counts.
     pub fn environment(&self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
         let limited = self.limits.within(process, disks)?;
-        Ok(Arc::new(statement_memory::counted(&limited, &self.memory)))
+        Ok(Arc::new(statement_memory::counted(&limited, &self.memory, &self.canceled)))
     }
 
     /// Has sorts keep back no more memory for merging than fits the statement's: all of a statement together at most a part of it,
@@ -123,7 +127,7 @@ impl Scope {
         let statement = parts.next()?.parse().ok()?;
         let mut number = || parts.next().and_then(|part| part.parse().ok());
         let limits = StatementLimits { memory_bytes: number(), spill_bytes: number() };
-        Some(Self { statement, limits, memory: Arc::default() })
+        Some(Self { statement, limits, memory: Arc::default(), canceled: Canceled::default() })
     }
 }
 

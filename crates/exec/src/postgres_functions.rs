@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::local_times::{offset_then, zone_of};
+use crate::long_functions::flag;
 use crate::sqlstate::{CodedError, SqlState};
 
 mod arrays;
@@ -229,10 +230,12 @@ impl ScalarUDFImpl for Function {
         let rows = if is_constant { 1 } else { arguments.number_rows };
         let columns =
             arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let canceled = flag(&arguments.config_options);
         let result = arguments.return_field.data_type();
         let null = ScalarValue::try_from(result)?;
         let mut values = Vec::with_capacity(rows);
         for row in 0..rows {
+            canceled.check()?;
             let row = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
             let row = row.collect::<Result<Vec<_>>>()?;
             let is_null = !definition.takes_nulls() && row.iter().any(ScalarValue::is_null);

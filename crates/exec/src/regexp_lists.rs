@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 };
 use regex::{Regex, RegexBuilder};
 
+use crate::long_functions::flag;
 use crate::sqlstate::{CodedError, SqlState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,7 +88,9 @@ impl ScalarUDFImpl for RegexpList {
         let flags = texts(2)?;
         let mut known: Option<(String, String, Compiled)> = None;
         let mut found = Lists::new(self.purpose);
+        let canceled = flag(&arguments.config_options);
         for row in 0..rows {
+            canceled.check()?;
             let is_null = values.is_null(row)
                 || patterns.is_null(row)
                 || flags.as_ref().is_some_and(|flags| flags.is_null(row));

@@ -1,9 +1,12 @@
 //! The receiving side of a plan: what this rank does with the calls and opens of other ranks.
 //!
-//! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await.
+//! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await. When the call that
+//! has brought a plan ends, because the statement has or because its coordinator has given it up or is lost, what still computes for
+//! the plan is told by its flag (`canceled.rs`): the call is watched aside from the threads that compute.
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
 use crate::broadcasts::{Asked, Broadcasts};
+use crate::canceled::{self, Canceled, Reason};
 use crate::channel::PoolBudget;
 use crate::clocks;
 use crate::convert::to_failure;
@@ -19,8 +22,9 @@ use crate::wire::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksT
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion_distributed::Worker;
+use datafusion_distributed::{Worker, WorkerToCoordinatorMsg};
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::{
     BatchSender, Budget, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service,
@@ -69,8 +73,7 @@ impl Service for RankService {
                         let scope = Scope::read(headers)?;
                         limited.of(&scope, &runtime_env, disks.as_ref()).ok()
                     };
-                    answer(senders, |sender| serve_plan(worker, plan, environment, messages, sender).boxed())
-                        .await;
+                    serve_plan(worker, plan, environment, messages, senders).await;
                     janitor.call();
                 }
                 Ok(Ask::Report(_)) => {
@@ -157,29 +160,75 @@ async fn tell(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// `environment`: of the statement of a plan, by its headers.
+/// Takes a plan and answers with what it has measured, once its statement has ended. `environment`: of the statement of a plan, by
+/// its headers.
 async fn serve_plan(
     worker: Worker,
     plan: wire::SetPlan,
     environment: impl FnOnce(&HeaderMap) -> Option<Arc<RuntimeEnv>> + Send,
     messages: MessageReceiver,
-    sender: &mut StreamSender,
-) -> Result<()> {
+    senders: Vec<StreamSender>,
+) {
+    let canceled = Canceled::default();
+    let taken = canceled.scope(take_plan(worker, plan, environment, messages));
+    let taken = AssertUnwindSafe(taken).catch_unwind().await;
+    let told = canceled::aside().spawn(async move {
+        let _ended = canceled.when_dropped();
+        answer(senders, |sender| {
+            async move {
+                match taken {
+                    Ok(Ok(taken)) => tell_measured(taken, &canceled, sender).await,
+                    Ok(Err(error)) => Err(error),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            .boxed()
+        })
+        .await;
+    });
+    // It neither panics nor is it aborted.
+    let _ = told.await;
+}
+
+/// A plan that this rank has, and what it will have measured.
+struct TakenPlan {
+    /// Kept until the end, so that all parts of the statement count together, also those that come when others have ended.
+    environment: Option<Arc<RuntimeEnv>>,
+    answers: BoxStream<'static, Result<WorkerToCoordinatorMsg>>,
+}
+
+async fn take_plan(
+    worker: Worker,
+    plan: wire::SetPlan,
+    environment: impl FnOnce(&HeaderMap) -> Option<Arc<RuntimeEnv>> + Send,
+    messages: MessageReceiver,
+) -> Result<TakenPlan> {
     let (mut headers, request) = wire::decode_set_plan(plan)?;
     tasks::mark(&mut headers, request.task_key.stage_id);
-    // Kept until the end, so that all parts of the statement count together, also those that come when others have ended.
     let environment = environment(&headers);
-    let memory = environment.as_ref().and_then(|environment| StatementMemory::of(&environment.memory_pool));
     let messages = messages.map(|message| wire::decode_to_worker(wire::decode(&message)?)).boxed();
-    let mut answers = worker.coordinator_channel(headers, request, messages).await?;
-    while let Some(message) = answers.next().await {
+    let answers = worker.coordinator_channel(headers, request, messages).await?;
+    Ok(TakenPlan { environment, answers })
+}
+
+/// Sets the flag as soon as nobody wants the answers.
+async fn tell_measured(taken: TakenPlan, canceled: &Canceled, sender: &mut StreamSender) -> Result<()> {
+    let TakenPlan { environment, mut answers } = taken;
+    let memory = environment.as_ref().and_then(|environment| StatementMemory::of(&environment.memory_pool));
+    loop {
+        let next = std::future::poll_fn(|cx| {
+            if !canceled.is_set() && sender.poll_closed(cx).is_ready() {
+                canceled.set(Reason::Request);
+            }
+            answers.poll_next_unpin(cx)
+        });
+        let Some(message) = next.await else { return Ok(()) };
         let used = memory.as_ref().map(|memory| memory.here());
         let bytes = wire::encode_to_coordinator(message?, used).encode_to_vec();
         if sender.send_message(&bytes).await.is_err() {
-            break;
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 async fn serve_execute(

@@ -244,6 +244,18 @@ pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &Expected<'_>) 
     slices
 }
 
+/// Has the slices of a plan that ran say what the same plan says that was not made ready to run.
+pub fn tell_as(measured: &mut [Slice], planned: &[Slice]) {
+    for (measured, planned) in measured.iter_mut().zip(planned) {
+        for (measured, planned) in measured.operators.iter_mut().zip(&planned.operators) {
+            if measured.name == planned.name {
+                measured.text.clone_from(&planned.text);
+                measured.full_text.clone_from(&planned.full_text);
+            }
+        }
+    }
+}
+
 /// Tells in the slices of a plan that ran what the same plan was expected to do.
 pub fn expect(measured: &mut [Slice], planned: &[Slice]) {
     for (measured, planned) in measured.iter_mut().zip(planned) {

@@ -16,6 +16,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use parking_lot::Mutex;
 use prost::Message;
 
+use crate::canceled::Canceled;
+
 /// Bytes of memory that a statement has reserved on one process.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct MemoryUse {
@@ -86,16 +88,27 @@ impl StatementMemory {
     }
 }
 
-/// The environment with a pool that counts for `memory`, and asks the one that was there.
-pub(crate) fn counted(environment: &RuntimeEnv, memory: &Arc<StatementMemory>) -> RuntimeEnv {
+/// The environment with a pool that counts for `memory`, asks the one that was there, and has the flag of its statement.
+pub(crate) fn counted(
+    environment: &RuntimeEnv,
+    memory: &Arc<StatementMemory>,
+    canceled: &Canceled,
+) -> RuntimeEnv {
     let (pool, memory) = (Arc::clone(&environment.memory_pool), Arc::clone(memory));
-    RuntimeEnv { memory_pool: Arc::new(CountedPool { pool, memory }), ..environment.clone() }
+    let pool = CountedPool { pool, memory, canceled: canceled.clone() };
+    RuntimeEnv { memory_pool: Arc::new(pool), ..environment.clone() }
+}
+
+/// The flag of the statement whose pool this is.
+pub(crate) fn canceled(pool: &Arc<dyn MemoryPool>) -> Option<Canceled> {
+    pool.downcast_ref::<CountedPool>().map(|counted| counted.canceled.clone())
 }
 
 /// A pool that decides nothing and counts what one statement takes of another one.
 struct CountedPool {
     pool: Arc<dyn MemoryPool>,
     memory: Arc<StatementMemory>,
+    canceled: Canceled,
 }
 
 impl fmt::Debug for CountedPool {
@@ -160,7 +173,7 @@ mod tests {
         let pool = Arc::new(FairSpillPool::new(1000));
         let process = RuntimeEnvBuilder::new().with_memory_pool(pool).build().unwrap();
         let memories = [Arc::<StatementMemory>::default(), Arc::default()];
-        let [one, other] = memories.each_ref().map(|memory| counted(&process, memory));
+        let [one, other] = memories.each_ref().map(|memory| counted(&process, memory, &Canceled::default()));
         let take = |environment: &RuntimeEnv, name: &str| {
             let consumer = MemoryConsumer::new(name).with_can_spill(true);
             consumer.register(&environment.memory_pool)

@@ -8,6 +8,8 @@ use harrier_engine::{CopyIn, SqlError, Written};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::interrupt::Watch;
+
 /// The line after the last row.
 const END: &str = "\\.";
 const PIECE_BYTES: usize = 1 << 16;
@@ -21,13 +23,15 @@ pub(crate) struct Copying {
     pub(crate) text: String,
     pub(crate) started: Instant,
     gathered: Vec<u8>,
+    /// Of the statement.
+    pub(crate) watch: Option<Watch>,
 }
 
 impl Copying {
     pub(crate) fn begin(copy: CopyIn, text: String, started: Instant) -> Self {
         let CopyIn { input, write, .. } = copy;
         let writing = tokio::spawn(write.finish());
-        Self { input: Some(input), writing, text, started, gathered: Vec::new() }
+        Self { input: Some(input), writing, text, started, gathered: Vec::new(), watch: None }
     }
 
     /// Takes a line with its end; returns whether it was the last.

@@ -5,14 +5,17 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::parent_id;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt;
 use harrier_engine::{Engine, SqlError, SqlState};
+use harrier_exec::canceled::{self, CancelOnDrop, Canceled};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal as SignalName;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::{exit, gang};
 
@@ -37,6 +40,50 @@ impl Interrupts {
     /// Forgets a Ctrl-C that came while nothing ran.
     pub(crate) fn forget(&mut self) {
         while let Some(Some(())) = self.signal.recv().now_or_never() {}
+    }
+}
+
+/// Has Ctrl-C, and the end of its time, give up a statement that computes without a pause. Dropping it ends the statement.
+pub(crate) struct Watch {
+    pub(crate) canceled: Canceled,
+    _ended: CancelOnDrop,
+    watching: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Of a statement that begins and may take so long.
+    pub(crate) fn begin(time_max: Option<Duration>) -> Self {
+        let canceled = Canceled::default();
+        let _ended = canceled.when_dropped();
+        let aside = canceled::aside();
+        let _inside = aside.enter();
+        // Where signals cannot be listened to, the process has not begun.
+        let watching = signal(SignalKind::interrupt()).ok().map(|mut interrupts| {
+            let canceled = canceled.clone();
+            aside.spawn(async move {
+                tokio::select! {
+                    Some(()) = interrupts.recv() => canceled.set(canceled::Reason::Request),
+                    () = after(time_max) => canceled.set(canceled::Reason::Timeout),
+                }
+            })
+        });
+        Self { canceled, _ended, watching }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+    }
+}
+
+/// Ready after this time; never without one.
+pub(crate) async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,7 +12,7 @@ use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlSta
 
 use crate::bar::Bar;
 use crate::copying::Copying;
-use crate::interrupt::{self, Interrupts};
+use crate::interrupt::{self, Interrupts, Watch};
 use crate::meta;
 use crate::output::{Format, Layout, OutputError, row_writer};
 use crate::sink::{Pager, Sink};
@@ -401,10 +401,13 @@ impl Runner {
         let text = statement.text.clone();
         let Self { session, display, interrupts, copies_stdin, .. } = self;
         let from_stdin = *copies_stdin;
+        let time_max = session.time_limits().statement;
+        let watch = Watch::begin(time_max);
         let result = tokio::select! {
             biased;
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
-            result = async {
+            () = interrupt::after(time_max) => Err(SqlError::timed_out().into()),
+            result = watch.canceled.scope(async {
                 let statement = parse(session, statement)?;
                 let shown = show(session, display, statement).await;
                 let ended = display.end_page();
@@ -419,16 +422,22 @@ impl Runner {
                 copying.stdin().await.map_err(|error| cannot_read("standard input", error))?;
                 display.written(&copying.end().await?)?;
                 Ok(None)
-            } => result,
+            }) => result,
         };
+        if watch.canceled.is_set() {
+            // The same Ctrl-C.
+            interrupts.forget();
+        }
         let result: Result<(), Trouble> = match result {
-            Ok(Some(copying)) => {
+            Ok(Some(mut copying)) => {
+                copying.watch = Some(watch);
                 self.copying = Some(copying);
                 return Ok(());
             }
             Ok(None) => Ok(()),
             Err(trouble) => Err(trouble),
         };
+        drop(watch);
         let Self { session, display, failed_after, .. } = self;
         // What was interrupted.
         let _ = display.end_page();

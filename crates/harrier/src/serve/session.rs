@@ -22,6 +22,7 @@ use harrier_engine::{
     CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, SqlState,
     StatementKind, Surroundings, Written, split,
 };
+use harrier_exec::canceled::{CancelOnDrop, Canceled};
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
@@ -127,13 +128,16 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Does `work` on a thread of its own. It ends, without a value, when the guard is dropped.
+    /// Does `work` on a thread of its own, for the statement of this flag. It ends, without a value, when the guard is dropped, which
+    /// sets the flag for what does not hear of that.
     fn spawn<T: Send + 'static>(
         &self,
+        canceled: &Canceled,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> (JoinHandle<Option<T>>, DropGuard) {
+    ) -> (JoinHandle<Option<T>>, Guard) {
         let given_up = CancellationToken::new();
-        let guard = given_up.clone().drop_guard();
+        let guard = Guard { canceled: canceled.when_dropped(), _given_up: given_up.clone().drop_guard() };
+        let work = canceled.scope(work);
         let shared = self.shared.clone();
         let task = self.own.spawn_blocking(move || {
             shared.block_on(async move {
@@ -146,6 +150,13 @@ impl Threads {
         });
         (task, guard)
     }
+}
+
+/// What is done on a thread is given up when this is dropped.
+struct Guard {
+    // The first to be dropped: who is told to end shall find it set.
+    canceled: CancelOnDrop,
+    _given_up: DropGuard,
 }
 
 struct EngineSession {
@@ -219,8 +230,19 @@ impl EngineSession {
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, _guard) = self.threads.spawn(alone(&self.running, work));
-        match task.await {
+        self.there_for(&Canceled::default(), work).await
+    }
+
+    /// The same for a statement, which may go on when that is done.
+    async fn there_for<T: Send + 'static>(
+        &self,
+        canceled: &Canceled,
+        work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (task, guard) = self.threads.spawn(canceled, alone(&self.running, work));
+        let done = task.await;
+        guard.canceled.keep();
+        match done {
             Ok(Some(done)) => done.map_err(failure),
             Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
             Err(error) => Err(broken(&error)),
@@ -286,8 +308,9 @@ impl EngineSession {
             let threads = self.threads.clone();
             let text = statement.text.clone();
             let named = Arc::clone(&parsed);
+            let canceled = Canceled::default();
             let outcome = self
-                .there(async move {
+                .there_for(&canceled, async move {
                     let outcome = session.execute(&parsed).await?;
                     entry.set_phase(Phase::Running);
                     if let Some(progress) = outcome.progress() {
@@ -308,12 +331,15 @@ impl EngineSession {
                     let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
                     Outcome::Done(Done { tag, warnings, notices })
                 }
-                Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => {
-                    Outcome::Rows { schema: named.named(&schema), rows: batches(&threads, stream, text) }
-                }
+                Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
+                    schema: named.named(&schema),
+                    rows: batches(&threads, &canceled, stream, text),
+                },
                 Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
-                    let (input, done) =
-                        (CopyInto::Text(input), finished(&threads, alone(&self.running, write.finish())));
+                    let (input, done) = (
+                        CopyInto::Text(input),
+                        finished(&threads, &canceled, alone(&self.running, write.finish())),
+                    );
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
@@ -322,15 +348,20 @@ impl EngineSession {
                     table,
                     schema,
                 })) => {
-                    let (input, done) =
-                        (CopyInto::Rows(input), finished(&threads, alone(&self.running, write.finish())));
+                    let (input, done) = (
+                        CopyInto::Rows(input),
+                        finished(&threads, &canceled, alone(&self.running, write.finish())),
+                    );
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
                 Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
-                    Outcome::CopyOut(text_of(&threads, copy))
+                    Outcome::CopyOut(text_of(&threads, &canceled, copy))
                 }
                 Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
-                    Outcome::CopyOut(backend::CopyOut::Rows { schema, rows: batches(&threads, stream, text) })
+                    Outcome::CopyOut(backend::CopyOut::Rows {
+                        schema,
+                        rows: batches(&threads, &canceled, stream, text),
+                    })
                 }
                 _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
             })
@@ -375,10 +406,11 @@ fn broken(error: &JoinError) -> Failure {
 /// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
 fn ahead<T: Send + 'static>(
     threads: &Threads,
+    canceled: &Canceled,
     mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<T, Failure>> {
     let (sender, mut receiver) = mpsc::channel(AHEAD);
-    let (task, guard) = threads.spawn(async move {
+    let (task, guard) = threads.spawn(canceled, async move {
         while let Some(item) = stream.next().await {
             let is_end = item.is_err();
             if sender.send(item.map_err(failure)).await.is_err() || is_end {
@@ -411,14 +443,15 @@ fn ahead<T: Send + 'static>(
 /// The batches of a statement, made ahead.
 fn batches(
     threads: &Threads,
+    canceled: &Canceled,
     stream: SendableRecordBatchStream,
     text: String,
 ) -> BoxStream<'static, Result<RecordBatch, Failure>> {
-    ahead(threads, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
+    ahead(threads, canceled, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
 }
 
 /// The text of a COPY, made ahead, and its end after that.
-fn text_of(threads: &Threads, copy: CopyOut) -> backend::CopyOut {
+fn text_of(threads: &Threads, canceled: &Canceled, copy: CopyOut) -> backend::CopyOut {
     let columns = copy.columns();
     let (tell, told) = oneshot::channel();
     let pieces = futures::stream::unfold((copy, tell), |(mut copy, tell)| async move {
@@ -435,7 +468,7 @@ fn text_of(threads: &Threads, copy: CopyOut) -> backend::CopyOut {
         let tag = told.await.map_err(|_| Failure::new("XX000", "the statement was ended"))?;
         Ok(Done { tag, ..Done::default() })
     };
-    let text = ahead(threads, pieces.boxed());
+    let text = ahead(threads, canceled, pieces.boxed());
     backend::CopyOut::Text { columns, text, done: done.boxed() }
 }
 
@@ -451,9 +484,10 @@ fn alone<T, F: Future<Output = T>>(running: &Arc<Mutex<()>>, work: F) -> impl Fu
 /// What runs a COPY FROM while it is fed.
 fn finished(
     threads: &Threads,
+    canceled: &Canceled,
     write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Done, Failure>> {
-    let (finished, guard) = threads.spawn(write);
+    let (finished, guard) = threads.spawn(canceled, write);
     let ended = async move {
         let _guard = guard;
         match finished.await {
@@ -599,7 +633,8 @@ impl EngineRows {
         + 'static,
     ) -> Result<T, Failure> {
         let kept = Arc::clone(&self.kept);
-        let (task, _guard) = self.threads.spawn(async move { work(&mut *kept.lock().await).await });
+        let (task, _guard) =
+            self.threads.spawn(&Canceled::default(), async move { work(&mut *kept.lock().await).await });
         match task.await {
             Ok(Some(done)) => done.map_err(|error| failure(SqlError::in_statement(&error, ""))),
             Ok(None) => Err(Failure::new("XX000", "the statement was ended")),

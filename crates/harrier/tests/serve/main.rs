@@ -5,6 +5,7 @@
 //! `cargo test -p harrier --test serve retry::`.
 
 mod altered;
+mod canceled;
 mod cursors;
 mod differential;
 mod filling;
