@@ -77,6 +77,7 @@ mod like_tables;
 pub mod limits;
 mod listing;
 pub mod locked_folder;
+mod many_relations;
 pub mod memory;
 mod memory_tables;
 mod merge;

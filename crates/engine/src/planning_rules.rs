@@ -31,6 +31,7 @@ use crate::interval_comparisons::IntervalComparisons;
 use crate::join_subqueries::JoinSubqueries;
 use crate::json::{JsonOperators, JsonValues};
 use crate::like_escapes::LikeEscapes;
+use crate::many_relations;
 use crate::needed_orders::NeededOrders;
 use crate::operator_chains::Chains;
 use crate::outer_aggregates::OuterAggregates;
@@ -79,6 +80,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let mut logical = Optimizer::new();
     aggregate_filters::guard(&mut logical.rules);
     simplification::guard(&mut logical.rules);
+    many_relations::guard(&mut logical.rules);
     repeated_windows::insert(&mut logical.rules);
     refreshed_schemas::insert(&mut logical.rules);
     builder = builder.with_optimizer_rules(logical.rules);

@@ -92,6 +92,14 @@ fn long_chains_are_answered() {
         format!("EXPLAIN SELECT {}", chain("1", "+", 100)),
         format!("SELECT count(*) {ROWS} WHERE g IN ({})", numbered(20_000, ", ", |at| at.to_string())),
         format!("SELECT {}", numbered(1600, ", ", |at| format!("1 AS c{at}"))),
+        format!(
+            "WITH t AS (SELECT g AS x {ROWS}) SELECT count(*) FROM t t0 {}",
+            numbered(400, " ", |at| format!("JOIN t t{} ON t{}.x = t{at}.x", at + 1, at + 1))
+        ),
+        format!(
+            "SELECT count(*) FROM (SELECT 1 AS x) t0 {}",
+            numbered(400, " ", |at| format!("CROSS JOIN (SELECT {at} AS x) t{}", at + 1))
+        ),
     ];
     beside_others(&served, || {
         let mut client = low(&served);
