@@ -15,6 +15,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue, internal_err};
 use datafusion::error::Result;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{Case, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
@@ -33,14 +34,25 @@ mod growth;
 /// What the function around a guarded expression is called. It is in no plan that runs.
 const GUARD: &str = "harrier_guarded";
 
+/// What DataFusion's is called.
+const NAME: &str = "simplify_expressions";
+
 /// The rule, in the place of DataFusion's.
 #[derive(Debug)]
 struct Simplification(Arc<dyn OptimizerRule + Send + Sync>);
 
 /// Has simplification leave alone what it would get wrong.
 pub(crate) fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
-    for rule in rules.iter_mut().filter(|rule| rule.name() == "simplify_expressions") {
+    for rule in rules.iter_mut().filter(|rule| rule.name() == NAME) {
         *rule = Arc::new(Simplification(Arc::clone(rule)));
+    }
+}
+
+/// The rule that simplifies expressions, of a session.
+pub(crate) fn rule(state: &SessionState) -> Result<Arc<dyn OptimizerRule + Send + Sync>> {
+    match state.optimizers().iter().find(|rule| rule.name() == NAME) {
+        Some(rule) => Ok(Arc::clone(rule)),
+        None => internal_err!("nothing simplifies expressions"),
     }
 }
 

@@ -19,9 +19,7 @@ use datafusion::datasource::{empty::EmptyTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_col;
-use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
-use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, ExprWithAlias, FunctionArguments, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
@@ -39,6 +37,7 @@ use crate::limits;
 use crate::names;
 use crate::nested_cases;
 use crate::nesting;
+use crate::simplification;
 use crate::warehouse::Words;
 use crate::zones::UTC;
 
@@ -142,12 +141,11 @@ pub(crate) fn condition(
         return Err(DataFusionError::Internal("a condition that is none any more".to_string()));
     };
     // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has set.
-    let context = SimplifyContext::builder()
-        .with_schema(Arc::new(own))
-        .with_config_options(Arc::clone(state.config_options()))
-        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
-        .build();
-    ExprSimplifier::new(context).simplify(unnormalize_col(filter.predicate))
+    let simplified = simplification::rule(&state)?.rewrite(LogicalPlan::Filter(filter), &state)?;
+    match simplified.data {
+        LogicalPlan::Filter(filter) => Ok(unnormalize_col(filter.predicate)),
+        _ => Err(DataFusionError::Internal("a condition that is none any more".to_string())),
+    }
 }
 
 /// The default of a column.

@@ -9,7 +9,9 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::dialect::SqlDialect;
+use crate::limits;
 use crate::names::plain;
+use crate::nesting;
 use crate::stored::offset;
 
 /// The statement, if it is one about access; only those have more to them than a look at their first words.
@@ -17,7 +19,16 @@ pub(super) fn parse(text: &str) -> Result<Option<AccessStatement>> {
     if !may_be_one(text) {
         return Ok(None);
     }
-    let Ok(parser) = Parser::new(&SqlDialect).try_with_sql(text) else {
+    parse_within(text, limits::NESTING_MAX).map_err(|error| {
+        let parses = |levels| parse_within(text, levels).is_ok();
+        nesting::too_deep_or(text, error, limits::NESTING_MAX, parses)
+    })
+}
+
+/// The same with a predicate that has so many levels at most.
+fn parse_within(text: &str, levels: usize) -> Result<Option<AccessStatement>> {
+    let parser = Parser::new(&SqlDialect).with_recursion_limit(levels);
+    let Ok(parser) = parser.try_with_sql(text) else {
         // What cannot be taken to words is for the parser of all other statements to complain about.
         return Ok(None);
     };

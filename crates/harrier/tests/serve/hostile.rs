@@ -145,6 +145,16 @@ fn what_is_too_deep_is_refused() {
             let sql = format!("SELECT 1 FROM {joins}");
             assert_eq!(outcome(&mut client, &sql), Err("54001".to_string()), "{count} joins");
         }
+        let mut admin = served.client();
+        admin.query("CREATE TABLE filtered (g INT)").unwrap();
+        let filter = |predicate: String| format!("CREATE ROW FILTER ON filtered TO low USING ({predicate})");
+        admin.query(&filter(nested("(", "g > 0", ")", 200))).unwrap();
+        admin.query(&filter(nested("NOT ", "g > 0", "", 100))).unwrap();
+        for levels in [1000, 10_000] {
+            for predicate in [nested("(", "g > 0", ")", levels), nested("NOT ", "g > 0", "", levels)] {
+                assert_eq!(admin.fails(&filter(predicate)), "54001", "a row filter of {levels} levels");
+            }
+        }
         for expression in &deep {
             for sql in [
                 format!("SELECT {expression}"),
@@ -199,7 +209,7 @@ fn nests_of_case_are_answered() {
     admin
         .query(&format!(
             "CREATE ROW FILTER ON t TO low USING ({} = g)",
-            nested(around[0].0, "g", around[0].1, 8)
+            nested(around[0].0, "g", around[0].1, 40)
         ))
         .unwrap();
     // A column that is computed from itself twice, in views on each other.

@@ -14,6 +14,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::{Check, Constraint, Keys, Kind, TAG, change, expressions};
 use crate::dialect::SqlDialect;
+use crate::limits;
 use crate::names::plain;
 use crate::nesting;
 use crate::stored::{self, Asker, Condition};
@@ -138,7 +139,12 @@ fn own_columns(sql: String, table: &str) -> Result<String> {
         }
     }
     let mut parsed = nesting::bounded(&sql, || {
-        Ok::<_, DataFusionError>(Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?)
+        Ok::<_, DataFusionError>(
+            Parser::new(&SqlDialect)
+                .with_recursion_limit(limits::NESTING_MAX)
+                .try_with_sql(&sql)?
+                .parse_expr()?,
+        )
     })?;
     let mut own = Own { table, is_changed: false };
     // No hook of the visitor ever breaks off.

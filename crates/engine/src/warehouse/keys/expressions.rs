@@ -11,6 +11,7 @@ use harrier_exec::sqlstate::{CodedError, SqlState};
 
 use super::{Expression, column_called, name_of};
 use crate::dialect::SqlDialect;
+use crate::limits;
 use crate::names::plain;
 use crate::nesting;
 
@@ -19,7 +20,12 @@ use crate::nesting;
 /// Errors: it does not parse (42601), and those of [`of`].
 pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
     let parsed = nesting::bounded(sql, || {
-        Ok::<_, datafusion::error::DataFusionError>(Parser::new(&SqlDialect).try_with_sql(sql)?.parse_expr()?)
+        Ok::<_, datafusion::error::DataFusionError>(
+            Parser::new(&SqlDialect)
+                .with_recursion_limit(limits::NESTING_MAX)
+                .try_with_sql(sql)?
+                .parse_expr()?,
+        )
     })?;
     let found = read(&parsed, table, what)?;
     Ok(Expression { sql: sql.to_string(), ..found })
@@ -101,7 +107,10 @@ pub(super) fn text(expression: &Expression, table: &Table) -> String {
     }
     let parsed = nesting::bounded(&expression.sql, || {
         Ok::<_, datafusion::error::DataFusionError>(
-            Parser::new(&SqlDialect).try_with_sql(&expression.sql)?.parse_expr()?,
+            Parser::new(&SqlDialect)
+                .with_recursion_limit(limits::NESTING_MAX)
+                .try_with_sql(&expression.sql)?
+                .parse_expr()?,
         )
     });
     match parsed {
