@@ -130,6 +130,7 @@ mod subqueries;
 mod subquery_orders;
 mod table_samples;
 mod targets;
+mod texts_of_booleans;
 mod texts_of_times;
 mod timestamps;
 mod told_apart;

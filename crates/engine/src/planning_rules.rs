@@ -52,6 +52,7 @@ use crate::state_budget::StateBudget;
 use crate::subqueries::{Quantified, Unnest};
 use crate::subquery_orders::SubqueryOrders;
 use crate::table_samples::TableSamples;
+use crate::texts_of_booleans::TextsOfBooleans;
 use crate::texts_of_times::TextsOfTimes;
 use crate::timestamps::{Timestamps, WholeUnits};
 use crate::told_apart;
@@ -87,6 +88,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let mut analyzer = Analyzer::new();
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
     analyzer.rules.insert(0, Arc::new(JoinSubqueries));
+    analyzer.rules.insert(0, Arc::new(TextsOfBooleans));
     analyzer.rules.insert(0, Arc::new(DoubleComparisons));
     analyzer.rules.insert(0, Arc::new(FarTimes));
     analyzer.rules.insert(0, Arc::new(Timestamps));

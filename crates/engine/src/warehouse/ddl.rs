@@ -503,6 +503,14 @@ impl Ddl<'_> {
             {
                 return self.rename_view(&name, table_name).await.map(|()| notices);
             }
+            // And so is a sequence.
+            if let [AlterTableOperation::RenameTable { table_name }] = &alter.operations[..]
+                && matches!(self.names.relation(&name), Some(Object::Sequence(_)))
+            {
+                let (RenameTableNameKind::As(new) | RenameTableNameKind::To(new)) = table_name;
+                let new = reference(new)?;
+                return self.rename_sequence(&name, alter.if_exists, new.table()).await.map(|_| notices);
+            }
             return match alter.if_exists && !self.names.is_own(&name) {
                 true => Ok(vec![format!("relation \"{}\" does not exist, skipping", name.table())]),
                 false => Err(self.names.no_table(&name, "ALTER TABLE").await),

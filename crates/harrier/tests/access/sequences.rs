@@ -170,6 +170,7 @@ fn sequences_are_altered_by_their_owners() {
         "ALTER SEQUENCE s RESTART",
         "ALTER SEQUENCE s INCREMENT BY 2",
         "ALTER SEQUENCE s RENAME TO t",
+        "ALTER TABLE s RENAME TO t",
         "ALTER SEQUENCE s OWNER TO ann",
         "ALTER SEQUENCE s OWNED BY ser.x",
         "ALTER SEQUENCE s OWNED BY NONE",

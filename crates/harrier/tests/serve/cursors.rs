@@ -18,6 +18,9 @@ fn numbers(answer: Answer) -> Vec<String> {
 fn cursors_go_in_every_direction() {
     let served = Served::start(ALONE);
     let mut client = served.client();
+    // What is written is read before it is looked at where it stands.
+    assert_eq!(client.fails("DECLARE c CURSOR FOR selec 1"), "42601");
+    assert_eq!(client.fails("DECLARE c CURSOR FOR SELECT 1"), "25P01");
     client.query("BEGIN").unwrap();
     client
         .query("DECLARE c SCROLL CURSOR FOR SELECT g FROM generate_series(1, 5) AS t(g) ORDER BY g")

@@ -205,7 +205,12 @@ impl Ddl<'_> {
             .await
     }
 
-    async fn rename_sequence(&self, name: &TableReference, if_exists: bool, to: &str) -> Result<bool> {
+    pub(super) async fn rename_sequence(
+        &self,
+        name: &TableReference,
+        if_exists: bool,
+        to: &str,
+    ) -> Result<bool> {
         self.transactions
             .change(|transaction| {
                 let Some(sequence) = self.sequence_in(&transaction.state, name)?.cloned() else {

@@ -140,6 +140,12 @@ impl Conversation {
         is_held: bool,
         values: &[ArrayRef],
     ) -> Result<OpenRows, Trouble> {
+        // As PostgreSQL, which has read all of a statement before it looks at what is there.
+        let statement = self.parsed(query).await.inspect_err(|trouble| {
+            if let Trouble::Failed(failure) = trouble {
+                self.registry.never_ran(&self.guard.entry, query, failure);
+            }
+        })?;
         if self.session.transaction() == TransactionState::Idle && !is_held {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(Failure::new("25P01", message).into());
@@ -150,11 +156,6 @@ impl Conversation {
         if self.cursors.len() >= NAMES_MAX {
             return Err(Failure::new("54000", "too many cursors").into());
         }
-        let statement = self.parsed(query).await.inspect_err(|trouble| {
-            if let Trouble::Failed(failure) = trouble {
-                self.registry.never_ran(&self.guard.entry, query, failure);
-            }
-        })?;
         // They would have written before anybody fetches.
         if matches!(statement.tag, "INSERT" | "UPDATE" | "DELETE" | "MERGE") {
             let message = format!("a cursor is for a query, and not for {}", statement.tag);
