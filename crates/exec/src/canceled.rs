@@ -298,10 +298,15 @@ mod tests {
     use super::*;
     use crate::sqlstate;
 
-    /// The numbers below 10.
+    /// The numbers below 10, one of which is NULL.
     fn rows() -> Arc<dyn ExecutionPlan> {
+        numbers(7)
+    }
+
+    fn numbers(null: i64) -> Arc<dyn ExecutionPlan> {
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
-        let column = Arc::new(Int64Array::from_iter((0..10).map(|number| (number != 7).then_some(number))));
+        let column =
+            Arc::new(Int64Array::from_iter((0..10).map(|number| (number != null).then_some(number))));
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
         MemorySourceConfig::try_new_exec(&[vec![batch]], schema, None).unwrap()
     }
@@ -320,9 +325,11 @@ mod tests {
     }
 
     fn hash(kind: JoinType, filter: Option<JoinFilter>, is_null_aware: bool) -> Arc<dyn ExecutionPlan> {
+        // Where NULL is among the keys, it has no row without a look at the others.
+        let null = if is_null_aware { -1 } else { 7 };
         let join = HashJoinExec::try_new(
-            rows(),
-            rows(),
+            numbers(null),
+            numbers(null),
             vec![(key(), key())],
             filter,
             &kind,
