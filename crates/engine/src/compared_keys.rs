@@ -78,10 +78,18 @@ fn is_compared(key: &Expr) -> bool {
         }
         // It becomes two of them.
         Expr::Between(_) => true,
-        Expr::Column(column) => column.name.starts_with(COMMON) && !matches!(key, Expr::Column(_)),
+        Expr::Column(column) => column.name.starts_with(COMMON) && !matches!(bare(key), Expr::Column(_)),
         _ => false,
     };
     key.exists(|expr| Ok(compares(expr))).unwrap_or(false)
+}
+
+/// What an expression with names is.
+fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => bare(&alias.expr),
+        other => other,
+    }
 }
 
 /// The node with the keys as columns of its input, and what it had before of its result.

@@ -48,6 +48,7 @@ mod default_values;
 mod describe;
 mod dialect;
 mod differences;
+mod distinct_lists;
 mod doubles;
 mod engine;
 mod error;

@@ -20,6 +20,7 @@ use crate::correlated_names::CorrelatedNames;
 use crate::counted_rows::CountedRows;
 use crate::declared_types::DeclaredTypes;
 use crate::differences::{Differences, Extracts};
+use crate::distinct_lists;
 use crate::doubles::{DoubleComparisons, NearestDoubles};
 use crate::engine::Engine;
 use crate::estimates;
@@ -80,6 +81,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     builder = builder.with_physical_optimizer_rules(optimizer.rules);
     let mut logical = Optimizer::new();
     aggregate_filters::guard(&mut logical.rules);
+    distinct_lists::guard(&mut logical.rules);
     simplification::guard(&mut logical.rules);
     many_relations::guard(&mut logical.rules);
     repeated_windows::insert(&mut logical.rules);

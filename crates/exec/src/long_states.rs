@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::{array_agg, count, median, percentile_cont, string_agg};
@@ -22,6 +23,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
+use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::modes;
@@ -93,6 +95,14 @@ impl LongStates {
         self.grows(args.is_distinct, args.expr_fields.iter().map(|field| field.data_type()))
     }
 
+    /// The order of different values that no other order is said for: PostgreSQL sorts them to tell them apart.
+    fn sorted(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
+        let is_list = matches!(self.name(), "array_agg" | "string_agg");
+        let is_sorted = is_list && args.is_distinct && args.order_bys.is_empty();
+        let options = SortOptions { descending: false, nulls_first: false };
+        is_sorted.then(|| PhysicalSortExpr::new(Arc::clone(&args.exprs[0]), options))
+    }
+
     fn copied(&self, grows: bool, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
         if grows { Box::new(Copied(inner)) } else { inner }
     }
@@ -145,6 +155,11 @@ impl AggregateUDFImpl for LongStates {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let grows = self.grows_with(&args);
+        let by_itself = self.sorted(&args);
+        let args = match &by_itself {
+            Some(key) => AccumulatorArgs { order_bys: std::slice::from_ref(key), ..args },
+            None => args,
+        };
         Ok(self.copied(grows, self.inner.accumulator(args)?))
     }
 

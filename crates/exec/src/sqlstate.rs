@@ -570,6 +570,7 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 
 /// What DataFusion says while a statement runs, where it gives no variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
+    ("ORDER BY expressions must appear in argument list", SqlState::INVALID_COLUMN_REFERENCE),
     ("string is not a valid identifier", SqlState::INVALID_PARAMETER_VALUE),
     ("is not yet defined in this session", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
     ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),
