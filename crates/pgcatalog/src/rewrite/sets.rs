@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, OrderByKind, Query, SelectItem, SetExpr, Statement,
-    Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, ValueWithSpan,
-    visit_expressions,
+    FunctionArgumentClause, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, OrderByKind, Query,
+    SelectItem, SetExpr, Statement, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    Value, ValueWithSpan, visit_expressions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -210,9 +210,11 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
     if let Some(collected) = unfolded(&query) {
         return collected;
     }
+    if !is_plain(&query) {
+        return collected(query);
+    }
     let order = query.order_by.take();
     if let SetExpr::Select(select) = &mut *query.body
-        && select.distinct.is_none()
         && let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
             select.projection.as_slice()
     {
@@ -233,7 +235,73 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
         return call("array_or_empty", vec![Expr::Subquery(query)]);
     }
     query.order_by = order;
-    Expr::Subquery(query)
+    collected(query)
+}
+
+/// Whether an aggregate of the item, in its place, is one of the rows of a query: they are neither groups, nor limited, nor made of others.
+fn is_plain(query: &Query) -> bool {
+    let Query { body, limit_clause: None, fetch: None, .. } = query else { return false };
+    let SetExpr::Select(select) = body.as_ref() else { return false };
+    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty())
+        || select.having.is_some();
+    let is_of_rows = |item: &SelectItem| {
+        let (SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }) = item else {
+            return false;
+        };
+        let found = visit_expressions(item, |part| match part {
+            Expr::Function(function) if is_of_several(function) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        found.is_continue()
+    };
+    select.distinct.is_none() && !is_grouped && select.projection.iter().all(is_of_rows)
+}
+
+/// Aggregates, as far as they are known by their names here.
+const AGGREGATES: [&str; 16] = [
+    "array_agg",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bool_and",
+    "bool_or",
+    "count",
+    "every",
+    "json_agg",
+    "jsonb_agg",
+    "max",
+    "min",
+    "stddev",
+    "string_agg",
+    "sum",
+    "variance",
+];
+
+fn is_of_several(function: &Function) -> bool {
+    let is_aggregate = parts(&function.name).pop().is_some_and(|name| AGGREGATES.contains(&name.as_str()));
+    is_aggregate || function.over.is_some() || !function.within_group.is_empty() || function.filter.is_some()
+}
+
+/// The only column of any query as an array, in the order of its rows.
+fn collected(query: Box<Query>) -> Expr {
+    let column = Ident::new("__item");
+    let items = list(vec![Expr::Identifier(column.clone())]);
+    of_rows(query, column, items)
+}
+
+/// `array_or_empty((SELECT array_agg(…) FROM (query) AS __rows (column)))`.
+fn of_rows(subquery: Box<Query>, column: Ident, arguments: FunctionArgumentList) -> Expr {
+    let mut collected = no_query();
+    if let SetExpr::Select(select) = &mut *collected.body {
+        let args = FunctionArguments::List(arguments);
+        let items = Expr::Function(Function { args, ..function_call("array_agg", vec![]) });
+        select.projection = vec![SelectItem::UnnamedExpr(items)];
+        let mut alias = table_alias("__rows");
+        alias.columns = vec![TableAliasColumnDef { name: column, data_type: None }];
+        let relation = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
+        select.from = vec![TableWithJoins { relation, joins: vec![] }];
+    }
+    call("array_or_empty", vec![Expr::Subquery(Box::new(collected))])
 }
 
 /// `ARRAY(SELECT unnest(a) + 1 ORDER BY 1)`, whose rows an aggregate beside them does not see, as
@@ -267,22 +335,7 @@ fn unfolded(query: &Query) -> Option<Expr> {
         }
         arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
     }
-    let mut collected = no_query();
-    if let SetExpr::Select(select) = &mut *collected.body {
-        let args = FunctionArguments::List(arguments);
-        let items = Expr::Function(Function { args, ..function_call("array_agg", vec![]) });
-        select.projection = vec![SelectItem::UnnamedExpr(items)];
-        let mut alias = table_alias("__rows");
-        alias.columns = vec![TableAliasColumnDef { name: column, data_type: None }];
-        let relation = TableFactor::Derived {
-            lateral: false,
-            subquery: Box::new(rows),
-            alias: Some(alias),
-            sample: None,
-        };
-        select.from = vec![TableWithJoins { relation, joins: vec![] }];
-    }
-    Some(call("array_or_empty", vec![Expr::Subquery(Box::new(collected))]))
+    Some(of_rows(Box::new(rows), column, arguments))
 }
 
 /// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
