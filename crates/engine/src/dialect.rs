@@ -9,6 +9,7 @@ mod exact_values;
 mod fetch;
 mod grouping;
 mod grouping_lists;
+mod hypothetical;
 mod insert;
 mod joined_changes;
 mod json;
@@ -143,6 +144,7 @@ impl VisitorMut for Dialect {
             .and_then(|()| truths::in_expr(expr))
             .and_then(|()| orderings::rewrite(expr))
             .and_then(|()| ordered_sets::rewrite(expr))
+            .and_then(|()| hypothetical::rewrite(expr))
         {
             return ControlFlow::Break(error);
         }
