@@ -23,6 +23,7 @@ mod ordered_sets;
 mod orderings;
 mod patterns;
 mod quantified;
+mod result_orders;
 mod row_counts;
 mod rows;
 mod set_functions;
@@ -60,6 +61,7 @@ pub(crate) use tables::tokens as table_tokens;
 pub(crate) use views::{is_renamed as renames_view, tokens as view_tokens};
 pub(crate) use words::tokens as word_tokens;
 
+use crate::column_aliases;
 use crate::files::rename_codec;
 use crate::sequences;
 
@@ -122,6 +124,8 @@ impl VisitorMut for Dialect {
         set_functions::unfold(query);
         fetch::to_limit(query);
         let read = row_counts::read(query).and_then(|()| windows::complete(query));
+        let read =
+            read.and_then(|()| result_orders::read(query)).and_then(|()| column_aliases::in_with(query));
         match read.and_then(|()| rows::in_conditions_of(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),

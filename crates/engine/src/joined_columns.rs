@@ -18,6 +18,7 @@
 mod from;
 mod meanings;
 mod orders;
+mod twins;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -29,8 +30,8 @@ use datafusion::catalog::{
 };
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::planner::{RelationPlanner, RelationPlannerContext, RelationPlanning};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, Ident, Join, JoinConstraint, JoinOperator, OrderBy, Query, Select, SetExpr, TableAlias,
@@ -38,6 +39,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::without_twin;
 use parking_lot::Mutex;
 
 use self::from::{Column, Walk, merges, merges_in, relations};
@@ -53,13 +56,32 @@ const MARK: &str = "\u{1}joined ";
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     nested_cases::settle(&mut statement);
     let mut marks = Marks::default();
-    if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking(&mut marks)) {
+    if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
         return Err(error);
     }
-    if marks.count == 0 {
-        return state.statement_to_plan(statement).await;
+    let plan = match marks.count {
+        0 => state.statement_to_plan(statement).await?,
+        _ => resolve(state, &mut statement, marks).await?,
+    };
+    check_made(&plan)?;
+    Ok(plan)
+}
+
+/// Errors: two columns of what is made have one name (42701).
+fn check_made(plan: &LogicalPlan) -> Result<()> {
+    let input = match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => &create.input,
+        LogicalPlan::Ddl(DdlStatement::CreateView(create)) => &create.input,
+        _ => return Ok(()),
+    };
+    let mut names = input.schema().fields().iter().map(|field| field.name());
+    match names.find(|name| without_twin(name) != *name) {
+        Some(name) => {
+            let message = format!("column \"{}\" specified more than once", without_twin(name));
+            Err(CodedError::new(SqlState::DUPLICATE_COLUMN, message).into())
+        }
+        None => Ok(()),
     }
-    resolve(state, &mut statement, marks).await
 }
 
 /// Plans a statement with marks, which are gone from it then.
@@ -136,6 +158,8 @@ struct Marks {
     around: HashMap<usize, Vec<Meaning>>,
     /// Relations that could not be planned before such names in them were replaced, by mark and place.
     replaced: HashSet<(usize, usize)>,
+    /// A name that was met and that several columns have.
+    ambiguous: Option<String>,
 }
 
 /// What is known of a marked FROM.
@@ -198,7 +222,12 @@ impl Marks {
 
     /// Writes anew what was marked; `false` if nothing came of that.
     fn resolve(&mut self, statement: &mut Statement, found: Found) -> Result<bool> {
-        match walk(statement, &mut Resolution { marks: self, found }) {
+        let resolved = walk(statement, &mut Resolution { marks: self, found });
+        if let Some(name) = self.ambiguous.take() {
+            let message = format!("column reference \"{name}\" is ambiguous");
+            return Err(CodedError::new(SqlState::AMBIGUOUS_COLUMN, message).into());
+        }
+        match resolved {
             ControlFlow::Break(resolved) => resolved,
             ControlFlow::Continue(()) => {
                 Err(DataFusionError::Internal("what was marked is gone".to_string()))
@@ -298,19 +327,67 @@ fn mark_of(select: &Select) -> Option<usize> {
     select.from.first().and_then(|item| marked(&item.relation)).map(|(mark, _)| mark)
 }
 
-/// Marks what has joins by names of columns.
-struct Marking<'m>(&'m mut Marks);
+/// Marks what has joins by names of columns, or says a name that several columns of a relation may have.
+struct Marking<'m> {
+    marks: &'m mut Marks,
+    common: twins::Common,
+}
+
+impl<'m> Marking<'m> {
+    fn new(marks: &'m mut Marks) -> Self {
+        Self { marks, common: twins::Common::new() }
+    }
+
+    /// Marks the SELECTs of a query that say such a name.
+    fn mark_twins(&mut self, query: &mut Query) {
+        let mut found = vec![];
+        selects(&query.body, &mut |select| {
+            found.push(
+                mark_of(select).is_none() && twins::of_from(&select.from, &self.common).are_said(query),
+            );
+        });
+        let mut found = found.into_iter();
+        for_selects(&mut query.body, &mut |select| {
+            if found.next() == Some(true) {
+                self.marks.mark_select(select);
+            }
+        });
+    }
+}
+
+/// The SELECTs of a query. One in parentheses is a query by itself.
+fn selects(body: &SetExpr, see: &mut dyn FnMut(&Select)) {
+    match body {
+        SetExpr::Select(select) => see(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            selects(left, see);
+            selects(right, see);
+        }
+        _ => {}
+    }
+}
+
+fn for_selects(body: &mut SetExpr, change: &mut dyn FnMut(&mut Select)) {
+    match body {
+        SetExpr::Select(select) => change(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            for_selects(left, change);
+            for_selects(right, change);
+        }
+        _ => {}
+    }
+}
 
 impl VisitorMut for Marking<'_> {
     type Break = DataFusionError;
 
     fn pre_visit_statement(&mut self, statement: &mut ast::Statement) -> ControlFlow<DataFusionError> {
         if let ast::Statement::Merge(merge) = statement
-            && merges_in(&mut merge.source)
+            && (merges_in(&mut merge.source) || twins::of_factor(&merge.source, &self.common).are_any())
         {
-            self.0.name_subqueries(&mut merge.source);
+            self.marks.name_subqueries(&mut merge.source);
             let mut from = vec![TableWithJoins { relation: merge.source.clone(), joins: vec![] }];
-            self.0.mark(&mut from);
+            self.marks.mark(&mut from);
             if let Some(source) = from.pop() {
                 merge.source = source.relation;
             }
@@ -322,14 +399,16 @@ impl VisitorMut for Marking<'_> {
         if let (SetExpr::Select(select), Some(order_by)) = (query.body.as_mut(), &query.order_by)
             && orders::is_in_doubt(select, order_by)
         {
-            self.0.mark_select(select);
+            self.marks.mark_select(select);
         }
+        twins::define(query, &mut self.common);
+        self.mark_twins(query);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
         if mark_of(select).is_none() && select.from.iter_mut().any(merges) {
-            self.0.mark_select(select);
+            self.marks.mark_select(select);
         }
         ControlFlow::Continue(())
     }
@@ -459,14 +538,31 @@ fn columns_of_last(
             (context.plan(nested(table, None))?, known)
         }
     };
-    Ok(plan.schema().iter().skip(known).map(|(table, field)| Column::of(table, field)).collect())
+    let mut columns: Vec<Column> =
+        plan.schema().iter().skip(known).map(|(table, field)| Column::of(table, field)).collect();
+    name_twins(&mut columns);
+    Ok(columns)
+}
+
+/// Gives columns that the planner has numbered, as one of two that are called `a` is `a:1` to it, the names that they were given.
+fn name_twins(columns: &mut [Column]) {
+    let mut seen: HashSet<String> = HashSet::new();
+    for column in columns {
+        if let Some((name, number)) = column.name.rsplit_once(':')
+            && number.parse::<usize>().is_ok()
+            && seen.contains(name)
+        {
+            column.name.truncate(name.len());
+        }
+        seen.insert(column.name.clone());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use datafusion::config::Dialect;
     use datafusion::prelude::SessionContext;
-    use harrier_exec::sqlstate::{self, SqlState};
+    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -479,7 +575,7 @@ mod tests {
         let state = context.state();
         let mut statement = state.sql_to_statement(sql, &Dialect::PostgreSQL)?;
         let mut marks = Marks::default();
-        if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking(&mut marks)) {
+        if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
             return Err(error);
         }
         resolve(&state, &mut statement, marks).await?;
@@ -519,7 +615,7 @@ mod tests {
             ),
             (
                 "SELECT t.*, k FROM t FULL JOIN u USING (k)",
-                "SELECT t.k, t.a, coalesce(t.k, u.k) AS k_1 FROM t FULL JOIN u ON t.k = u.k",
+                "SELECT t.k, t.a, coalesce(t.k, u.k) AS __twin_of_k_1 FROM t FULL JOIN u ON t.k = u.k",
             ),
             (
                 "SELECT * FROM t NATURAL JOIN (SELECT b FROM u)",

@@ -36,6 +36,7 @@ mod cast_names;
 mod checked;
 mod client;
 mod coalesce;
+mod column_aliases;
 mod compact_views;
 mod compared_keys;
 mod copy;

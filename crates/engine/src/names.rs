@@ -9,6 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     Value, VisitMut, Visitor, VisitorMut,
 };
 
+use harrier_pgcatalog::twin;
+
 use crate::files;
 
 /// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
@@ -21,7 +23,8 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
             let defines =
                 matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
             let tells_given_apart = !is_client && !defines;
-            let _ = statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart });
+            let _ =
+                statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, as_twins: false });
         }
         Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
         Statement::CopyTo(copy) => match &mut copy.source {
@@ -34,13 +37,13 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
 
 /// Gives result columns names of their own, where that was left out.
 pub(crate) fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
-    let mut names = Names { tells_apart: true, tells_given_apart: false };
+    let mut names = Names { tells_apart: true, tells_given_apart: false, as_twins: true };
     let _ = statement.visit(&mut names);
 }
 
 /// The same for a query.
 pub(crate) fn prepare_query(query: &mut Query) {
-    let mut names = Names { tells_apart: true, tells_given_apart: true };
+    let mut names = Names { tells_apart: true, tells_given_apart: true, as_twins: false };
     let _ = query.visit(&mut names);
 }
 
@@ -79,6 +82,8 @@ pub(crate) fn plain(name: &Ident) -> String {
 struct Names {
     tells_apart: bool,
     tells_given_apart: bool,
+    /// With names of twins, which are shown as what they are twins of.
+    as_twins: bool,
 }
 
 impl VisitorMut for Names {
@@ -94,7 +99,7 @@ impl VisitorMut for Names {
             for_selects(&mut query.body, tell_given_apart);
         }
         if self.tells_apart {
-            for_selects(&mut query.body, tell_apart);
+            for_selects(&mut query.body, if self.as_twins { tell_twins_apart } else { tell_apart });
             tell_sorted_apart(query);
         }
         ControlFlow::Continue(())
@@ -142,7 +147,20 @@ const SUBQUERY: &str = "(<subquery>)";
 
 /// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
 /// same name only if all of them are tables' own.
-pub(crate) fn tell_apart(select: &mut Select) {
+fn tell_apart(select: &mut Select) {
+    tell_apart_as(select, |name, earlier| format!("{name}_{earlier}"));
+}
+
+/// More than the columns of a list that are numbered by their places.
+const PLACES_MAX: usize = 1_000_000;
+
+/// The same with names of twins.
+pub(crate) fn tell_twins_apart(select: &mut Select) {
+    // Beside those that are numbered by their places.
+    tell_apart_as(select, |name, earlier| twin(name, PLACES_MAX + earlier));
+}
+
+fn tell_apart_as(select: &mut Select, named: fn(&str, usize) -> String) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
@@ -174,7 +192,7 @@ pub(crate) fn tell_apart(select: &mut Select) {
             };
             *item = SelectItem::ExprWithAlias {
                 expr: expression.clone(),
-                alias: Ident::with_quote('"', format!("{name}_{earlier}")),
+                alias: Ident::with_quote('"', named(&name, earlier)),
             };
         }
         seen.push(key);

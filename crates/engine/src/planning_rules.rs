@@ -14,6 +14,7 @@ use crate::aggregate_filters;
 use crate::array_overlaps::Overlaps;
 use crate::bounded_values::BoundedValues;
 use crate::checked::CheckedIntegers;
+use crate::column_aliases::ColumnAliases;
 use crate::compact_views::CompactViews;
 use crate::compared_keys::ComparedKeys;
 use crate::correlated_names::CorrelatedNames;
@@ -129,6 +130,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     planners.insert(0, Arc::new(TimeDifferences));
     builder = builder.with_type_planner(Arc::new(SqlTypes));
     builder = builder.with_relation_planners(vec![
+        Arc::new(ColumnAliases),
         Arc::new(TableSamples),
         Arc::new(PlainValues),
         Arc::new(FunctionRelations),

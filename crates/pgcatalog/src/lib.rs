@@ -28,7 +28,8 @@ use crate::relations::{CatalogSchema, Keywords, Namespace};
 
 pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
 pub use crate::rewrite::{
-    cast_type, column_names, function_call, planned_type, rewrite, rewrite_catalogs, rewrite_query,
+    cast_type, column_names, function_call, item_name, planned_type, rewrite, rewrite_catalogs,
+    rewrite_query, twin, without_twin,
 };
 pub use crate::source::{
     Activity, AdvisoryLock, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement,

@@ -52,17 +52,16 @@ use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, u
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
-pub use names::column_names;
+pub use names::{column_names, item_name};
 pub use objects::{cast_type, planned_type};
 
 /// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
 pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
-    // What is made by a statement keeps the names of its columns, and fails if two have one.
-    let names_twins = !matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
+    let makes = matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
     let names_values = columns::names_value(statement);
     let mut rewriter =
-        Rewriter { about_catalog, names_columns: true, names_twins, names_values, ..Rewriter::default() };
+        Rewriter { about_catalog, names_columns: true, makes, names_values, ..Rewriter::default() };
     match statement {
         Statement::Prepare { data_types, .. } => data_types.iter_mut().for_each(plain_type),
         Statement::CreateTable(create) => {
@@ -140,7 +139,10 @@ struct Rewriter {
     about_catalog: bool,
     /// Columns get PostgreSQL's names, and all of PostgreSQL's words their meaning.
     names_columns: bool,
-    names_twins: bool,
+    /// What is made by the statement keeps the names of its columns, and fails if two have one.
+    makes: bool,
+    /// Of queries in queries.
+    depth: usize,
     /// Something is called `value`, as DataFusion calls the column of `generate_series`.
     names_values: bool,
     /// The common table expressions that are in sight, one list for each query around.
@@ -153,9 +155,12 @@ impl VisitorMut for Rewriter {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
         if self.names_columns {
-            let tables = query.with.iter_mut().flat_map(|with| with.cte_tables.iter_mut());
-            tables.for_each(|common| columns::name(&mut common.query, self.names_twins));
+            for common in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
+                columns::name(&mut common.query, true);
+                columns::name_twins(&mut common.alias);
+            }
         }
         let names = query.with.iter().flat_map(|with| with.cte_tables.iter());
         let known = names.map(|common| {
@@ -171,6 +176,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.common.pop();
+        self.depth -= 1;
         if self.about_catalog
             && let SetExpr::Select(select) = &*query.body
         {
@@ -202,7 +208,7 @@ impl VisitorMut for Rewriter {
                 unfold(expr);
             }
         }
-        if self.names_twins {
+        if self.names_columns && !(self.makes && self.depth == 1) {
             self.name_twins(&mut select.projection);
         }
         ControlFlow::Continue(())
@@ -228,10 +234,19 @@ impl VisitorMut for Rewriter {
         if let TableFactor::Derived { subquery, .. } = factor
             && self.names_columns
         {
-            columns::name(subquery, self.names_twins);
+            columns::name(subquery, true);
         }
         if self.names_columns && !self.names_values {
             columns::name_function(factor);
+        }
+        if let TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. }
+        | TableFactor::UNNEST { alias: Some(alias), .. }
+        | TableFactor::Function { alias: Some(alias), .. }
+        | TableFactor::NestedJoin { alias: Some(alias), .. } = factor
+            && self.names_columns
+        {
+            columns::name_twins(alias);
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
         let known = parts(name);
@@ -447,10 +462,8 @@ impl Rewriter {
                     }
                     // What is inside of another query shows its name there.
                     match expr {
-                        Expr::Identifier(name) if starred => {
-                            (format!("twin_of_{}", normal(name)), expr.clone())
-                        }
-                        Expr::CompoundIdentifier(names) if starred => {
+                        Expr::Identifier(name) => (format!("twin_of_{}", normal(name)), expr.clone()),
+                        Expr::CompoundIdentifier(names) => {
                             let name = names.last().map(normal).unwrap_or_default();
                             (format!("twin_of_{name}"), expr.clone())
                         }
@@ -490,12 +503,12 @@ fn tell_arrays_apart(arrays: &mut [Expr]) {
 }
 
 /// The name of a column at a place of its list that is to be shown as one of several called `name`.
-fn twin(name: &str, at: usize) -> String {
+pub fn twin(name: &str, at: usize) -> String {
     format!("__twin_of_{name}_{at}")
 }
 
 /// The name that a column of a twin's name has to a client.
-pub(super) fn without_twin(name: &str) -> &str {
+pub fn without_twin(name: &str) -> &str {
     let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
     rest.rsplit_once('_').map_or(name, |(name, _)| name)
 }

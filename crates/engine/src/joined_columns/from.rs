@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value,
 };
 use harrier_exec::sqlstate::{CodedError, SqlState};
-use harrier_pgcatalog::function_call;
+use harrier_pgcatalog::{function_call, without_twin};
 
 use super::meanings::{Meaning, meanings, put};
 use super::{Marks, is_mark};
@@ -36,16 +36,31 @@ impl Column {
             }
             None => Expr::Identifier(name),
         };
-        Self { name: field.name().clone(), value, is_joined: false, data_type: field.data_type().clone() }
+        let own = without_twin(field.name()).to_string();
+        Self { name: own, value, is_joined: false, data_type: field.data_type().clone() }
     }
 
     /// Whether it is one of the relation's own that is called so.
     pub(super) fn is_of(&self, relation: &ObjectName) -> bool {
-        let Expr::CompoundIdentifier(parts) = &self.value else { return false };
         let relation: Vec<String> =
             relation.0.iter().filter_map(|part| part.as_ident().map(names::plain)).collect();
-        let own: Vec<&str> = parts[..parts.len() - 1].iter().map(|part| part.value.as_str()).collect();
+        self.is_under(&relation)
+    }
+
+    /// The same of a relation's name as it is known.
+    pub(super) fn is_under(&self, relation: &[String]) -> bool {
+        let own = self.relation();
         own.len() >= relation.len() && own[own.len() - relation.len()..].iter().eq(relation.iter())
+    }
+
+    /// The name of the relation of which it is.
+    pub(super) fn relation(&self) -> Vec<&str> {
+        match &self.value {
+            Expr::CompoundIdentifier(parts) => {
+                parts[..parts.len() - 1].iter().map(|part| part.value.as_str()).collect()
+            }
+            _ => vec![],
+        }
     }
 
     /// What shows it in a list of columns.
@@ -117,7 +132,14 @@ impl Walk<'_> {
             JoinConstraint::Using(names) => names.iter().map(only_part).collect::<Result<Vec<_>>>()?,
             JoinConstraint::Natural => {
                 let is_common = |name: &str| right.iter().any(|column| column.name == name);
-                left.iter().map(|column| column.name.clone()).filter(|name| is_common(name)).collect()
+                let common = left.iter().map(|column| &column.name).filter(|name| is_common(name));
+                let mut names: Vec<String> = vec![];
+                for name in common {
+                    if !names.contains(name) {
+                        names.push(name.clone());
+                    }
+                }
+                names
             }
             JoinConstraint::On(condition) => {
                 if self.is_all {

@@ -9,26 +9,68 @@ use datafusion::sql::sqlparser::ast::{
     SelectItemQualifiedWildcardKind, SetExpr, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_pgcatalog::twin;
 
 use super::from::Column;
 use super::{Marks, mark_of};
 use crate::names;
 
-/// The name of a joined column, and what that is.
-pub(super) type Meaning = (String, Expr);
+/// A name, and what it means.
+#[derive(Debug, Clone)]
+pub(super) struct Meaning {
+    /// The relation before it, if there has to be one.
+    relation: Vec<String>,
+    name: String,
+    /// The value of a joined column; `None`: several columns have the name.
+    value: Option<Expr>,
+}
 
-/// What names mean where there are `columns`, as far as they mean joined columns of them or of a query around.
+/// What names mean where there are `columns`, as far as they mean joined columns of them or of a query around, or several
+/// columns of one relation.
 pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
     let count = |name: &str| columns.iter().filter(|column| column.name == name).count();
     // A name that several columns have means none of them.
     let own = columns.iter().filter(|column| column.is_joined && count(&column.name) == 1);
-    let own = own.map(|column| (column.name.clone(), column.value.clone()));
-    own.chain(around.iter().filter(|(name, _)| count(name) == 0).cloned()).collect()
+    let own = own.map(|column| Meaning {
+        relation: vec![],
+        name: column.name.clone(),
+        value: Some(column.value.clone()),
+    });
+    let mut found: Vec<Meaning> = own.collect();
+    let mut seen: HashSet<(Vec<&str>, &str)> = HashSet::new();
+    for column in columns {
+        let relation = column.relation();
+        let is_twin = !seen.insert((relation.clone(), column.name.as_str()));
+        // What a join has made of two columns has no relation.
+        if is_twin && !relation.is_empty() {
+            let relation: Vec<String> = relation.into_iter().map(str::to_string).collect();
+            for relation in [vec![], relation] {
+                found.push(Meaning { relation, name: column.name.clone(), value: None });
+            }
+        }
+    }
+    let is_hidden = |meaning: &Meaning| match meaning.relation.is_empty() {
+        true => count(&meaning.name) > 0,
+        false => columns.iter().any(|column| column.is_under(&meaning.relation)),
+    };
+    found.extend(around.iter().filter(|meaning| !is_hidden(meaning)).cloned());
+    found
 }
 
-fn meaning<'m>(meanings: &'m [Meaning], name: &Ident) -> Option<&'m Expr> {
-    let name = names::plain(name);
-    meanings.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+/// What an expression means that is a name, with or without a relation before it.
+fn meaning_of<'m>(meanings: &'m [Meaning], expr: &Expr) -> Option<&'m Meaning> {
+    let is_of = |meaning: &Meaning, parts: &[Ident]| {
+        let Some((last, before)) = parts.split_last() else { return false };
+        let before: Vec<String> = before.iter().map(names::plain).collect();
+        meaning.name == names::plain(last)
+            && meaning.relation.is_empty() == before.is_empty()
+            && meaning.relation.ends_with(&before)
+    };
+    match expr {
+        Expr::Identifier(name) => meanings.iter().find(|meaning| is_of(meaning, std::slice::from_ref(name))),
+        Expr::CompoundIdentifier(parts) => meanings.iter().find(|meaning| is_of(meaning, parts)),
+        _ => None,
+    }
 }
 
 /// Writes a SELECT from `columns` without names of joined columns. `relations`: the columns of what is joined.
@@ -45,22 +87,27 @@ pub(super) fn rewrite(
     let is_joined = columns.iter().any(|column| column.is_joined);
     let shown = match is_joined {
         true => expand(&mut select.projection, columns, relations)?,
-        false => HashSet::new(),
+        false => Shown::default(),
     };
     replace(select, order_by, &shown, &meanings(columns, around), marks);
     if is_joined {
-        names::tell_apart(select);
+        names::tell_twins_apart(select);
     }
     Ok(())
 }
 
-/// Puts columns in the place of `*` and `t.*`. Returns the names of those of them that are relations' own.
-fn expand(
-    projection: &mut Vec<SelectItem>,
-    columns: &[Column],
-    relations: &[Vec<Column>],
-) -> Result<HashSet<String>> {
-    let mut own = HashSet::new();
+/// What stars have become.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The names of those columns that are relations' own.
+    names: HashSet<String>,
+    /// Where all of them stand.
+    places: HashSet<usize>,
+}
+
+/// Puts columns in the place of `*` and `t.*`.
+fn expand(projection: &mut Vec<SelectItem>, columns: &[Column], relations: &[Vec<Column>]) -> Result<Shown> {
+    let mut own = Shown::default();
     for item in std::mem::take(projection) {
         let (all, options): (Vec<&Column>, _) = match &item {
             SelectItem::Wildcard(options) => (columns.iter().collect(), Some(options)),
@@ -77,8 +124,9 @@ fn expand(
         for column in without(all, options)? {
             let shown = column.item();
             if matches!(shown, SelectItem::UnnamedExpr(_)) {
-                own.insert(column.name.clone());
+                own.names.insert(column.name.clone());
             }
+            own.places.insert(projection.len());
             projection.push(shown);
         }
     }
@@ -111,23 +159,23 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
     Ok(columns)
 }
 
-/// Puts meanings in the place of names everywhere but in FROM. `shown`: names of columns that stars have become.
+/// Puts meanings in the place of names everywhere but in FROM, and in what stars have become, which is meant as it is.
 fn replace(
     select: &mut Select,
     order_by: Option<&mut OrderBy>,
-    shown: &HashSet<String>,
+    shown: &Shown,
     meanings: &[Meaning],
     marks: &mut Marks,
 ) {
     for item in &mut select.projection {
         // What is no column any more keeps the name.
         if let SelectItem::UnnamedExpr(expr) = item
-            && let Expr::Identifier(name) = names::without_casts(expr)
-            && let Some(value) = meaning(meanings, name)
+            && let inside @ Expr::Identifier(name) = names::without_casts(expr)
+            && let Some(Meaning { value: Some(value), .. }) = meaning_of(meanings, inside)
             && !matches!(value, Expr::CompoundIdentifier(_))
         {
-            let alias = match shown.contains(&names::plain(name)) {
-                true => Ident::with_quote('"', format!("{}_1", name.value)),
+            let alias = match shown.names.contains(&names::plain(name)) {
+                true => Ident::with_quote('"', twin(&names::plain(name), 1)),
                 false => name.clone(),
             };
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
@@ -135,7 +183,14 @@ fn replace(
     }
     let results: HashSet<String> = select.projection.iter().filter_map(result_name).collect();
     let from = std::mem::take(&mut select.from);
+    let items = std::mem::take(&mut select.projection);
+    let (stars, others): (Vec<_>, Vec<_>) =
+        items.into_iter().enumerate().partition(|(at, _)| shown.places.contains(at));
+    select.projection = others.into_iter().map(|(_, item)| item).collect();
     put(select, meanings, marks);
+    for (at, item) in stars {
+        select.projection.insert(at, item);
+    }
     select.from = from;
     if let Some(OrderBy { kind: OrderByKind::Expressions(items), .. }) = order_by {
         for item in items {
@@ -191,10 +246,14 @@ impl VisitorMut for Substitution<'_> {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.depth == 0
-            && let Expr::Identifier(name) = expr
-            && let Some(value) = meaning(self.meanings, name)
+            && let Some(meaning) = meaning_of(self.meanings, expr)
         {
-            *expr = value.clone();
+            match &meaning.value {
+                Some(value) => *expr = value.clone(),
+                None => {
+                    self.marks.ambiguous.get_or_insert_with(|| expr.to_string());
+                }
+            }
         }
         ControlFlow::Continue(())
     }
@@ -219,7 +278,7 @@ fn enter_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>, meanings: &[Me
                 return;
             }
             if select.from.is_empty() {
-                return replace(select, order_by, &HashSet::new(), meanings, marks);
+                return replace(select, order_by, &Shown::default(), meanings, marks);
             }
             let mark = match mark_of(select) {
                 Some(mark) => mark,
@@ -239,9 +298,9 @@ fn enter_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>, meanings: &[Me
 
 /// Whether one of the names is said somewhere.
 fn mentions<N: ast::Visit>(node: &N, meanings: &[Meaning]) -> bool {
-    ast::visit_expressions(node, |expr| match expr {
-        Expr::Identifier(name) if meaning(meanings, name).is_some() => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
+    ast::visit_expressions(node, |expr| match meaning_of(meanings, expr) {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
     })
     .is_break()
 }

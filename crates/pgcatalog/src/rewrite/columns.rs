@@ -1,7 +1,7 @@
 //! Names for the columns of queries inside of a statement, so that what is around them finds them by PostgreSQL's names: `count` of
 //! `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -45,6 +45,18 @@ fn name_of(item: &SelectItem) -> Option<String> {
         SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
         SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
         _ => None,
+    }
+}
+
+/// Tells the columns apart that an alias calls the same: `q (a, a)`. Those of rows of JSON, which have types, may not be called so.
+pub(super) fn name_twins(alias: &mut TableAlias) {
+    let mut seen = HashSet::new();
+    for (at, column) in alias.columns.iter_mut().enumerate() {
+        let name = normal(&column.name);
+        if column.data_type.is_none() && seen.contains(&name) {
+            column.name = Ident::with_quote('"', twin(&name, at));
+        }
+        seen.insert(name);
     }
 }
 

@@ -1,7 +1,11 @@
 //! The names that PostgreSQL gives the columns of a result, which are not DataFusion's.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, FunctionArguments, Query, SelectItem, SetExpr, Statement,
+    Visit, Visitor,
 };
 
 use super::objects::{OBJECT_TYPES, custom_type};
@@ -15,6 +19,9 @@ pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
     let Some(items) = items(query) else { return planned.to_vec() };
     let mut names: Vec<String> = planned.iter().map(|name| without_twin(name).to_string()).collect();
+    if reads_queries(query) {
+        without_numbers(&mut names);
+    }
     let is_star =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let before = items.iter().position(is_star).unwrap_or(items.len());
@@ -29,6 +36,34 @@ pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     names
 }
 
+/// Whether a query reads the columns of another one.
+fn reads_queries(query: &Query) -> bool {
+    struct Queries(usize);
+    impl Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 += 1;
+            if self.0 > 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    query.visit(&mut Queries(0)).is_break()
+}
+
+/// The planner calls the second column of a query that is called `a` there `a:1`.
+fn without_numbers(names: &mut [String]) {
+    let mut seen: HashSet<String> = HashSet::new();
+    for name in names {
+        if let Some((own, number)) = name.rsplit_once(':')
+            && number.parse::<usize>().is_ok()
+            && seen.contains(own)
+        {
+            name.truncate(own.len());
+        }
+        seen.insert(name.clone());
+    }
+}
+
 fn items(query: &Query) -> Option<&[SelectItem]> {
     let mut body = &*query.body;
     loop {
@@ -38,6 +73,14 @@ fn items(query: &Query) -> Option<&[SelectItem]> {
             SetExpr::Query(query) => body = &query.body,
             _ => return None,
         }
+    }
+}
+
+/// The name of a column of a result; `None`: a star, which stands for those of its columns.
+pub fn item_name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_) => Some(of_item(item)),
+        _ => None,
     }
 }
 
