@@ -12,6 +12,7 @@
 mod changes;
 mod choices;
 mod expressions;
+mod orders;
 mod queries;
 mod rewrites;
 mod scope;

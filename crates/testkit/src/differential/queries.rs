@@ -73,7 +73,8 @@ impl Maker<'_> {
         if depth > 0 && self.choices.happens(1, 6) {
             return self.set_operation(kinds, depth - 1, scope);
         }
-        let query = match self.choices.choose(8) {
+        let query = match self.choices.choose(9) {
+            8 if depth > 0 => self.ordered_select(kinds, depth - 1, scope),
             0..=2 => self.plain_select(kinds, depth, scope),
             3 | 4 => self.grouped_select(kinds, depth, scope),
             5 => self.distinct_select(kinds, depth, scope),
@@ -116,7 +117,7 @@ impl Maker<'_> {
     }
 
     /// A limit, or none.
-    fn limit(&mut self) -> String {
+    pub(super) fn limit(&mut self) -> String {
         match self.choices.choose(5) {
             0 | 1 => String::new(),
             2 => format!(" LIMIT {}", self.choices.choose(5)),

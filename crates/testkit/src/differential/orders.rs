@@ -1,0 +1,75 @@
+//! Queries whose answer is about the order of the rows of another query, and about which of them a limit leaves.
+
+use super::expressions::Maker;
+use super::queries::named;
+use super::scope::{Kind, Scope};
+
+impl Maker<'_> {
+    /// A query with columns of these types.
+    pub(super) fn ordered_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        match self.choices.happens(1, 2) {
+            true => self.numbered_rows(kinds, depth, scope),
+            false => {
+                let items: Vec<String> =
+                    kinds.iter().map(|kind| self.of_ordered(*kind, depth, scope)).collect();
+                format!("SELECT {}", named(&items))
+            }
+        }
+    }
+
+    /// The rows of a query in an order that leaves nothing open.
+    fn ordered_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let query = self.query(kinds, depth, scope);
+        let alias = self.alias();
+        format!("SELECT * FROM ({query}) AS {alias}{}{}", self.total_order(kinds.len()), self.limit())
+    }
+
+    /// Some of them, by their place.
+    fn numbered_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let rows = self.ordered_rows(kinds, depth, scope);
+        let (inner, outer) = (self.alias(), self.alias());
+        let columns: Vec<String> = (1..=kinds.len()).map(|number| format!("c{number}")).collect();
+        let columns = columns.join(", ");
+        let operator = self.choices.one_of(&["=", "<=", ">", "<>"]);
+        let place = 1 + self.choices.choose(4);
+        format!(
+            "SELECT {columns} FROM (SELECT {columns}, row_number() OVER () AS place FROM ({rows}) AS {inner}({columns})) \
+             AS {outer} WHERE place {operator} {place}"
+        )
+    }
+
+    /// A value that is about the order of rows.
+    fn of_ordered(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
+        let other = [Kind::Int, Kind::Text, Kind::Date, Kind::Bool][self.choices.choose(4)];
+        match (kind, self.choices.choose(4)) {
+            (Kind::Text, 0) => {
+                format!("array_to_string(ARRAY({}), ',', '~')", self.ordered_rows(&[other], depth, scope))
+            }
+            (Kind::Text, 1) => {
+                let kinds = [other, self.kind()];
+                let query = self.query(&kinds, depth, scope);
+                let alias = self.alias();
+                let how = self.choices.one_of(&["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]);
+                let then = self.choices.one_of(&["", " DESC"]);
+                format!(
+                    "(SELECT string_agg({alias}.c1::text, ',' ORDER BY {alias}.c2{how}, {alias}.c1{then}) \
+                     FROM ({query}) AS {alias}(c1, c2))"
+                )
+            }
+            (Kind::Text, 2) => {
+                let query = self.query(&[other], depth, scope);
+                let alias = self.alias();
+                format!(
+                    "(SELECT array_to_string(array_agg(DISTINCT {alias}.c1), ',', '~') FROM ({query}) AS {alias}(c1))"
+                )
+            }
+            (Kind::Int, 0) => {
+                format!("cardinality(ARRAY({}))", self.ordered_rows(&[other], depth, scope))
+            }
+            _ => {
+                let place = 1 + self.choices.choose(3);
+                format!("(ARRAY({}))[{place}]", self.ordered_rows(&[kind], depth, scope))
+            }
+        }
+    }
+}
