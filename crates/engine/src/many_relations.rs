@@ -76,7 +76,7 @@ fn longest(plan: &LogicalPlan) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
+    use datafusion::logical_expr::{LogicalPlanBuilder, lit};
 
     fn one(name: &str) -> LogicalPlanBuilder {
         let row = LogicalPlanBuilder::values(vec![vec![lit(1)]]).unwrap();
@@ -96,8 +96,7 @@ mod tests {
         // What is below something else is another chain.
         let below = chain(7).filter(lit(true)).unwrap().build().unwrap();
         assert_eq!(of(one("u").cross_join(below).unwrap()), 7);
-        let none: Vec<Expr> = vec![];
-        let outer = chain(3).join_on(one("u").build().unwrap(), JoinType::Left, none).unwrap();
+        let outer = chain(3).join_on(one("u").build().unwrap(), JoinType::Left, [lit(true)]).unwrap();
         assert_eq!(of(outer), 3);
     }
 }
