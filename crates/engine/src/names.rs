@@ -22,6 +22,9 @@ pub(crate) fn prepare(statement: &mut Statement, is_client: bool) {
             // A table or a view has the columns that it is given, or an error.
             let defines =
                 matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
+            if let ast::Statement::Query(query) = statement.as_mut() {
+                name_beside_stars(query);
+            }
             let tells_given_apart = !is_client && !defines;
             let _ =
                 statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, as_twins: false });
@@ -104,6 +107,32 @@ impl VisitorMut for Names {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Gives columns beside a star in the list of a result names of twins: the planner refuses what it has by another item already, as in
+/// `SELECT t.b, t.* FROM t`.
+fn name_beside_stars(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    if !select.projection.iter().any(is_star) {
+        return;
+    }
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        if let SelectItem::UnnamedExpr(expression) = item
+            && is_column(expression)
+            && let Some(name) = name_of(item)
+            && let SelectItem::UnnamedExpr(expression) = item
+        {
+            let alias = Ident::with_quote('"', twin(&name, 2 * PLACES_MAX + at));
+            *item = SelectItem::ExprWithAlias {
+                expr: std::mem::replace(expression, Expr::value(Value::Null)),
+                alias,
+            };
+        }
+    }
+}
+
+fn is_star(item: &SelectItem) -> bool {
+    matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
 }
 
 pub(crate) fn mark_file(name: &mut ObjectName) {
@@ -204,9 +233,7 @@ fn tell_apart_as(select: &mut Select, named: fn(&str, usize) -> String) {
 fn tell_sorted_apart(query: &mut Query) {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else { return };
     let SetExpr::Select(select) = query.body.as_mut() else { return };
-    let is_wild =
-        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
-    if select.projection.iter().any(is_wild) {
+    if select.projection.iter().any(is_star) {
         return;
     }
     let names: Vec<Option<String>> = select.projection.iter().map(name_of).collect();
