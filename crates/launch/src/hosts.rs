@@ -2,8 +2,9 @@
 
 use crate::run::{Run, finish};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,23 +16,51 @@ pub struct Hosts {
     addresses: Vec<SocketAddr>,
     token: String,
     folder: PathBuf,
+    /// Of its ports.
+    _locks: Vec<Option<File>>,
+}
+
+/// Ports that the system gives to nobody who asks for any: those begin above (`net.ipv4.ip_local_port_range`).
+const PORTS: Range<u16> = 20_000..32_000;
+
+/// Ports that nobody has, each with a lock that keeps others who look for some from it; `None` where other users have the files.
+///
+/// Panics: there are not so many.
+fn free_ports(count: usize) -> Vec<(u16, Option<File>)> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let folder = std::env::temp_dir().join("harrier-ports");
+    let _ = fs::create_dir_all(&folder);
+    // Processes that look at the same time begin in other places.
+    let first = std::process::id() as usize * 61;
+    let mut found = Vec::with_capacity(count);
+    for _ in PORTS {
+        if found.len() == count {
+            break;
+        }
+        let port = PORTS.start + ((first + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len()) as u16;
+        let lock = File::create(folder.join(port.to_string())).ok();
+        let is_ours = lock.as_ref().is_none_or(|file| file.try_lock().is_ok());
+        if is_ours && UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            found.push((port, lock));
+        }
+    }
+    assert_eq!(found.len(), count, "there are no ports");
+    found
 }
 
 impl Hosts {
-    /// As many ranks, on ports that nobody has at this moment.
+    /// As many ranks, on ports that nobody has, and nobody gets who asks for any.
     ///
     /// Panics: there are no ports, or no temporary files.
     pub fn new(ranks: usize) -> Hosts {
         static GANGS: AtomicUsize = AtomicUsize::new(0);
         let gang = GANGS.fetch_add(1, Ordering::Relaxed);
-        // All at once, so that no two are the same.
-        let sockets: Vec<_> =
-            (0..ranks).map(|_| UdpSocket::bind(("127.0.0.1", 0)).expect("a port")).collect();
-        let addresses = sockets.iter().map(|socket| socket.local_addr().expect("a port")).collect();
+        let (ports, locks): (Vec<u16>, Vec<Option<File>>) = free_ports(ranks).into_iter().unzip();
+        let addresses = ports.into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         let folder = std::env::temp_dir().join(format!("harrier-hosts-{}-{gang}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary folder");
         let random = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random number");
-        let hosts = Hosts { addresses, token: random.trim().to_string(), folder };
+        let hosts = Hosts { addresses, token: random.trim().to_string(), folder, _locks: locks };
         fs::write(hosts.file(), hosts.text(&hosts.addresses)).expect("a temporary file");
         hosts
     }
