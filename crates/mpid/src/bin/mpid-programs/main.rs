@@ -18,6 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use harrier_mpid::{BoxError, Config, Error, World};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Parser)]
 #[command(name = "mpid-programs", about = "Programs in keys and values, on any number of ranks", version)]
@@ -161,18 +162,38 @@ fn status_of(error: &BoxError) -> u8 {
     }
 }
 
+/// Under a launcher, lets it come to its end of starting ranks. MPICH's ends by SIGPIPE, without a word and with what ranks have said, if
+/// its first rank has ended before it hands its standard input on: of a thousand runs of `mpirun -n 2 false` two, beside other work.
+fn outlive_start() {
+    const START: Duration = Duration::from_millis(200);
+    if harrier_interconnect::launched_rank().is_some() {
+        std::thread::sleep(START);
+    }
+}
+
+/// Says what is wrong with the command line, or what help was asked for.
+fn refuse(told: &clap::Error) -> ExitCode {
+    let _ = told.print();
+    outlive_start();
+    ExitCode::from(told.exit_code() as u8)
+}
+
 fn main() -> ExitCode {
     harrier_mpid::tell_warnings();
-    let program = Arguments::parse().program;
+    let program = match Arguments::try_parse() {
+        Ok(arguments) => arguments.program,
+        Err(told) => return refuse(&told),
+    };
     if let Program::Sliding { window, slide, .. } = &program
         && !window.is_multiple_of(*slide)
     {
         let wrong = "--window is a multiple of --slide";
-        Arguments::command().error(ErrorKind::ValueValidation, wrong).exit();
+        return refuse(&Arguments::command().error(ErrorKind::ValueValidation, wrong));
     }
     let needs_ranks =
         !matches!(program, Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_));
     if !needs_ranks && harrier_interconnect::launched_rank().is_some_and(|rank| rank > 0) {
+        outlive_start();
         return ExitCode::SUCCESS;
     }
     let alone = match &program {
@@ -182,6 +203,7 @@ fn main() -> ExitCode {
         _ => None,
     };
     if let Some(outcome) = alone {
+        outlive_start();
         return match outcome {
             Ok(line) => {
                 println!("{line}");
