@@ -172,7 +172,9 @@ impl Scope<'_> {
         }
         let real = |item: &Expr| match item {
             Expr::Literal(number, _) if number.is_null() || number.data_type().is_numeric() => {
-                number.cast_to(&DataType::Float32).ok()
+                // What is too large for a real is compared as what it is.
+                let real = number.cast_to(&DataType::Float32).ok()?;
+                (!matches!(real, ScalarValue::Float32(Some(real)) if real.is_infinite())).then_some(real)
             }
             _ => None,
         };
