@@ -12,6 +12,7 @@ use std::io::{Seek, SeekFrom};
 
 use futures::StreamExt;
 use harrier_catalog::{Catalog, Copied, CopiedFile, Identity};
+use harrier_error::SqlState;
 
 use crate::copying::{self, Sources};
 use crate::hold::Hold;
@@ -53,7 +54,7 @@ pub async fn backup(
 ) -> Result<Backup> {
     let Some(identity) = catalog.identity().await? else {
         let message = "the warehouse has no identity yet, and its catalog can only be read";
-        return Err(Error::refused("55000", message)
+        return Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
             .with_hint("write something into the warehouse with this version of Harrier first"));
     };
     let (target, lock) = Target::open_to_write(target, &identity.id).await?;
@@ -97,7 +98,10 @@ async fn from_some_snapshot(
     for attempt in 1.. {
         let (copied, file) = copy_catalog(catalog).await?;
         if copied.identity.as_ref().is_none_or(|now| now.id != identity.id) {
-            return Err(Error::refused("40001", "the catalog was replaced while it was copied"));
+            return Err(Error::refused(
+                SqlState::SERIALIZATION_FAILURE,
+                "the catalog was replaced while it was copied",
+            ));
         }
         if let Some(lost) = copied.files.iter().find(|file| missed.contains(&file.source)) {
             return Err(Error::Missing { place: lost.source.clone() });

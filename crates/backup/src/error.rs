@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use harrier_error::SqlState;
+
 /// Why a backup was not made, checked or restored.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -41,7 +43,7 @@ pub enum Error {
     /// A rule forbids it; nothing was changed.
     Refused {
         /// The SQLSTATE.
-        state: &'static str,
+        state: SqlState,
         /// In PostgreSQL's style.
         message: String,
         /// What to do.
@@ -50,7 +52,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn refused(state: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn refused(state: SqlState, message: impl Into<String>) -> Self {
         Self::Refused { state, message: message.into(), hint: None }
     }
 

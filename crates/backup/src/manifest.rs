@@ -1,5 +1,6 @@
 //! What one backup is: which files, of which lengths and checksums, of which snapshot of which warehouse. It has no secrets in it.
 
+use harrier_error::SqlState;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -140,7 +141,7 @@ fn check_format(found: &Format, place: &str) -> Result<()> {
         "\"{place}\" was written by {by}, in format {format} of backups; this is Harrier {}, which knows format {FORMAT}",
         harrier_catalog::PROGRAM
     );
-    Err(Error::refused("0A000", message))
+    Err(Error::refused(SqlState::FEATURE_NOT_SUPPORTED, message))
 }
 
 /// Whose the backups of a target are.
@@ -216,7 +217,8 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;
             match Manifest::parse(&flipped, "m") {
-                Err(Error::Damaged { .. }) | Err(Error::Refused { state: "0A000", .. }) => {}
+                Err(Error::Damaged { .. })
+                | Err(Error::Refused { state: SqlState::FEATURE_NOT_SUPPORTED, .. }) => {}
                 read => assert_eq!(read.unwrap(), manifest, "{at}"),
             }
         }
@@ -226,7 +228,10 @@ mod tests {
     fn later_formats_are_refused_by_name() {
         let later = br#"{"format": 2, "harrier": "9.8.7", "something": "else"}"#;
         for error in [Manifest::parse(later, "m").unwrap_err(), Owner::parse(later, "m").unwrap_err()] {
-            assert!(matches!(error, Error::Refused { state: "0A000", .. }), "{error:?}");
+            assert!(
+                matches!(error, Error::Refused { state: SqlState::FEATURE_NOT_SUPPORTED, .. }),
+                "{error:?}"
+            );
             assert!(error.to_string().contains("Harrier 9.8.7"), "{error}");
         }
         assert!(matches!(Owner::parse(b"{", "m"), Err(Error::Damaged { .. })));

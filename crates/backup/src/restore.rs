@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, TryStreamExt};
 use harrier_catalog::{Identity, MARKER, Marker, Place as CatalogPlace, check_version, copy_in, process};
+use harrier_error::SqlState;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
@@ -85,7 +86,7 @@ fn data_folder(place: &Place, catalog: Option<&CatalogFile>) -> Result<(String, 
         (None, Some(catalog)) => catalog.folder().join(DATA_FOLDER).display().to_string(),
         (None, None) => {
             return Err(Error::refused(
-                "22023",
+                SqlState::INVALID_PARAMETER_VALUE,
                 "a warehouse in a database server needs a place for its data files",
             )
             .with_hint("--data DIR, or --data s3://BUCKET/PREFIX/"));
@@ -114,13 +115,14 @@ async fn check_free(data: &Store) -> Result<()> {
             Some((_, process)) if process::has_ended(process) => Ok(()),
             Some((id, _)) => {
                 let message = format!("backup {id} is being restored into \"{}\"", data.shown(""));
-                Err(Error::refused("55006", message)
+                Err(Error::refused(SqlState::OBJECT_IN_USE, message)
                     .with_hint("if that process has ended on another host, remove what it has left, or name another place"))
             }
-            None => {
-                Err(Error::refused("55000", format!("\"{}\" has the data of a warehouse", data.shown("")))
-                    .with_hint("a restore needs a place that is empty, or not there"))
-            }
+            None => Err(Error::refused(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("\"{}\" has the data of a warehouse", data.shown("")),
+            )
+            .with_hint("a restore needs a place that is empty, or not there")),
         };
     }
     check_outside(data).await?;
@@ -128,7 +130,7 @@ async fn check_free(data: &Store) -> Result<()> {
         None => Ok(()),
         Some(other) => {
             let message = format!("\"{}\" is not empty: there is \"{other}\"", data.shown(""));
-            Err(Error::refused("55000", message)
+            Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("a restore needs a place that is empty, or not there"))
         }
     }
@@ -191,7 +193,7 @@ async fn put_catalog(
         file.finish()?;
     }
     let identity = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    identity.ok_or_else(|| Error::refused("XX000", "a catalog was made without an identity"))
+    identity.ok_or_else(|| Error::refused(SqlState::INTERNAL_ERROR, "a catalog was made without an identity"))
 }
 
 /// The copy of the catalog, compared with its checksum, in a file without a name.
@@ -245,8 +247,11 @@ impl CatalogFile {
         const HINT: &str = "a restore needs a place that is empty, or not there";
         let folder = self.folder().display().to_string();
         if self.0.exists() {
-            return Err(Error::refused("42P07", format!("there is a warehouse in \"{folder}\" already"))
-                .with_hint(HINT));
+            return Err(Error::refused(
+                SqlState::DUPLICATE_TABLE,
+                format!("there is a warehouse in \"{folder}\" already"),
+            )
+            .with_hint(HINT));
         }
         let listed = || {
             std::fs::create_dir_all(self.folder())?;
@@ -262,7 +267,7 @@ impl CatalogFile {
             None => Ok(()),
             Some(other) => {
                 let message = format!("\"{folder}\" is not empty: there is \"{other}\"");
-                Err(Error::refused("55000", message).with_hint(HINT))
+                Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(HINT))
             }
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
@@ -65,13 +66,19 @@ impl Store {
         let begin = location.find("://").map_or(0, |at| at + 3);
         let end = location[begin..].find('/').map_or(location.len(), |slash| begin + slash);
         let wrong = |why: &dyn std::fmt::Display| {
-            Error::refused("22023", format!("cannot use {}…: {why}", &location[..begin]))
+            Error::refused(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("cannot use {}…: {why}", &location[..begin]),
+            )
         };
         let url = Url::parse(&location[..end]).map_err(|error| wrong(&error))?;
         let store = harrier_storage::open(&url).map_err(|error| wrong(&error))?;
         let store = store.ok_or_else(|| {
-            Error::refused("0A000", format!("no storage is known by the name \"{}\"", url.scheme()))
-                .with_hint("folders, s3://bucket/… and hdfs://host:port/… are")
+            Error::refused(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("no storage is known by the name \"{}\"", url.scheme()),
+            )
+            .with_hint("folders, s3://bucket/… and hdfs://host:port/… are")
         })?;
         let prefix = location[end..].trim_matches('/').to_string();
         Path::parse(&prefix).map_err(|error| wrong(&error))?;
@@ -93,8 +100,12 @@ impl Store {
     fn path(&self, name: &str) -> Result<Path> {
         let Self::Objects { prefix, .. } = self else { return Ok(Path::default()) };
         let whole = if prefix.is_empty() { name.to_string() } else { format!("{prefix}/{name}") };
-        Path::parse(whole.trim_end_matches('/'))
-            .map_err(|error| Error::refused("22023", format!("no object can be named \"{name}\": {error}")))
+        Path::parse(whole.trim_end_matches('/')).map_err(|error| {
+            Error::refused(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("no object can be named \"{name}\": {error}"),
+            )
+        })
     }
 
     /// The lengths of all files below a folder, by their names.
@@ -204,7 +215,10 @@ impl Store {
     pub async fn put_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         use object_store::Error as E;
         let Self::Objects { store, .. } = self else {
-            return Err(Error::refused("0A000", "a folder has no conditional writes"));
+            return Err(Error::refused(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "a folder has no conditional writes",
+            ));
         };
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match store.put_opts(&self.path(name)?, bytes.clone().into(), options).await {
@@ -447,7 +461,10 @@ mod tests {
             assert_eq!(store.shown("x"), shown);
         }
         let refused = Store::open("ftp://host/x").unwrap_err();
-        assert!(matches!(refused, Error::Refused { state: "0A000", .. }), "{refused:?}");
+        assert!(
+            matches!(refused, Error::Refused { state: SqlState::FEATURE_NOT_SUPPORTED, .. }),
+            "{refused:?}"
+        );
         let secret = Store::open("s3://KEYID:hush@bucket/x").unwrap_err().to_string();
         assert!(!secret.contains("hush"), "{secret}");
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::TryLockError;
 
 use harrier_catalog::{MARKER, Marker, process};
+use harrier_error::SqlState;
 use uuid::Uuid;
 
 use crate::manifest::{Manifest, Owner};
@@ -69,7 +70,10 @@ impl Target {
     pub async fn open(target: &str) -> Result<Self> {
         let store = Store::open(target)?;
         let Some(owner) = owner(&store).await? else {
-            return Err(Error::refused("55000", format!("there are no backups in \"{}\"", store.shown(""))));
+            return Err(Error::refused(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("there are no backups in \"{}\"", store.shown("")),
+            ));
         };
         Ok(Self { store, owner })
     }
@@ -198,9 +202,15 @@ impl Target {
         let Some(found) = found else {
             let place = self.store.shown("");
             return Err(match id {
-                Some(id) => Error::refused("22023", format!("there is no backup \"{id}\" in \"{place}\""))
-                    .with_hint(format!("harrier backup --list {place}")),
-                None => Error::refused("22023", format!("no backup in \"{place}\" has come to its end")),
+                Some(id) => Error::refused(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("there is no backup \"{id}\" in \"{place}\""),
+                )
+                .with_hint(format!("harrier backup --list {place}")),
+                None => Error::refused(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("no backup in \"{place}\" has come to its end"),
+                ),
             });
         };
         self.manifest(found).await
@@ -221,7 +231,8 @@ async fn check_empty(store: &Store) -> Result<()> {
         Some(other) => {
             let place = store.shown("");
             let message = format!("\"{place}\" is neither empty nor has backups: there is \"{other}\"");
-            Err(Error::refused("55000", message).with_hint("name a place of its own for backups"))
+            Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+                .with_hint("name a place of its own for backups"))
         }
     }
 }
@@ -229,7 +240,7 @@ async fn check_empty(store: &Store) -> Result<()> {
 fn foreign(store: &Store, owner: &Owner) -> Error {
     let message =
         format!("the backups in \"{}\" are those of another warehouse, {}", store.shown(""), owner.warehouse);
-    Error::refused("55000", message).with_hint(
+    Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(
         "name another place for those of this one; a warehouse that was copied or restored is another one",
     )
 }
@@ -253,7 +264,8 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
                 |marker| format!("the warehouse whose catalog is {}", marker.place),
             );
             let message = format!("\"{}\" lies in the data folder of {owner}", store.shown(""));
-            return Err(Error::refused("55000", message).with_hint("name a place outside of it"));
+            return Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+                .with_hint("name a place outside of it"));
         }
     }
     Ok(())
@@ -279,7 +291,7 @@ impl Lock {
                 Ok(()) => Ok(Self::Folder { _file: file }),
                 Err(TryLockError::WouldBlock) => {
                     let message = format!("another process writes backups into \"{}\"", store.shown(""));
-                    Err(Error::refused("55006", message))
+                    Err(Error::refused(SqlState::OBJECT_IN_USE, message))
                 }
                 Err(TryLockError::Error(error)) => Err(Error::io("lock", place, error)),
             };
@@ -299,7 +311,7 @@ impl Lock {
         }
         let message = format!("another process writes backups into \"{}\"", store.shown(""));
         let hint = format!("if it has ended on another host, remove \"{}\"", store.shown(LOCK));
-        Err(Error::refused("55006", message).with_hint(hint))
+        Err(Error::refused(SqlState::OBJECT_IN_USE, message).with_hint(hint))
     }
 
     pub async fn give_back(self) {

@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use harrier_error::SqlState;
+
 use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
@@ -601,11 +603,11 @@ impl Access {
 }
 
 /// An error with its SQLSTATE.
-fn refused<T>(state: &'static str, message: impl Into<String>) -> Result<T> {
+fn refused<T>(state: SqlState, message: impl Into<String>) -> Result<T> {
     Err(refusal(state, message))
 }
 
-fn refusal(state: &'static str, message: impl Into<String>) -> Error {
+fn refusal(state: SqlState, message: impl Into<String>) -> Error {
     Error::Refused(Box::new(crate::error::Refusal::new(state, message)))
 }
 

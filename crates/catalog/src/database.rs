@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use futures::TryStreamExt;
+use harrier_error::SqlState;
 use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{
@@ -340,7 +341,7 @@ fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
     match (opened, file_at(path)) {
         (Some(opened), Some(now)) if opened != now => {
             let message = format!("the catalog at \"{path}\" was replaced while it was open");
-            Err(Refused(Box::new(Refusal::new("55000", message)))
+            Err(Refused(Box::new(Refusal::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)))
                 .with_hint("end this process, and start it again: it opens the file that is there now"))
         }
         _ => Ok(()),
@@ -459,7 +460,7 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
     // cannot be reached.
     match PgConnection::connect_with(&options).await {
         Ok(connection) => drop(connection.close().await),
-        Err(error) if postgres_code(&error).as_deref() == Some("3D000") => {
+        Err(error) if postgres_code(&error) == Some(SqlState::INVALID_CATALOG_NAME) => {
             return Err(Error::NotFound(format!("there is no warehouse: {error}")));
         }
         Err(error) => return Err(failed(error)),
@@ -834,7 +835,7 @@ impl Rows {
 pub(crate) fn failed(error: sqlx::Error) -> Error {
     if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
         return Refused(Box::new(Refusal::new(
-            "58030",
+            SqlState::IO_ERROR,
             "the file system that the catalog is on has no locks",
         )))
         .with_detail(error.to_string())
@@ -851,7 +852,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         Some(5 | 6) => {
             let seconds = BUSY_TIMEOUT.as_secs();
             let message = format!("could not lock the catalog: another process has held it for {seconds} s");
-            return Refused(Box::new(Refusal::new("55P03", message)))
+            return Refused(Box::new(Refusal::new(SqlState::LOCK_NOT_AVAILABLE, message)))
                 .with_detail(error.to_string())
                 .with_hint(
                     "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends; where there is none, \
@@ -861,25 +862,28 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         Some(13) => return is_full(&error),
         _ => {}
     }
-    match postgres_code(&error).as_deref() {
-        Some("53100") => is_full(&error),
-        Some("55P03") => {
+    match postgres_code(&error) {
+        Some(SqlState::DISK_FULL) => is_full(&error),
+        Some(SqlState::LOCK_NOT_AVAILABLE) => {
             let message = "could not lock the catalog: another process holds it";
-            Refused(Box::new(Refusal::new("55P03", message))).with_detail(error.to_string())
+            Refused(Box::new(Refusal::new(SqlState::LOCK_NOT_AVAILABLE, message)))
+                .with_detail(error.to_string())
         }
-        Some("25006" | "42501") => Error::ReadOnly(format!("the catalog can only be read: {error}")),
+        Some(SqlState::READ_ONLY | SqlState::INSUFFICIENT_PRIVILEGE) => {
+            Error::ReadOnly(format!("the catalog can only be read: {error}"))
+        }
         _ => Error::Database(error),
     }
 }
 
 fn is_full(error: &sqlx::Error) -> Error {
-    Refused(Box::new(Refusal::new("53100", "no space is left for the catalog")))
+    Refused(Box::new(Refusal::new(SqlState::DISK_FULL, "no space is left for the catalog")))
         .with_detail(error.to_string())
 }
 
 /// Whether a commit has failed for want of space. It has not happened then: what was written of it is no part of the database.
 pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
-    sqlite_code(error) == Some(13) || postgres_code(error).as_deref() == Some("53100")
+    sqlite_code(error) == Some(13) || postgres_code(error) == Some(SqlState::DISK_FULL)
 }
 
 /// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies on.
@@ -904,9 +908,9 @@ fn sqlite_extended_code(error: &sqlx::Error) -> Option<i32> {
     database.code()?.parse().ok()
 }
 
-fn postgres_code(error: &sqlx::Error) -> Option<String> {
+fn postgres_code(error: &sqlx::Error) -> Option<SqlState> {
     let database = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
-    Some(database.code().to_string())
+    SqlState::parse(database.code())
 }
 
 /// Whether the connection to a server was lost: it ended, or ended its connections. One that does not listen is waited for where connections
@@ -924,7 +928,9 @@ pub(crate) fn is_lost(error: &Error) -> bool {
                 | ErrorKind::UnexpectedEof
         ),
         // 57P01, 57P02, 57P03: it is being shut down, one of its processes has crashed, it is not up yet. 08: the connection.
-        _ => postgres_code(error).is_some_and(|code| code.starts_with("57P0") || code.starts_with("08")),
+        _ => {
+            postgres_code(error).is_some_and(|code| code.as_str().starts_with("57P0") || code.class() == "08")
+        }
     }
 }
 
@@ -934,7 +940,14 @@ pub(crate) fn is_transient(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     if let Some(code) = postgres_code(error) {
         // A table that another process makes just then is told by its number, by its name, or by its type's.
-        return matches!(code.as_str(), "23505" | "40001" | "40P01" | "42P07" | "42710");
+        return matches!(
+            code,
+            SqlState::UNIQUE_VIOLATION
+                | SqlState::SERIALIZATION_FAILURE
+                | SqlState::DEADLOCK_DETECTED
+                | SqlState::DUPLICATE_TABLE
+                | SqlState::DUPLICATE_OBJECT
+        );
     }
     // SQLite: another process has made the same row, table or number.
     matches!(sqlite_code(error), Some(19))

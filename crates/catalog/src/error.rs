@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use harrier_error::SqlState;
+
 /// Why an operation on the catalog failed. Nothing of a failed commit is seen by anybody.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -29,15 +31,14 @@ pub enum Error {
 /// What a rule forbids, in PostgreSQL's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Five characters.
-    pub state: &'static str,
+    pub state: SqlState,
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
 }
 
 impl Refusal {
-    pub(crate) fn new(state: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(state: SqlState, message: impl Into<String>) -> Self {
         Self { state, message: message.into(), detail: None, hint: None }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use harrier_error::SqlState;
 use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
@@ -50,7 +51,7 @@ pub fn check_version(version: i64, program: Option<&str>) -> Result<()> {
         "the warehouse was written by Harrier {program}, in version {version} of its layout; this is Harrier {PROGRAM}, \
          which knows version {OWN}"
     );
-    Err(Error::Refused(Box::new(Refusal::new("0A000", message)))
+    Err(Error::Refused(Box::new(Refusal::new(SqlState::FEATURE_NOT_SUPPORTED, message)))
         .with_hint(format!("open it with Harrier {program} or a later one")))
 }
 

@@ -20,6 +20,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use harrier_error::SqlState;
+
 use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Row, Session, optional, text, visible};
@@ -151,7 +153,10 @@ impl Sequence {
                 let (which, bound) = if ascends { ("maximum", max) } else { ("minimum", min) };
                 let message =
                     format!("nextval: reached {which} value of sequence \"{}\" ({bound})", self.name);
-                return Err(Error::Refused(Box::new(Refusal::new("2200H", message))));
+                return Err(Error::Refused(Box::new(Refusal::new(
+                    SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+                    message,
+                ))));
             }
             next = if ascends { min } else { max };
         }
@@ -428,13 +433,14 @@ impl Sequence {
             "setval: value {value} is out of bounds for sequence \"{}\" ({}..{})",
             self.name, self.min, self.max
         );
-        Err(Error::Refused(Box::new(Refusal::new("22003", message))))
+        Err(Error::Refused(Box::new(Refusal::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message))))
     }
 }
 
 /// A sequence and where it is, locked until the transaction of the database ends.
 async fn present(session: &mut Session, id: ObjectId) -> Result<(Sequence, SequenceValue)> {
-    let gone = || Error::Refused(Box::new(Refusal::new("42P01", "the sequence was dropped")));
+    let gone =
+        || Error::Refused(Box::new(Refusal::new(SqlState::UNDEFINED_TABLE, "the sequence was dropped")));
     if !session.has_table(SEQUENCE).await? {
         return Err(gone());
     }

@@ -401,7 +401,10 @@ pub(crate) fn in_the_way(
     use DeclaredType::{Char, Time, Timestamp, TimestampTz, Uuid, Varchar};
     let too_long = |size: u32, to: DeclaredType| {
         let message = format!("value too long for type {to}");
-        (format!("character_length({column}) > {size}"), CodedError::new(SqlState::literal("22001"), message))
+        (
+            format!("character_length({column}) > {size}"),
+            CodedError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message),
+        )
     };
     let blanks = |to: DeclaredType| {
         let message = format!("rows with blanks at the end of column {column} cannot be made {to}");

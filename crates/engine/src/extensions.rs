@@ -29,6 +29,6 @@ pub(crate) fn create(statement: &Statement) -> Option<Result<Outcome>> {
             warnings: vec![],
             notices: vec![format!("{exists}, skipping")],
         }),
-        false => Err(CodedError::new(SqlState::literal("42710"), exists).into()),
+        false => Err(CodedError::new(SqlState::DUPLICATE_OBJECT, exists).into()),
     })
 }

@@ -428,7 +428,7 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
     let is_about_content = match sqlstate {
         SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
         // The same code as for bytes in a query; the readers' texts alone differ.
-        state if state == SqlState::literal("22021") => error.to_string().contains("UTF-8 data"),
+        state if state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => error.to_string().contains("UTF-8 data"),
         // The same code as for a cast in a query; the CSV reader's text alone differs.
         SqlState::INVALID_TEXT_REPRESENTATION => error.to_string().contains("Error while parsing value"),
         _ => false,

@@ -217,7 +217,7 @@ impl Found {
             Expr::Placeholder(placeholder) => {
                 let Some(number) = number_of(&placeholder.id) else {
                     let message = format!("there is no parameter {}", placeholder.id);
-                    return Err(CodedError::new(SqlState::literal("42P02"), message).into());
+                    return Err(CodedError::new(SqlState::UNDEFINED_PARAMETER, message).into());
                 };
                 let planned = placeholder.field.as_ref().map(|field| Parameter::of(field));
                 let entry = self.planned.entry(number).or_default();

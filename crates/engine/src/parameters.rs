@@ -414,7 +414,7 @@ impl Definition {
             }
             Kind::Fixed => {
                 let message = format!("parameter \"{name}\" cannot be changed");
-                return Err(CodedError::new(SqlState::literal("55P02"), message).into());
+                return Err(CodedError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message).into());
             }
             Kind::Encoding => match lower.replace(['-', '_', '\''], "").as_str() {
                 "utf8" | "unicode" => "UTF8".to_string(),

@@ -1166,7 +1166,7 @@ fn at_commit_of(
     let Some(on_commit) = create.on_commit.take() else { return Ok(None) };
     if !is_temporary {
         let message = "ON COMMIT can only be used on temporary tables";
-        return Err(CodedError::new(SqlState::literal("42P16"), message).into());
+        return Err(CodedError::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
     }
     let at_commit = match on_commit {
         ast::OnCommit::PreserveRows => return Ok(None),

@@ -122,10 +122,10 @@ pub(crate) fn condition(
     }
     let planned = planned(&state, parsed, &own)?;
     if planned.exists(|part| Ok(matches!(part, Expr::AggregateFunction(_))))? {
-        return Err(of.refused("aggregate functions", SqlState::literal("42803")));
+        return Err(of.refused("aggregate functions", SqlState::GROUPING_ERROR));
     }
     if planned.exists(|part| Ok(matches!(part, Expr::WindowFunction(_))))? {
-        return Err(of.refused("window functions", SqlState::literal("42P20")));
+        return Err(of.refused("window functions", SqlState::WINDOWING_ERROR));
     }
     let planned = match planned.get_type(&own)? {
         DataType::Boolean => planned,

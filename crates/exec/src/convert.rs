@@ -6,16 +6,13 @@ use harrier_interconnect::{Failure, StreamError};
 
 /// What the opener of a stream is told when its producer failed.
 pub fn to_failure(error: &DataFusionError) -> Failure {
-    Failure::new(sqlstate::of(error).as_str(), error.strip_backtrace())
+    Failure::new(sqlstate::of(error), error.strip_backtrace())
 }
 
 /// What an operator above a motion sees of its end.
 pub fn from_stream(error: StreamError) -> DataFusionError {
     let (sqlstate, rank) = match &error {
-        StreamError::Failed { rank, failure } => {
-            let told = SqlState::parse(&failure.sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
-            (told, *rank)
-        }
+        StreamError::Failed { rank, failure } => (failure.sqlstate, *rank),
         StreamError::Lost { rank, .. } => (SqlState::CRASH_SHUTDOWN, *rank),
         StreamError::Malformed { rank, .. } => (SqlState::DATA_CORRUPTED, *rank),
         _ => return sqlstate::remote(SqlState::INTERNAL_ERROR, error.to_string()),

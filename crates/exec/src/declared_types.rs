@@ -112,7 +112,7 @@ impl DeclaredType {
         // A char may have lost blanks that fit.
         if kept.len() < text.len() && text[kept.len()..].bytes().any(|byte| byte != b' ') {
             let message = format!("value too long for type {self}");
-            return Err(CodedError::new(SqlState::literal("22001"), message).into());
+            return Err(CodedError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message).into());
         }
         Ok(Cow::Borrowed(kept))
     }
@@ -441,7 +441,7 @@ mod tests {
         for (to, text) in [(Varchar(Some(3)), "äöüß"), (Varchar(Some(3)), "ab  c"), (Char(Some(1)), "ab")]
         {
             let error = of(Purpose::Assign, to, text).unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::literal("22001"), "{text}");
+            assert_eq!(crate::sqlstate::of(&error), SqlState::STRING_DATA_RIGHT_TRUNCATION, "{text}");
         }
         let values = Arc::new(StringArray::from(vec!["abc"])) as ArrayRef;
         assert_eq!(texts(Purpose::Cast, &values, Varchar(Some(1))).unwrap().data_type(), &DataType::Utf8);

@@ -166,7 +166,7 @@ fn explain(error: OrcError) -> DataFusionError {
     }
     let (state, message) = match &error {
         OrcError::DecodeTimestamp { .. } => {
-            (SqlState::literal("22008"), "timestamp of an ORC file out of range")
+            (SqlState::DATETIME_FIELD_OVERFLOW, "timestamp of an ORC file out of range")
         }
         OrcError::UnsupportedTypeVariant { .. } | OrcError::MismatchedSchema { .. } => {
             (SqlState::FEATURE_NOT_SUPPORTED, "a type of an ORC file is not supported")
@@ -198,7 +198,7 @@ mod tests {
             let to_time_unit = datafusion::arrow::datatypes::TimeUnit::Microsecond;
             orc_rust::error::DecodeTimestampSnafu { seconds: 1_i64, nanoseconds, to_time_unit }.build()
         };
-        assert_eq!(state(time(1000)), SqlState::literal("22008"));
+        assert_eq!(state(time(1000)), SqlState::DATETIME_FIELD_OVERFLOW);
         let other = orc_rust::error::OutOfSpecSnafu { msg: "no" }.build();
         assert_eq!(state(other), SqlState::DATA_CORRUPTED);
     }

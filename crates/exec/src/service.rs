@@ -334,8 +334,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
         .unwrap_or_else(|| "unknown cause".to_string());
     match sqlstate::of_panic(&what) {
         bug if bug.sqlstate == SqlState::INTERNAL_ERROR => {
-            Failure::new(bug.sqlstate.as_str(), format!("query code panicked: {what}"))
+            Failure::new(bug.sqlstate, format!("query code panicked: {what}"))
         }
-        known => Failure::new(known.sqlstate.as_str(), known.message),
+        known => Failure::new(known.sqlstate, known.message),
     }
 }

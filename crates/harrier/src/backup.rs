@@ -13,9 +13,9 @@ use harrier_exec::sqlstate;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exit;
 use crate::sql::{SHUTDOWN, runtime};
 use crate::warehouse_args::WarehouseArgs;
+use harrier_error::exit;
 
 /// Threads that read, compute checksums, and write.
 const THREADS_MAX: usize = 8;
@@ -207,7 +207,7 @@ fn sql_error(error: Error) -> SqlError {
     let state = match error {
         Error::Catalog(error) => return error.into(),
         Error::Refused { state, message, hint } => {
-            let told = SqlError::new(SqlState::literal(state), message);
+            let told = SqlError::new(state, message);
             return hint.into_iter().fold(told, SqlError::with_hint);
         }
         Error::Io { source, .. } => sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),

@@ -47,11 +47,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 use serde_json::Value;
 
-use crate::exit;
 use configuration::{Configuration, Short};
+use harrier_error::exit;
 use workload::{Numbers, Workload};
 
 pub(crate) use interconnect::ranks::run_worker as run_exchange_worker;
@@ -163,7 +164,7 @@ impl Failure {
 
     /// Something around this program is not there: 58000.
     fn missing(message: impl Into<String>) -> Self {
-        Self { error: CodedError::new(SqlState::literal("58000"), message), exit_status: exit::BROKEN }
+        Self { error: CodedError::new(SqlState::SYSTEM_ERROR, message), exit_status: exit::BROKEN }
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
+use harrier_error::SqlState;
 use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, TypeInfo, ValueRef};
 
-use crate::exit;
 use crate::output::{Format, row_writer};
 use crate::serve::NEEDS_RESTART;
+use harrier_error::exit;
 
 /// Where a server is unless something else is said.
 const HOST: &str = "127.0.0.1";
@@ -128,7 +129,7 @@ impl From<sqlx::Error> for Trouble {
         let Some(error) = error.as_database_error() else {
             return Self { message: format!("ERROR 08006: {error}"), status };
         };
-        let state = error.code().unwrap_or_else(|| "XX000".into());
+        let state = error.code().unwrap_or_else(|| SqlState::INTERNAL_ERROR.to_string().into());
         Self { message: format!("ERROR {state}: {}", error.message()), status }
     }
 }

@@ -15,7 +15,7 @@ use harrier_engine::{Engine, EngineOptions, memory};
 use harrier_exec::{Carrier, Launch};
 use harrier_server::config::{Config, Gravity, on_path};
 
-use crate::exit;
+use harrier_error::exit;
 
 /// With less free space than this, statements that spill are likely to fail.
 const FREE_BYTES_MIN: u64 = 1 << 30;

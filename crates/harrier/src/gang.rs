@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use harrier_exec::{Carrier, Departure, Gang, Launch, StartError};
 
-use crate::exit;
+use harrier_error::exit;
 
 /// How long the coordinator, when it is asked to end, waits for the reason: a launcher asks all ranks when one has died, and
 /// the news of that death comes over another way. With [`STATEMENT_PATIENCE`] it is below the second after which Open

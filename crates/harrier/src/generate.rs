@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use harrier_engine::SqlError;
-use harrier_exec::sqlstate::{self, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate;
 use harrier_generate::{self as generator, Files};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
@@ -127,7 +128,7 @@ fn sql_error(error: generator::Error) -> SqlError {
     let sqlstate = match &error {
         E::Scale { .. } | E::Parts => SqlState::INVALID_PARAMETER_VALUE,
         E::NoTable { .. } => SqlState::UNDEFINED_TABLE,
-        E::Busy { .. } => SqlState::literal("55006"),
+        E::Busy { .. } => SqlState::OBJECT_IN_USE,
         E::ForeignFile { .. } | E::OtherData { .. } => SqlState::DUPLICATE_TABLE,
         E::Stopped => SqlState::QUERY_CANCELED,
         E::Io { source, .. } => sqlstate::of_std(source).unwrap_or(SqlState::IO_ERROR),

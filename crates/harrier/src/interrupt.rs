@@ -17,7 +17,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::{exit, gang};
+use harrier_error::exit;
+
+use crate::gang;
 
 /// Ctrl-C, as a future. Once made, Ctrl-C no longer kills the process.
 pub(crate) struct Interrupts {

@@ -5,7 +5,7 @@
 //! ```text
 //! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
 //! {"tag":"CREATE TABLE"}
-//! {"error":{"sqlstate":"42P01","message":"table \"x\" does not exist"}}
+//! {"error":{"sqlstate":SqlState::UNDEFINED_TABLE,"message":"table \"x\" does not exist"}}
 //! ```
 //! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the process. SIGINT cancels the
 //! statement that runs (57014); while none does, it is not heard.

@@ -8,7 +8,6 @@ mod complete;
 mod copying;
 mod ctl;
 mod doctor;
-mod exit;
 mod freed_memory;
 mod gang;
 mod generate;
@@ -32,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use harrier_engine::nesting::THREAD_STACK_BYTES;
+use harrier_error::exit;
 use mimalloc::MiMalloc;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;

@@ -617,7 +617,7 @@ fn cannot_read(name: &str, error: io::Error) -> SqlError {
 }
 
 fn not_utf8(name: &str) -> SqlError {
-    SqlError::new(SqlState::literal("22021"), format!("\"{name}\" is not encoded in UTF-8"))
+    SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, format!("\"{name}\" is not encoded in UTF-8"))
 }
 
 /// As psql writes it: `12.345 ms`, and with minutes where there are any.

@@ -64,7 +64,6 @@ pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
 pub(crate) use self::watching::work;
-use crate::exit;
 use crate::freed_memory;
 use crate::serve::gang::Supervisor;
 use crate::serve::gate::Doors;
@@ -76,6 +75,7 @@ use crate::serve::queues::RoleQueues;
 use crate::serve::sockets::{Socket, Sockets};
 use crate::serve::standby::Standby;
 use crate::sql::runtime;
+use harrier_error::exit;
 
 /// How long blocking calls may hold up the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);

@@ -15,7 +15,6 @@ use harrier_exec::history::History;
 use harrier_exec::{Carrier, Gang, Launch, Told};
 
 use crate::bench;
-use crate::exit;
 use crate::freed_memory;
 use crate::gang;
 use crate::interrupt::{self, Interrupts};
@@ -27,6 +26,7 @@ use crate::sink::Sink;
 use crate::sys_interconnect;
 use crate::trace_file::TraceFile;
 use crate::warehouse_args::WarehouseArgs;
+use harrier_error::exit;
 
 /// How long blocking calls, such as a read from a network file system, may hold up the exit.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(2);

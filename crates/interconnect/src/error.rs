@@ -2,6 +2,7 @@
 
 use crate::introduction::Difference;
 use crate::presence::Attendance;
+use harrier_error::SqlState;
 use harrier_mpi::MpiError;
 use std::fmt;
 use std::path::PathBuf;
@@ -237,19 +238,19 @@ impl std::error::Error for StartError {
 impl std::error::Error for PlaceError {}
 
 impl StartError {
-    /// Five characters, PostgreSQL's list: 58000 for what surrounds the gang, 55000 for ranks that do not fit together, F0000
+    /// 58000 for what surrounds the gang, 55000 for ranks that do not fit together, F0000
     /// for what they were told.
-    pub fn sqlstate(&self) -> &'static str {
+    pub fn sqlstate(&self) -> SqlState {
         match self {
             StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) | StartError::Unfit { .. } => {
-                "55000"
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
             }
-            StartError::Mpi(_) | StartError::Io(_) | StartError::Encryption(_) => "58000",
-            StartError::Place(_) => "F0000",
-            StartError::Port { .. } => "58030",
-            StartError::WrongToken { .. } => "28000",
+            StartError::Mpi(_) | StartError::Io(_) | StartError::Encryption(_) => SqlState::SYSTEM_ERROR,
+            StartError::Place(_) => SqlState::CONFIG_FILE_ERROR,
+            StartError::Port { .. } => SqlState::IO_ERROR,
+            StartError::WrongToken { .. } => SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             StartError::NoAnswer { .. } | StartError::NotMet { .. } | StartError::UnknownHosts { .. } => {
-                "08001"
+                SqlState::CONNECTION_NOT_ESTABLISHED
             }
         }
     }
@@ -346,26 +347,26 @@ impl From<std::io::Error> for StartError {
 /// A stream's own failure as the producing rank told it. The statement is dead, the gang lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Five characters, PostgreSQL's list.
-    pub sqlstate: String,
+    pub sqlstate: SqlState,
     pub message: String,
 }
 
 impl Failure {
-    pub fn new(sqlstate: impl Into<String>, message: impl Into<String>) -> Failure {
-        Failure { sqlstate: sqlstate.into(), message: message.into() }
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Failure {
+        Failure { sqlstate, message: message.into() }
     }
 
     /// Five bytes of SQLSTATE, then the message.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = format!("{:5.5}", self.sqlstate).into_bytes();
+        let mut bytes = self.sqlstate.as_str().as_bytes().to_vec();
         bytes.extend_from_slice(self.message.as_bytes());
         bytes
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Failure {
         let (sqlstate, message) = payload.split_at(payload.len().min(5));
-        Failure::new(String::from_utf8_lossy(sqlstate), String::from_utf8_lossy(message))
+        let sqlstate = str::from_utf8(sqlstate).ok().and_then(SqlState::parse);
+        Failure::new(sqlstate.unwrap_or(SqlState::INTERNAL_ERROR), String::from_utf8_lossy(message))
     }
 }
 

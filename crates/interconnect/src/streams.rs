@@ -42,6 +42,7 @@ use crate::limits::*;
 use crate::{Body, Opening, Shared};
 use bytes::Bytes;
 use futures::Stream;
+use harrier_error::SqlState;
 use harrier_mpi::{Block, Channel};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -701,7 +702,7 @@ fn closed(state: &OutboundState) -> Option<Closed> {
 impl Drop for StreamSender {
     fn drop(&mut self) {
         if !self.ended {
-            let failure = Failure::new("XX000", "the producer of a motion went away");
+            let failure = Failure::new(SqlState::INTERNAL_ERROR, "the producer of a motion went away");
             let header = self.shared.header(Kind::Fail, self.id);
             self.close(header, &failure.encode());
         }

@@ -29,6 +29,7 @@ use crate::table::Table;
 use crate::world::World;
 use bytes::Bytes;
 use futures::StreamExt;
+use harrier_error::SqlState;
 use harrier_interconnect::limits::{HEADER_BYTES, MOTION_WINDOW_BYTES};
 use harrier_interconnect::transport::Block;
 use harrier_interconnect::{Failure, Received, StreamError, StreamReceiver, StreamSender};
@@ -44,7 +45,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// SQLSTATE of a stream whose job is to stop; the reason goes another way.
-const STOPPED: &str = "57014";
+const STOPPED: SqlState = SqlState::QUERY_CANCELED;
 
 /// Everything about a job that its exchange has to know; but for what is counted the same on every rank.
 pub(crate) struct Plan {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use harrier_error::SqlState;
 use harrier_server::backend::Failure;
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
@@ -186,7 +187,10 @@ fn ran(
     failure: Option<(&str, &str)>,
 ) -> Arc<StatementEntry> {
     let statement = begun(registry, session, text, rows);
-    registry.end(&statement, failure.map(|(state, message)| (state.to_string(), message.to_string())));
+    registry.end(
+        &statement,
+        failure.map(|(state, message)| (SqlState::parse(state).unwrap(), message.to_string())),
+    );
     session.entry.set_activity(Activity::Idle);
     statement
 }
@@ -272,7 +276,7 @@ fn invent(registry: &Arc<Registry>, is_moving: bool, has_many: bool) -> Vec<Sess
             if matches!(heard.borrow().1, Some(Stop::Statement)) {
                 asked.end(
                     &told,
-                    Some(("57014".to_string(), "canceling statement due to user request".to_string())),
+                    Some((SqlState::QUERY_CANCELED, "canceling statement due to user request".to_string())),
                 );
             }
         }

@@ -25,6 +25,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use harrier_error::SqlState;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
@@ -74,7 +75,7 @@ pub struct Ran<'a> {
     /// Without what is secret, see [`mask`].
     pub text: &'a str,
     /// SQLSTATE, if it failed.
-    pub failure: Option<&'a str>,
+    pub failure: Option<SqlState>,
     pub rows: u64,
     pub took: Duration,
 }
@@ -132,8 +133,11 @@ impl Audit {
             return Ok(());
         }
         inner.write_backlog().map_err(|error| {
-            Failure::new("58030", "the audit log cannot be written, and nothing is done without it")
-                .with_detail(format!("{}: {error}", inner.path.display()))
+            Failure::new(
+                SqlState::IO_ERROR,
+                "the audit log cannot be written, and nothing is done without it",
+            )
+            .with_detail(format!("{}: {error}", inner.path.display()))
         })
     }
 
@@ -141,7 +145,7 @@ impl Audit {
     pub fn session(&self, event: Event, subject: Subject<'_>, reason: Option<&Failure>) {
         let mut line = line(event, subject);
         if let Some(failure) = reason {
-            line.insert("sqlstate".to_string(), json!(failure.sqlstate));
+            line.insert("sqlstate".to_string(), json!(failure.sqlstate.as_str()));
             line.insert("reason".to_string(), json!(failure.message));
         }
         self.inner.lock().add(line);
@@ -161,7 +165,10 @@ impl Audit {
         let mut line = line(Event::Statement, subject);
         line.insert("statement_id".to_string(), json!(ran.id));
         line.insert("statement".to_string(), json!(ran.text));
-        line.insert("sqlstate".to_string(), json!(ran.failure.unwrap_or("00000")));
+        line.insert(
+            "sqlstate".to_string(),
+            json!(ran.failure.unwrap_or(SqlState::SUCCESSFUL_COMPLETION).as_str()),
+        );
         line.insert("rows".to_string(), json!(ran.rows));
         line.insert("duration_ms".to_string(), json!(ran.took.as_secs_f64() * 1000.0));
         inner.add(line);
@@ -261,7 +268,7 @@ mod tests {
         audit.session(Event::Connect, subject(), None);
         audit.statement(subject(), ran("SELECT 1"));
         audit.statement(subject(), ran(&mask("/* new */ create role ben password 'hunter2'")));
-        let refused = Failure::fatal("28P01", "no");
+        let refused = Failure::fatal(SqlState::INVALID_PASSWORD, "no");
         audit.session(Event::AuthenticationFailed, Subject { session: None, ..subject() }, Some(&refused));
         let found = lines(&path);
         let events: Vec<_> = found.iter().map(|line| line["event"].as_str().unwrap()).collect();

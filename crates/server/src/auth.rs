@@ -21,14 +21,19 @@ pub mod peer;
 pub mod scram;
 pub mod tls;
 
+use harrier_error::SqlState;
+
 use crate::backend::Failure;
 
 /// What a client hears whose password is wrong, who has none, or whose role does not exist.
 pub fn wrong_password(user: &str) -> Failure {
-    Failure::fatal("28P01", format!("password authentication failed for user \"{user}\""))
+    Failure::fatal(SqlState::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
 /// What a client hears whose certificate is not the user's.
 pub fn wrong_certificate(user: &str) -> Failure {
-    Failure::fatal("28000", format!("certificate authentication failed for user \"{user}\""))
+    Failure::fatal(
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        format!("certificate authentication failed for user \"{user}\""),
+    )
 }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use harrier_error::SqlState;
 use tokio::sync::mpsc;
 
 use crate::registry::StatementEntry;
@@ -19,8 +20,7 @@ use crate::registry::StatementEntry;
 /// Why a statement, or a whole session, failed; in PostgreSQL's style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Five characters, see PostgreSQL's appendix A.
-    pub sqlstate: String,
+    pub sqlstate: SqlState,
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
@@ -33,8 +33,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub fn new(sqlstate: &str, message: impl Into<String>) -> Self {
-        let sqlstate = sqlstate.to_string();
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
         Self {
             sqlstate,
             message: message.into(),
@@ -46,13 +45,13 @@ impl Failure {
         }
     }
 
-    pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Self {
+    pub fn fatal(sqlstate: SqlState, message: impl Into<String>) -> Self {
         Self { is_fatal: true, ..Self::new(sqlstate, message) }
     }
 
     /// Rows of a prepared statement are not what its client knows them as: a table was altered meanwhile.
     pub(crate) fn changed_result() -> Self {
-        Self::new("0A000", "cached plan must not change result type")
+        Self::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
     }
 
     /// The function of PostgreSQL's that fails so, where a client goes by it: pgjdbc prepares a statement again.
@@ -298,7 +297,7 @@ pub trait Session: Send + Sync + 'static {
     ///
     /// Errors: there is none (0A000).
     fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
-        Err(Failure::new("0A000", "cursors go forward only"))
+        Err(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, "cursors go forward only"))
     }
 
     /// How intervals are written as text; `None` for PostgreSQL's own style.

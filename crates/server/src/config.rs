@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use harrier_error::SqlState;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
@@ -22,9 +23,6 @@ use telemetry::{Endpoint, HeaderLine};
 use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
 
 use crate::backend::Failure;
-
-/// SQLSTATE config_file_error.
-const CONFIG_FILE_ERROR: &str = "F0000";
 
 /// Everything a server can be told.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -356,8 +354,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub fn sqlstate(&self) -> &'static str {
-        CONFIG_FILE_ERROR
+    pub fn sqlstate(&self) -> SqlState {
+        SqlState::CONFIG_FILE_ERROR
     }
 }
 

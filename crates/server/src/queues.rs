@@ -33,6 +33,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harrier_error::SqlState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -303,18 +304,18 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoQueue { queue } => {
-                Self::new("42704", format!("resource queue \"{queue}\" does not exist"))
+                Self::new(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{queue}\" does not exist"))
             }
             Refusal::Dropped { queue } => {
-                Self::new("42704", format!("resource queue \"{queue}\" was dropped while the statement waited"))
+                Self::new(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{queue}\" was dropped while the statement waited"))
             }
             Refusal::Memory { queue, asked, limit } => {
-                Self::new("53200", format!("statement needs more memory than resource queue \"{queue}\" has"))
+                Self::new(SqlState::OUT_OF_MEMORY, format!("statement needs more memory than resource queue \"{queue}\" has"))
                     .with_detail(format!("It asks for {asked} bytes, the queue has {limit}."))
                     .with_hint("Lower the statement's memory limit, or raise memory_limit of the resource queue.")
             }
             Refusal::Cost { queue, asked, limit } => {
-                Self::new("53400", format!("statement costs more than resource queue \"{queue}\" allows"))
+                Self::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, format!("statement costs more than resource queue \"{queue}\" allows"))
                     .with_detail(format!("It is estimated to cost {asked:.0}, max_cost is {limit:.0}."))
                     .with_hint(
                         "Restrict what the statement reads, or raise max_cost or set cost_overcommit of the resource queue.",
@@ -325,7 +326,10 @@ impl From<Refusal> for Failure {
 }
 
 fn too_long(queue: &str, wait: Duration) -> Failure {
-    Failure::new("55P03", format!("canceling statement due to its wait in resource queue \"{queue}\""))
-        .with_detail(format!("It waited for {wait:?}."))
-        .with_hint("Try again later; sys.queues shows what runs and waits.")
+    Failure::new(
+        SqlState::LOCK_NOT_AVAILABLE,
+        format!("canceling statement due to its wait in resource queue \"{queue}\""),
+    )
+    .with_detail(format!("It waited for {wait:?}."))
+    .with_hint("Try again later; sys.queues shows what runs and waits.")
 }

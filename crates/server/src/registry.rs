@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use harrier_error::SqlState;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
@@ -191,7 +192,7 @@ struct StatementInner {
     looked: Option<Instant>,
     /// Of memory, of all processes together: known when it has ended.
     peak_bytes: u64,
-    failure: Option<(String, String)>,
+    failure: Option<(SqlState, String)>,
     ran: Option<Duration>,
     /// Whether it ran on the gang.
     on_gang: bool,
@@ -278,7 +279,7 @@ impl Registry {
         let ran = Ran {
             id: statement.id,
             text: &statement.text,
-            failure: failure.as_ref().map(|(state, _)| state.as_str()),
+            failure: failure.as_ref().map(|(state, _)| *state),
             rows: statement.rows.load(Ordering::Relaxed),
             took: statement.elapsed(),
         };
@@ -339,7 +340,7 @@ impl Registry {
     pub fn never_ran(&self, session: &SessionEntry, text: &str, failure: &Failure) {
         let entry = self.entry(session, text, Phase::Planning);
         self.totals.statements.fetch_add(1, Ordering::Relaxed);
-        self.end(&entry, Some((failure.sqlstate.clone(), failure.message.clone())));
+        self.end(&entry, Some((failure.sqlstate, failure.message.clone())));
     }
 
     fn entry(&self, session: &SessionEntry, text: &str, phase: Phase) -> Arc<StatementEntry> {
@@ -368,7 +369,7 @@ impl Registry {
     }
 
     /// To be called once, when a statement has ended; `failure`: SQLSTATE and message.
-    pub fn end(&self, statement: &Arc<StatementEntry>, failure: Option<(String, String)>) {
+    pub fn end(&self, statement: &Arc<StatementEntry>, failure: Option<(SqlState, String)>) {
         {
             let mut inner = statement.inner.lock();
             if inner.ran.is_some() {
@@ -389,7 +390,7 @@ impl Registry {
             }
             inner.phase = Some(match &failure {
                 None => Phase::Done,
-                Some((state, _)) if state == "57014" => Phase::Canceled,
+                Some((state, _)) if *state == SqlState::QUERY_CANCELED => Phase::Canceled,
                 Some(_) => Phase::Failed,
             });
             let counter = match inner.phase {
@@ -635,7 +636,7 @@ impl StatementEntry {
     }
 
     /// SQLSTATE and message, if it failed.
-    pub fn failure(&self) -> Option<(String, String)> {
+    pub fn failure(&self) -> Option<(SqlState, String)> {
         self.inner.lock().failure.clone()
     }
 

@@ -9,6 +9,7 @@
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
+use harrier_error::SqlState;
 use harrier_interconnect::{
     BatchReceiver, BatchSender, Broadcast, Budget, Codec, Failure, Incoming, Interconnect, ReadOptions,
     SendOutcome, Service, StreamError, StreamSender,
@@ -73,7 +74,7 @@ struct Script {
 }
 
 /// SQLSTATE of a stream that fails as its script says.
-const SCRIPTED: &str = "22012";
+const SCRIPTED: SqlState = SqlState::DIVISION_BY_ZERO;
 
 /// Of what one rank reads from another one in a round, bytes.
 pub const WINDOW_BYTES: usize = 1 << 22;

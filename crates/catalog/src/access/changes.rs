@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use harrier_error::SqlState;
+
 use super::rights::Standing;
 use super::{
     Access, Actor, BY_OWNER, Grant, Grantee, Membership, Object, PUBLIC, Priority, Privilege, Privileges,
@@ -37,7 +39,9 @@ impl<'a> Change<'a> {
             Actor::Role(name) if access.is_open() => (everything, Some(name)),
             Actor::Role(name) => match access.role(name) {
                 Some((id, _)) => (access.standing(id), None),
-                None => return refused("42704", format!("role \"{name}\" does not exist")),
+                None => {
+                    return refused(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"));
+                }
             },
         };
         Ok(Self { access, actor: standing, newcomer, state })
@@ -50,7 +54,7 @@ impl<'a> Change<'a> {
     fn known(&self, role: &str) -> Result<RoleId> {
         match self.access.role(role) {
             Some((id, _)) => Ok(id),
-            None => refused("42704", format!("role \"{role}\" does not exist")),
+            None => refused(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
         }
     }
 
@@ -58,7 +62,7 @@ impl<'a> Change<'a> {
         let id = self.known(role)?;
         match self.access.roles.get_mut(&id) {
             Some(role) => Ok((id, role)),
-            None => refused("42704", format!("role \"{role}\" does not exist")),
+            None => refused(SqlState::UNDEFINED_OBJECT, format!("role \"{role}\" does not exist")),
         }
     }
 
@@ -78,7 +82,7 @@ impl<'a> Change<'a> {
 
     pub fn create_role(&mut self, name: &str, options: &RoleOptions) -> Result<()> {
         if !self.actor.can_create_roles {
-            return Err(refusal("42501", "permission denied to create role")
+            return Err(refusal(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to create role")
                 .with_detail("Only roles with the CREATEROLE attribute may create roles."));
         }
         if let Some(own) = self.newcomer.take()
@@ -120,7 +124,7 @@ impl<'a> Change<'a> {
             self.may_alter(id, "alter")?;
         }
         if self.actor.role == Some(id) && options.superuser == Some(false) && self.is_last_superuser(id) {
-            return Err(refusal("55006", "the last superuser cannot stop being one")
+            return Err(refusal(SqlState::OBJECT_IN_USE, "the last superuser cannot stop being one")
                 .with_hint("make another role a superuser first"));
         }
         self.configure(id, options)
@@ -154,7 +158,8 @@ impl<'a> Change<'a> {
     /// Whether an actor may alter or drop a role.
     fn may_alter(&self, id: RoleId, verb: &str) -> Result<()> {
         let role = &self.access.roles[&id];
-        let denied = || refusal("42501", format!("permission denied to {verb} role"));
+        let denied =
+            || refusal(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to {verb} role"));
         if self.actor.is_superuser {
             return Ok(());
         }
@@ -181,8 +186,11 @@ impl<'a> Change<'a> {
         let is_superuser = self.actor.is_superuser;
         let denied = |attribute: &str| {
             let detail = format!("Only roles with the {attribute} attribute may change it.");
-            Err(refusal("42501", format!("permission denied to change the {attribute} attribute"))
-                .with_detail(detail))
+            Err(refusal(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied to change the {attribute} attribute"),
+            )
+            .with_detail(detail))
         };
         if options.superuser.is_some() && !is_superuser {
             let is_same = options.superuser == Some(self.access.roles[&id].is_superuser);
@@ -192,7 +200,10 @@ impl<'a> Change<'a> {
         }
         let queue = match &options.queue {
             Some(_) if !is_superuser => {
-                return refused("42501", "must be superuser to assign resource queues");
+                return refused(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    "must be superuser to assign resource queues",
+                );
             }
             Some(Some(name)) => Some(Some(self.known_queue(name)?)),
             other => other.as_ref().map(|_| None),
@@ -203,7 +214,7 @@ impl<'a> Change<'a> {
                 Some(time) => Some(Some(time)),
                 None => {
                     return refused(
-                        "22007",
+                        SqlState::INVALID_DATETIME_FORMAT,
                         format!("invalid input syntax for type timestamp with time zone: \"{time}\""),
                     );
                 }
@@ -229,7 +240,7 @@ impl<'a> Change<'a> {
         self.may_alter(id, "rename")?;
         self.check_free(to)?;
         if self.actor.role == Some(id) {
-            return refused("0A000", "session user cannot be renamed");
+            return refused(SqlState::FEATURE_NOT_SUPPORTED, "session user cannot be renamed");
         }
         self.known_mut(name)?.1.name = to.to_string();
         Ok(())
@@ -238,7 +249,7 @@ impl<'a> Change<'a> {
     fn check_free(&self, name: &str) -> Result<()> {
         check_name(name)?;
         match self.access.role(name) {
-            Some(_) => refused("42710", format!("role \"{name}\" already exists")),
+            Some(_) => refused(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists")),
             None => Ok(()),
         }
     }
@@ -247,7 +258,7 @@ impl<'a> Change<'a> {
         let id = self.known(name)?;
         self.may_alter(id, "drop")?;
         if self.actor.role == Some(id) {
-            return refused("55006", "current user cannot be dropped");
+            return refused(SqlState::OBJECT_IN_USE, "current user cannot be dropped");
         }
         let dependents = self.dependents(id);
         if !dependents.is_empty() {
@@ -256,7 +267,7 @@ impl<'a> Change<'a> {
             if dependents.len() > DEPENDENTS_MAX {
                 detail += &format!("\nand {} other objects", dependents.len() - DEPENDENTS_MAX);
             }
-            return Err(refusal("2BP01", message).with_detail(detail));
+            return Err(refusal(SqlState::DEPENDENT_OBJECTS, message).with_detail(detail));
         }
         self.access.roles.remove(&id);
         self.access.memberships.retain(|(role, member), _| *role != id && *member != id);
@@ -297,7 +308,12 @@ impl<'a> Change<'a> {
 
     fn may_grant_role(&self, id: RoleId, verb: &str) -> Result<()> {
         let role = &self.access.roles[&id];
-        let denied = || refusal("42501", format!("permission denied to {verb} role \"{}\"", role.name));
+        let denied = || {
+            refusal(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied to {verb} role \"{}\"", role.name),
+            )
+        };
         if self.actor.is_superuser {
             return Ok(());
         }
@@ -319,7 +335,10 @@ impl<'a> Change<'a> {
     fn join(&mut self, role: &str, member: &str, with_admin_option: bool) -> Result<()> {
         let (id, member_id) = (self.known(role)?, self.known(member)?);
         if self.access.reach_all(id).contains(&member_id) {
-            return refused("0LP01", format!("role \"{role}\" is a member of role \"{member}\""));
+            return refused(
+                SqlState::INVALID_GRANT_OPERATION,
+                format!("role \"{role}\" is a member of role \"{member}\""),
+            );
         }
         let membership = self.access.memberships.entry((id, member_id)).or_default();
         membership.may_use = true;
@@ -359,7 +378,7 @@ impl<'a> Change<'a> {
         let grantees: Vec<RoleId> =
             privileges.grantees.iter().map(|grantee| self.grantee(grantee)).collect::<Result<_>>()?;
         if with_grant_option && grantees.contains(&PUBLIC) {
-            return refused("0LP01", "grant options can only be granted to roles");
+            return refused(SqlState::INVALID_GRANT_OPERATION, "grant options can only be granted to roles");
         }
         let mut warnings = Vec::new();
         for (object, targets) in &targets {
@@ -392,7 +411,7 @@ impl<'a> Change<'a> {
         let name = object.describe(self.state);
         match done {
             0 if !self.rights().may_anything(object) => {
-                refused("42501", format!("permission denied for {name}"))
+                refused(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {name}"))
             }
             0 => Ok(Some(format!("no privileges were {verb} for {name}"))),
             _ if done < asked => Ok(Some(format!("not all privileges were {verb} for {name}"))),
@@ -405,13 +424,16 @@ impl<'a> Change<'a> {
         let mut targets = Vec::new();
         for object in &privileges.objects {
             if *object != Object::Warehouse && Object::of_id(self.state, object.id()) != Some(*object) {
-                return refused("42704", format!("{} does not exist", object.kind()));
+                return refused(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
             }
             let mut ones = Vec::new();
             for (privilege, columns) in &privileges.privileges {
                 let (name, kind) = (privilege.name(), object.kind());
                 if !object.privileges().contains(privilege) {
-                    return refused("0LP01", format!("invalid privilege type {name} for {kind}"));
+                    return refused(
+                        SqlState::INVALID_GRANT_OPERATION,
+                        format!("invalid privilege type {name} for {kind}"),
+                    );
                 }
                 if columns.is_empty() {
                     ones.push((*privilege, WHOLE));
@@ -419,7 +441,10 @@ impl<'a> Change<'a> {
                 }
                 let has_columns = matches!(object, Object::Table(_) | Object::View(_));
                 if !has_columns || !Privilege::of_columns().contains(privilege) {
-                    return refused("0LP01", format!("invalid privilege type {name} for column"));
+                    return refused(
+                        SqlState::INVALID_GRANT_OPERATION,
+                        format!("invalid privilege type {name} for column"),
+                    );
                 }
                 for column in columns {
                     self.check_column(*object, *column)?;
@@ -441,7 +466,10 @@ impl<'a> Change<'a> {
         };
         match exists {
             true => Ok(()),
-            false => refused("42703", format!("{} has no such column", object.describe(self.state))),
+            false => refused(
+                SqlState::UNDEFINED_COLUMN,
+                format!("{} has no such column", object.describe(self.state)),
+            ),
         }
     }
 
@@ -482,7 +510,7 @@ impl<'a> Change<'a> {
             }
             let dependents = self.access.unfounded(object.id());
             if !dependents.is_empty() && !cascade {
-                return Err(refusal("2BP01", "dependent privileges exist")
+                return Err(refusal(SqlState::DEPENDENT_OBJECTS, "dependent privileges exist")
                     .with_hint("Use CASCADE to revoke them too."));
             }
             self.access.grants.retain(|grant, _| !dependents.contains(grant));
@@ -494,9 +522,10 @@ impl<'a> Change<'a> {
     pub fn revoke_all(&mut self, role: &str) -> Result<()> {
         let id = self.known(role)?;
         if !self.actor.is_superuser && !self.actor.used.contains(&id) {
-            return Err(refusal("42501", "permission denied to drop objects").with_detail(format!(
-                "Only roles with privileges of role \"{role}\" may drop objects owned by it."
-            )));
+            return Err(refusal(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to drop objects")
+                .with_detail(format!(
+                    "Only roles with privileges of role \"{role}\" may drop objects owned by it."
+                )));
         }
         self.access.grants.retain(|grant, _| grant.grantee != id && grant.grantor != id);
         let objects: BTreeSet<ObjectId> = self.access.grants.keys().map(|grant| grant.object).collect();
@@ -512,7 +541,7 @@ impl<'a> Change<'a> {
     pub fn set_owner(&mut self, object: Object, owner: &str) -> Result<()> {
         let id = self.known(owner)?;
         if Object::of_id(self.state, object.id()) != Some(object) {
-            return refused("42704", format!("{} does not exist", object.kind()));
+            return refused(SqlState::UNDEFINED_OBJECT, format!("{} does not exist", object.kind()));
         }
         self.must_own(object)?;
         self.must_become(owner)?;
@@ -523,14 +552,19 @@ impl<'a> Change<'a> {
     fn must_own(&self, object: Object) -> Result<()> {
         match self.rights().owns(object) {
             true => Ok(()),
-            false => refused("42501", format!("must be owner of {}", object.describe(self.state))),
+            false => refused(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("must be owner of {}", object.describe(self.state)),
+            ),
         }
     }
 
     fn must_become(&self, role: &str) -> Result<()> {
         match self.actor.is_superuser || self.rights().may_become(role) {
             true => Ok(()),
-            false => refused("42501", format!("must be able to SET ROLE \"{role}\"")),
+            false => {
+                refused(SqlState::INSUFFICIENT_PRIVILEGE, format!("must be able to SET ROLE \"{role}\""))
+            }
         }
     }
 
@@ -541,7 +575,11 @@ impl<'a> Change<'a> {
                 let detail = format!(
                     "Only roles with privileges of role \"{role}\" may reassign objects from or to it."
                 );
-                return Err(refusal("42501", "permission denied to reassign objects").with_detail(detail));
+                return Err(refusal(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    "permission denied to reassign objects",
+                )
+                .with_detail(detail));
             }
         }
         for owner in self.access.owners.values_mut().filter(|owner| **owner == from_id) {
@@ -554,7 +592,7 @@ impl<'a> Change<'a> {
         let role = self.grantee(role)?;
         self.check_table(table)?;
         if predicate.trim().is_empty() {
-            return refused("42601", "the predicate of a row filter is empty");
+            return refused(SqlState::SYNTAX_ERROR, "the predicate of a row filter is empty");
         }
         self.access.row_filters.insert((table, role), predicate.to_string());
         Ok(())
@@ -569,14 +607,17 @@ impl<'a> Change<'a> {
                 Grantee::Role(name) => format!("role \"{name}\""),
             };
             let table = Object::Table(table).describe(self.state);
-            return refused("42704", format!("{table} has no row filter for {whom}"));
+            return refused(SqlState::UNDEFINED_OBJECT, format!("{table} has no row filter for {whom}"));
         }
         Ok(())
     }
 
     fn check_table(&self, table: ObjectId) -> Result<()> {
         if !self.state.tables.contains_key(&table) {
-            return refused("42P01", "row filters are for tables, and there is no such table");
+            return refused(
+                SqlState::UNDEFINED_TABLE,
+                "row filters are for tables, and there is no such table",
+            );
         }
         self.must_own(Object::Table(table))
     }
@@ -586,7 +627,10 @@ impl<'a> Change<'a> {
     fn must_be_superuser(&self, verb: &str) -> Result<()> {
         match self.actor.is_superuser {
             true => Ok(()),
-            false => refused("42501", format!("must be superuser to {verb} resource queues")),
+            false => refused(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("must be superuser to {verb} resource queues"),
+            ),
         }
     }
 
@@ -594,17 +638,17 @@ impl<'a> Change<'a> {
         let mut queues = self.access.queues.iter();
         match queues.find(|(_, queue)| queue.name == name) {
             Some((id, _)) => Ok(*id),
-            None => refused("42704", format!("resource queue \"{name}\" does not exist")),
+            None => refused(SqlState::UNDEFINED_OBJECT, format!("resource queue \"{name}\" does not exist")),
         }
     }
 
     pub fn create_queue(&mut self, name: &str, options: &QueueOptions) -> Result<()> {
         self.must_be_superuser("create")?;
         if name.is_empty() || name == "none" {
-            return refused("42939", format!("resource queue name \"{name}\" is reserved"));
+            return refused(SqlState::RESERVED_NAME, format!("resource queue name \"{name}\" is reserved"));
         }
         if self.known_queue(name).is_ok() {
-            return refused("42710", format!("resource queue \"{name}\" already exists"));
+            return refused(SqlState::DUPLICATE_OBJECT, format!("resource queue \"{name}\" already exists"));
         }
         let priority = Priority::default();
         let (active_statements, memory_limit, max_cost) = (None, None, None);
@@ -629,7 +673,7 @@ impl<'a> Change<'a> {
         let users: Vec<String> = roles.map(|role| format!("role {}", role.name)).collect();
         if !users.is_empty() {
             let message = format!("resource queue \"{name}\" cannot be dropped because roles use it");
-            return Err(refusal("2BP01", message).with_detail(users.join("\n")));
+            return Err(refusal(SqlState::DEPENDENT_OBJECTS, message).with_detail(users.join("\n")));
         }
         self.access.queues.remove(&id);
         Ok(())
@@ -694,13 +738,13 @@ fn blank(name: &str) -> Role {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
-        return refused("42602", "a role's name cannot be empty");
+        return refused(SqlState::INVALID_NAME, "a role's name cannot be empty");
     }
     if name.contains('\0') {
-        return refused("42602", "a role's name cannot have a character of code 0");
+        return refused(SqlState::INVALID_NAME, "a role's name cannot have a character of code 0");
     }
     match name == "public" || name == "none" || name.starts_with("pg_") {
-        true => refused("42939", format!("role name \"{name}\" is reserved")),
+        true => refused(SqlState::RESERVED_NAME, format!("role name \"{name}\" is reserved")),
         false => Ok(()),
     }
 }
@@ -714,13 +758,22 @@ fn limited(queue: Queue, options: &QueueOptions) -> Result<Queue> {
         ..queue
     };
     if queue.active_statements == Some(0) {
-        return refused("22023", "active_statements of a resource queue must be at least 1");
+        return refused(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "active_statements of a resource queue must be at least 1",
+        );
     }
     if queue.memory_limit.is_some_and(|bytes| bytes == 0 || i64::try_from(bytes).is_err()) {
-        return refused("22023", "memory_limit of a resource queue must be between 1 byte and 8 EiB");
+        return refused(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "memory_limit of a resource queue must be between 1 byte and 8 EiB",
+        );
     }
     if queue.max_cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
-        return refused("22023", "max_cost of a resource queue must be a number above 0");
+        return refused(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "max_cost of a resource queue must be a number above 0",
+        );
     }
     Ok(queue)
 }

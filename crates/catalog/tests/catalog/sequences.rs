@@ -9,6 +9,7 @@ use harrier_catalog::sequences::{
 };
 use harrier_catalog::state::ObjectId;
 use harrier_catalog::{Catalog, Error, Expiry, Fence, Lease, Transaction};
+use harrier_error::SqlState;
 use uuid::Uuid;
 
 fn sequence(name: &str) -> Sequence {
@@ -44,7 +45,7 @@ async fn made(catalog: &Catalog, name: &str) -> ObjectId {
     catalog.head().await.unwrap().sequence(0, name).unwrap().id
 }
 
-fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> &'static str {
+fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> SqlState {
     match outcome {
         Err(Error::Refused(refusal)) => refusal.state,
         other => panic!("{other:?}"),

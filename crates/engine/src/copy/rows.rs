@@ -253,7 +253,7 @@ impl Reading {
                 Some(bytes) => match std::str::from_utf8(bytes) {
                     Ok(text) => builder.append_value(text),
                     Err(_) => {
-                        let state = SqlState::literal("22021");
+                        let state = SqlState::CHARACTER_NOT_IN_REPERTOIRE;
                         let message = "invalid byte sequence for encoding \"UTF8\"";
                         return Err(self.error(state, message, line, Some(at)));
                     }

@@ -30,7 +30,7 @@ fn number(expr: &mut Expr) -> Result<()> {
         Ok(count) => *expr = Expr::value(Value::Number(count.to_string(), false)),
         Err(_) => {
             let message = format!("invalid input syntax for type bigint: \"{text}\"");
-            return Err(CodedError::new(SqlState::literal("22P02"), message).into());
+            return Err(CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into());
         }
     }
     Ok(())

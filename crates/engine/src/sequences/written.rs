@@ -25,7 +25,7 @@ pub(crate) enum Overriding {
     UserValue,
 }
 
-const ALWAYS: SqlState = SqlState::literal("428C9");
+const ALWAYS: SqlState = SqlState::GENERATED_ALWAYS;
 
 /// Errors: a value is written to a column that is GENERATED ALWAYS (428C9).
 pub(crate) fn check_written(

@@ -363,7 +363,7 @@ impl Ddl<'_> {
                 }
                 if name == SYSTEM_SCHEMA {
                     return Err(error(
-                        SqlState::literal("42939"),
+                        SqlState::RESERVED_NAME,
                         format!("schema \"{name}\" is the system's own"),
                     ));
                 }

@@ -431,7 +431,7 @@ impl Names {
     async fn view_in(&self, view: &View, around: &[ObjectId]) -> Result<ViewTable> {
         if around.contains(&view.id) {
             let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
-            return Err(CodedError::new(SqlState::literal("42P17"), message).into());
+            return Err(CodedError::new(SqlState::INVALID_OBJECT_DEFINITION, message).into());
         }
         let around: Arc<[ObjectId]> = around.iter().copied().chain([view.id]).collect();
         let mut state = self.session()?;

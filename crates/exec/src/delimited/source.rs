@@ -174,7 +174,7 @@ impl Reading {
                     match String::from_utf8(value) {
                         Ok(value) => builder.append_value(value),
                         Err(_) => {
-                            let state = SqlState::literal("22021");
+                            let state = SqlState::CHARACTER_NOT_IN_REPERTOIRE;
                             let message = "invalid byte sequence for encoding \"UTF8\"";
                             return Err(self.error(state, message, self.line, Some(*column)));
                         }

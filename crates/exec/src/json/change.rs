@@ -106,7 +106,7 @@ fn change_at<'j>(
 ) -> Result<()> {
     let Some(step) = path[level] else {
         return Err(CodedError::new(
-            SqlState::literal("22004"),
+            SqlState::NULL_VALUE_NOT_ALLOWED,
             format!("path element at position {} is null", level + 1),
         )
         .into());

@@ -602,7 +602,7 @@ impl Call<'_> {
 
     fn object(&self, row: usize) -> Result<Option<String>> {
         let Some(first) = self.columns[0].texts(row)? else { return Ok(None) };
-        let state = SqlState::literal("2202E");
+        let state = SqlState::ARRAY_ELEMENT_ERROR;
         let members: Vec<(Option<String>, Option<String>)> = match self.columns.get(1) {
             Some(values) => {
                 let Some(values) = values.texts(row)? else { return Ok(None) };
@@ -619,7 +619,7 @@ impl Call<'_> {
         let mut text = String::from("{");
         for (at, (key, value)) in members.iter().enumerate() {
             let Some(key) = key else {
-                let state = SqlState::literal("22004");
+                let state = SqlState::NULL_VALUE_NOT_ALLOWED;
                 return Err(CodedError::new(state, "null value not allowed for object key").into());
             };
             text += if at == 0 { "" } else { ", " };

@@ -86,9 +86,11 @@ pub(super) fn unquoted(quoted: &str) -> Result<Cow<'_, str>> {
     let text: String = serde_json::from_str(quoted)
         .map_err(|_| invalid(Some("Unicode low surrogate must follow a high surrogate.".to_string())))?;
     match text.contains('\0') {
-        true => Err(CodedError::new(SqlState::literal("22P05"), "unsupported Unicode escape sequence")
-            .with_detail("\\u0000 cannot be converted to text.")
-            .into()),
+        true => {
+            Err(CodedError::new(SqlState::UNTRANSLATABLE_CHARACTER, "unsupported Unicode escape sequence")
+                .with_detail("\\u0000 cannot be converted to text.")
+                .into())
+        }
         false => Ok(Cow::Owned(text)),
     }
 }

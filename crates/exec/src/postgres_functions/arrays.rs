@@ -46,7 +46,7 @@ fn trimmed(list: &ListArray, count: i64) -> Result<ScalarValue> {
     let length = elements.len();
     let Some(left) = usize::try_from(count).ok().and_then(|count| length.checked_sub(count)) else {
         let message = format!("number of elements to trim must be between 0 and {length}");
-        return Err(CodedError::new(SqlState::literal("2202E"), message).into());
+        return Err(CodedError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into());
     };
     let Some(field) = field_of(list.data_type()) else {
         return Ok(ScalarValue::List(Arc::new(list.clone())));

@@ -42,7 +42,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         match std::str::from_utf8(bytes(&values[0])) {
             Ok(text) => Ok(ScalarValue::from(text)),
             Err(_) => Err(CodedError::new(
-                SqlState::literal("22021"),
+                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
                 "invalid byte sequence for encoding \"UTF8\"",
             )
             .into()),
@@ -61,7 +61,7 @@ fn place(at: i64, length: usize) -> Result<usize> {
         None => {
             let last = length as i64 - 1;
             let message = format!("index {at} out of valid range, 0..{last}");
-            Err(CodedError::new(SqlState::literal("2202E"), message).into())
+            Err(CodedError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into())
         }
     }
 }

@@ -176,7 +176,7 @@ fn quotient(left: (i128, u8), right: (i128, u8)) -> Result<ScalarValue> {
 }
 
 fn wrong_bounds(message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::literal("2201G"), message).into()
+    CodedError::new(SqlState::INVALID_ARGUMENT_FOR_WIDTH_BUCKET, message).into()
 }
 
 fn check_bounds(count: i64, are_equal: bool) -> Result<()> {
@@ -226,9 +226,11 @@ fn bucket_of_list(value: &ScalarValue, list: &ScalarValue) -> Result<ScalarValue
     let ScalarValue::List(list) = list else { return Err(wrong_bounds("thresholds must be a list")) };
     let thresholds = list.value(0);
     if thresholds.null_count() > 0 {
-        return Err(
-            CodedError::new(SqlState::literal("22004"), "thresholds array must not contain NULLs").into()
-        );
+        return Err(CodedError::new(
+            SqlState::NULL_VALUE_NOT_ALLOWED,
+            "thresholds array must not contain NULLs",
+        )
+        .into());
     }
     let kind = thresholds.data_type();
     let is_of_numbers = kind.is_numeric() && value.data_type().is_numeric();

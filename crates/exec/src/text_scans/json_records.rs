@@ -134,7 +134,7 @@ impl Records {
             }
             if OTHER_MARKS.iter().any(|mark| present.starts_with(mark)) {
                 let message = format!("file \"{}\" is UTF-16, not UTF-8 data", self.name);
-                return Err(CodedError::new(SqlState::literal("22021"), message).into());
+                return Err(CodedError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into());
             }
             let mark = if present.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             match present[mark..].iter().find(|byte| !byte.is_ascii_whitespace()) {
@@ -254,7 +254,7 @@ async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
                 }
                 Err(_) if std::str::from_utf8(&present).is_err_and(|error| error.error_len().is_some()) => {
                     let message = format!("file \"{}\" is not valid UTF-8 data", records.name);
-                    return Err(CodedError::new(SqlState::literal("22021"), message).into());
+                    return Err(CodedError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into());
                 }
                 Err(error) => return Err(records.invalid(&error.to_string())),
             }

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{DataType, SchemaRef};
 use futures::TryStreamExt;
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 use serde_json::{Value, json};
 
 use super::configuration::{self, Configuration};

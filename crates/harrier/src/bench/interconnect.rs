@@ -23,7 +23,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 use harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 use serde_json::{Value, json};
 

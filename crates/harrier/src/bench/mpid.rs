@@ -9,7 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 
 use super::{Failure, configuration};
 

@@ -24,7 +24,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 use serde_json::{Value, json};
 
 use super::configuration::Configuration;

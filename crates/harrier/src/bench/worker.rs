@@ -15,7 +15,9 @@ use harrier_exec::Launch;
 use super::local_ranks;
 use super::protocol::{Reply, Request};
 use super::transport;
-use crate::{exit, gang};
+use harrier_error::exit;
+
+use crate::gang;
 
 /// The arguments of the hidden command, the same on every rank.
 #[derive(clap::Args, Debug, Clone)]

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate::CodedError;
 
 /// The tables of TPC-H, in alphabetical order.
 const TABLES: [&str; 8] =

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use harrier_error::SqlState;
 use harrier_exec::front::{Hold, Link, Place, Status, set_aside};
 use harrier_mpi::process;
 use parking_lot::RwLock;
@@ -92,7 +93,7 @@ pub(super) enum Order {
 }
 
 /// Why an order cannot be followed: SQLSTATE and message.
-pub(super) type Refusal = (&'static str, String);
+pub(super) type Refusal = (SqlState, String);
 
 /// A gang under supervision. Cheap to clone.
 #[derive(Clone)]
@@ -132,14 +133,17 @@ impl Supervisor {
         }
         if rank == 0 {
             let message = "rank 0 hands out the work of the others, on the host that the server runs on";
-            return Err(("55000", message.to_string()));
+            return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message.to_string()));
         }
         let Some(hosts) = &self.plan.hosts else {
             let message = "ranks can be moved between the hosts of a hosts file, and the server has none";
-            return Err(("55000", message.to_string()));
+            return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message.to_string()));
         };
         if self.view.read().state == State::Starting {
-            return Err(("55000", "the gang is being started: ranks are moved when it is there".to_string()));
+            return Err((
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the gang is being started: ranks are moved when it is there".to_string(),
+            ));
         }
         let is_elsewhere = hosts.move_rank(rank, host)?;
         if is_elsewhere {
@@ -149,7 +153,10 @@ impl Supervisor {
     }
 
     fn no_rank(&self, rank: usize) -> Refusal {
-        ("22023", format!("there is no rank {rank}: the last one is {}", self.plan.count() - 1))
+        (
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("there is no rank {rank}: the last one is {}", self.plan.count() - 1),
+        )
     }
 
     /// Has an order followed soon; the views show when it was.
@@ -164,7 +171,7 @@ impl Supervisor {
                 }
                 Order::Down(0) => {
                     let message = "rank 0 hands out the work of the others and cannot be marked down";
-                    return Err(("55000", message.to_string()));
+                    return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message.to_string()));
                 }
                 Order::Down(rank) => {
                     view.aside.insert(rank);
@@ -173,14 +180,19 @@ impl Supervisor {
                     let lost = view.status.ranks.get(rank).and_then(|rank| rank.lost.clone());
                     if let Some(reason) = lost {
                         let message = format!("rank {rank} is lost and can only be started again: {reason}");
-                        return Err(("55000", message));
+                        return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
                     }
                     view.aside.remove(&rank);
                 }
                 Order::Restart => {}
             }
         }
-        let full = |_| ("55000", "the gang has not followed earlier orders yet".to_string());
+        let full = |_| {
+            (
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "the gang has not followed earlier orders yet".to_string(),
+            )
+        };
         self.orders.try_send(order).map_err(full)
     }
 

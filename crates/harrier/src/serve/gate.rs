@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use harrier_engine::{Access, Engine};
+use harrier_error::SqlState;
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::ldap::Ldap;
 use harrier_server::auth::peer::{self, Known, Peer};
@@ -128,20 +129,28 @@ impl Doors {
             return Ok(());
         }
         let Some((_, known)) = access.role(role) else {
-            return Err(Failure::fatal("28000", format!("role \"{role}\" does not exist")));
+            return Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("role \"{role}\" does not exist"),
+            ));
         };
         if !known.can_login {
-            return Err(Failure::fatal("28000", format!("role \"{role}\" is not permitted to log in")));
+            return Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("role \"{role}\" is not permitted to log in"),
+            ));
         }
         if !access.may_connect(role) {
             let message = format!("permission denied for database \"{}\"", super::session::DATABASE);
-            return Err(Failure::fatal("42501", message).with_detail("User does not have CONNECT privilege."));
+            return Err(Failure::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                .with_detail("User does not have CONNECT privilege."));
         }
         let own = || self.inner.registry.sessions().iter().filter(|session| session.role == role).count();
         match known.connection_limit {
-            Some(limit) if !known.is_superuser && own() >= limit as usize => {
-                Err(Failure::fatal("53300", format!("too many connections for role \"{role}\"")))
-            }
+            Some(limit) if !known.is_superuser && own() >= limit as usize => Err(Failure::fatal(
+                SqlState::TOO_MANY_CONNECTIONS,
+                format!("too many connections for role \"{role}\""),
+            )),
             _ => Ok(()),
         }
     }
@@ -215,7 +224,10 @@ fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -
 /// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will do.
 fn check_foreign(role: &str, access: &Access) -> Result<(), Failure> {
     match access.is_open() {
-        true => Err(Failure::fatal("28000", format!("role \"{role}\" does not exist"))),
+        true => Err(Failure::fatal(
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            format!("role \"{role}\" does not exist"),
+        )),
         false => Ok(()),
     }
 }
@@ -260,11 +272,11 @@ impl Exchange for Proof {
 }
 
 fn no_directory() -> Failure {
-    Failure::fatal("XX000", "an hba rule names no directory")
+    Failure::fatal(SqlState::INTERNAL_ERROR, "an hba rule names no directory")
 }
 
 fn out_of_order() -> Failure {
-    Failure::fatal("08P01", "a SASL message out of order")
+    Failure::fatal(SqlState::PROTOCOL_VIOLATION, "a SASL message out of order")
 }
 
 #[async_trait]
@@ -300,7 +312,10 @@ impl Gate for Doors {
             }
             hba::Method::ScramSha256 => Ok(self.scram(arrival, &access)),
             hba::Method::Password => Ok(self.password(role, &access)),
-            hba::Method::Reject => Err(Failure::fatal("28000", "an hba rule rejects the connection")),
+            hba::Method::Reject => Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                "an hba rule rejects the connection",
+            )),
         }
     }
 
@@ -332,9 +347,15 @@ impl Authenticate for Doors {
         check_certificate(&rule, attempt.certificate, &role)?;
         let is_safe = is_tls || attempt.client.ip().to_canonical().is_loopback();
         let given = || match attempt.password {
-            _ if !is_safe => Err(Failure::fatal("28000", "a password is only taken over TLS")),
+            _ if !is_safe => Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                "a password is only taken over TLS",
+            )),
             Some(password) => Ok(password),
-            None => Err(Failure::fatal("28000", format!("no password was given for user \"{role}\""))),
+            None => Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("no password was given for user \"{role}\""),
+            )),
         };
         let by_password = || {
             let verifier = verifier(&role, &access);
@@ -352,7 +373,12 @@ impl Authenticate for Doors {
                 rule.ldap.as_ref().ok_or_else(no_directory)?.check(&role, given()?).await?;
             }
             hba::Method::Cert => check_foreign(&role, &access)?,
-            hba::Method::Reject => return Err(Failure::fatal("28000", "an hba rule rejects the connection")),
+            hba::Method::Reject => {
+                return Err(Failure::fatal(
+                    SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                    "an hba rule rejects the connection",
+                ));
+            }
         }
         self.check_role(&role, &access)?;
         Ok(role)

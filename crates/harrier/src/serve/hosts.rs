@@ -20,6 +20,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use futures::future::join_all;
+use harrier_error::SqlState;
 use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
@@ -202,16 +203,19 @@ impl Hosts {
     /// Has a rank be on another host from the next start on. Returns whether it is elsewhere now.
     ///
     /// Errors: SQLSTATE and message; there is no such host (22023), or it does not get ranks at the moment (55000).
-    pub(super) fn move_rank(&self, rank: usize, name: &str) -> Result<bool, (&'static str, String)> {
-        let hosts = self.read().map_err(|message| ("58030", message))?;
+    pub(super) fn move_rank(&self, rank: usize, name: &str) -> Result<bool, (SqlState, String)> {
+        let hosts = self.read().map_err(|message| (SqlState::IO_ERROR, message))?;
         if !hosts.iter().any(|host| host.name == name) {
             let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
             let message = format!("the hosts file names no host \"{name}\", but {}", names.join(", "));
-            return Err(("22023", message));
+            return Err((SqlState::INVALID_PARAMETER_VALUE, message));
         }
         let mut state = self.state.lock();
         if state.away.contains_key(name) {
-            return Err(("55000", format!("host \"{name}\" does not answer")));
+            return Err((
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("host \"{name}\" does not answer"),
+            ));
         }
         state.moved.insert(rank, name.to_string());
         Ok(state.placed.get(rank).is_none_or(|host| host != name))

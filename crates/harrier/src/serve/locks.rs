@@ -241,15 +241,15 @@ impl Drop for Waiting {
     }
 }
 
-fn coded(state: &'static str, message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::literal(state), message).into()
+fn coded(state: SqlState, message: &str) -> datafusion::error::DataFusionError {
+    CodedError::new(state, message).into()
 }
 
 impl Locks {
     fn check_room(inner: &Inner) -> Result<()> {
         match inner.held < LOCKS_MAX {
             true => Ok(()),
-            false => Err(coded("53200", "too many advisory locks")),
+            false => Err(coded(SqlState::OUT_OF_MEMORY, "too many advisory locks")),
         }
     }
 
@@ -291,7 +291,7 @@ impl Locks {
             inner.of_sessions.entry(session).or_default().insert(key);
             if inner.is_deadlock(key) {
                 inner.forget_wish(key, number);
-                return Err(coded("40P01", "deadlock detected"));
+                return Err(coded(SqlState::DEADLOCK_DETECTED, "deadlock detected"));
             }
             let asked = (session, mode, scope);
             Waiting { locks: Arc::clone(&self), key, number, granted: Some(heard), asked }
@@ -300,7 +300,12 @@ impl Locks {
         let heard = match timeout {
             Some(timeout) => match tokio::time::timeout(timeout, granted).await {
                 Ok(heard) => heard,
-                Err(_) => return Err(coded("55P03", "canceling statement due to lock timeout")),
+                Err(_) => {
+                    return Err(coded(
+                        SqlState::LOCK_NOT_AVAILABLE,
+                        "canceling statement due to lock timeout",
+                    ));
+                }
             },
             None => granted.await,
         };
@@ -309,7 +314,7 @@ impl Locks {
                 waiting.granted = None;
                 Ok(())
             }
-            Err(_) => Err(coded("XX000", "a lock was forgotten")),
+            Err(_) => Err(coded(SqlState::INTERNAL_ERROR, "a lock was forgotten")),
         }
     }
 
@@ -366,11 +371,14 @@ fn key_of(values: &[ScalarValue]) -> Result<Key> {
         [ScalarValue::Int64(Some(class)), ScalarValue::Int64(Some(object))] => {
             match (i32::try_from(*class), i32::try_from(*object)) {
                 (Ok(class), Ok(object)) => Ok(Key::Two(class, object)),
-                _ => Err(coded("42883", "advisory locks of two keys take keys of type integer, not bigint")),
+                _ => Err(coded(
+                    SqlState::UNDEFINED_FUNCTION,
+                    "advisory locks of two keys take keys of type integer, not bigint",
+                )),
             }
         }
         [ScalarValue::Int64(Some(key))] => Ok(Key::One(*key)),
-        _ => Err(coded("XX000", "an advisory lock without a key")),
+        _ => Err(coded(SqlState::INTERNAL_ERROR, "an advisory lock without a key")),
     }
 }
 

@@ -96,7 +96,7 @@ impl Controls {
             Mode::Standby => ("the server is a standby", Some("another server serves this warehouse")),
             Mode::Stopping => ("the database system is shutting down", None),
         };
-        let failure = Failure::fatal("57P03", message);
+        let failure = Failure::fatal(SqlState::CANNOT_CONNECT_NOW, message);
         Some(match hint {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -135,7 +135,10 @@ impl Controls {
         {
             let mut mode = self.mode.write();
             if !matches!(*mode, Mode::Open | Mode::Draining) {
-                return Err(("55000", "the server lets nobody in already".to_string()));
+                return Err((
+                    SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    "the server lets nobody in already".to_string(),
+                ));
             }
             *mode = Mode::Draining;
         }
@@ -159,7 +162,10 @@ impl Controls {
     }
 
     fn gang(&self) -> Result<&Supervisor, Refusal> {
-        let none = ("55000", "there are no ranks: statements run in the server's process".to_string());
+        let none = (
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "there are no ranks: statements run in the server's process".to_string(),
+        );
         self.gang.as_ref().ok_or(none)
     }
 
@@ -174,12 +180,15 @@ impl Controls {
 fn may_operate(is_superuser: bool) -> Result<(), Refusal> {
     match is_superuser {
         true => Ok(()),
-        false => Err(("42501", "permission denied: only superusers operate the server".to_string())),
+        false => Err((
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            "permission denied: only superusers operate the server".to_string(),
+        )),
     }
 }
 
 fn failed((state, message): Refusal) -> DataFusionError {
-    CodedError::new(SqlState::parse(state).unwrap_or(SqlState::INTERNAL_ERROR), message).into()
+    CodedError::new(state, message).into()
 }
 
 /// What a function is called with.

@@ -8,6 +8,7 @@ use arrow::datatypes::Int64Type;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
 use harrier_engine::{Engine, Outcome};
+use harrier_error::SqlState;
 use harrier_server::backend::Failure;
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, SNAPSHOTS_MAX, ServerFacts, SnapshotFacts, TableFacts,
@@ -90,7 +91,7 @@ impl Facts {
         };
         match self.runtime.spawn(work).await {
             Ok(batches) => batches.map_err(failure),
-            Err(error) => Err(Failure::new("XX000", error.to_string())),
+            Err(error) => Err(Failure::new(SqlState::INTERNAL_ERROR, error.to_string())),
         }
     }
 

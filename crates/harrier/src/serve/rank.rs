@@ -10,10 +10,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::segments::Segments;
-use crate::exit;
 use crate::freed_memory;
 use crate::gang;
 use crate::sql::{memory_size, on_ranks};
+use harrier_error::exit;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

@@ -19,9 +19,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
-    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, SqlState,
-    StatementKind, Surroundings, Written, split,
+    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, StatementKind,
+    Surroundings, Written, split,
 };
+use harrier_error::SqlState;
 use harrier_exec::canceled::{CancelOnDrop, Canceled};
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::interval_texts::IntervalStyle;
@@ -72,14 +73,17 @@ impl Sessions {
             self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
             self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
             if database != DATABASE && database != role {
-                return Err(Failure::fatal("3D000", format!("database \"{database}\" does not exist"))
-                    .with_hint(format!("there is one, called \"{DATABASE}\"")));
+                return Err(Failure::fatal(
+                    SqlState::INVALID_CATALOG_NAME,
+                    format!("database \"{database}\" does not exist"),
+                )
+                .with_hint(format!("there is one, called \"{DATABASE}\"")));
             }
             let is_superuser = access.is_superuser(&role);
             let denied = |(name, _): &&(String, String)| !harrier_engine::settings::is_for_everybody(name);
             if !is_superuser && let Some((name, _)) = settings.iter().find(denied) {
                 let message = format!("permission denied to set parameter \"{name}\"");
-                return Err(Failure::fatal("42501", message));
+                return Err(Failure::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message));
             }
             let session = self.engine.session();
             session.set_superuser(is_superuser);
@@ -190,8 +194,7 @@ impl Admit for Turn {
         let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
         async move {
             let coded = |failure: Failure| {
-                let state = SqlState::parse(&failure.sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
-                datafusion::error::DataFusionError::from(CodedError::new(state, failure.message))
+                datafusion::error::DataFusionError::from(CodedError::new(failure.sqlstate, failure.message))
             };
             let place = queues.of_role(&entry.role).await.map_err(|error| coded(failure(error)))?;
             let admitted = queues.queues().admit(&place.queue, bytes as f64, place.memory, &entry);
@@ -221,7 +224,7 @@ pub(super) fn failure(error: SqlError) -> Failure {
         Some(text) if is_context(&text) => (Some(text), None),
         detail => (None, detail),
     };
-    Failure { detail, hint, context, position, ..Failure::new(&sqlstate.to_string(), message) }
+    Failure { detail, hint, context, position, ..Failure::new(sqlstate, message) }
 }
 
 impl EngineSession {
@@ -244,7 +247,7 @@ impl EngineSession {
         guard.canceled.keep();
         match done {
             Ok(Some(done)) => done.map_err(failure),
-            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
+            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     }
@@ -363,7 +366,12 @@ impl EngineSession {
                         rows: batches(&threads, &canceled, stream, text),
                     })
                 }
-                _ => return Err(Failure::new("0A000", "the statement cannot be run here")),
+                _ => {
+                    return Err(Failure::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "the statement cannot be run here",
+                    ));
+                }
             })
         }
         .boxed()
@@ -400,7 +408,7 @@ impl EngineSession {
 
 fn broken(error: &JoinError) -> Failure {
     let message = if error.is_panic() { "the statement panicked" } else { "the statement was ended" };
-    Failure::new("XX000", message)
+    Failure::new(SqlState::INTERNAL_ERROR, message)
 }
 
 /// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
@@ -465,7 +473,8 @@ fn text_of(threads: &Threads, canceled: &Canceled, copy: CopyOut) -> backend::Co
         }
     });
     let done = async move {
-        let tag = told.await.map_err(|_| Failure::new("XX000", "the statement was ended"))?;
+        let tag =
+            told.await.map_err(|_| Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
         Ok(Done { tag, ..Done::default() })
     };
     let text = ahead(threads, canceled, pieces.boxed());
@@ -492,7 +501,7 @@ fn finished(
         let _guard = guard;
         match finished.await {
             Ok(Some(written)) => written.map(done).map_err(failure),
-            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
+            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     };
@@ -637,7 +646,7 @@ impl EngineRows {
             self.threads.spawn(&Canceled::default(), async move { work(&mut *kept.lock().await).await });
         match task.await {
             Ok(Some(done)) => done.map_err(|error| failure(SqlError::in_statement(&error, ""))),
-            Ok(None) => Err(Failure::new("XX000", "the statement was ended")),
+            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     }
@@ -677,5 +686,5 @@ enum Ran {
 fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, Failure> {
     Arc::clone(&statement.inner)
         .downcast::<ParsedStatement>()
-        .map_err(|_| Failure::new("XX000", "the statement was parsed by another session"))
+        .map_err(|_| Failure::new(SqlState::INTERNAL_ERROR, "the statement was parsed by another session"))
 }

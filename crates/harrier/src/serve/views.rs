@@ -190,7 +190,7 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("memory_peak_bytes", counts(each().map(|statement| statement.memory().1))),
         ("on_gang", Arc::new(each().map(|statement| Some(statement.is_on_gang())).collect::<BooleanArray>())),
         ("retries", counts(each().map(|statement| statement.retries()))),
-        ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state)))),
+        ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state.to_string())))),
         (
             "error",
             texts(each().map(|statement| shown(statement, statement.failure().map(|(_, message)| message)))),

@@ -343,7 +343,7 @@ fn who_does_not_come_is_named() {
         let error = outcome.unwrap_err();
         let [_, one, _, three] = hosts.addresses() else { panic!() };
         let text = format!("rank 1 ({one}), rank 3 ({three}) did not come within 2 s");
-        assert_eq!((error.to_string(), error.sqlstate()), (text, "08001"));
+        assert_eq!((error.to_string(), error.sqlstate().as_str()), (text, "08001"));
     }
 }
 

@@ -8,6 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use harrier_error::SqlState;
+
 use super::ldap::Ldap;
 use super::peer;
 use crate::backend::Failure;
@@ -211,11 +213,15 @@ impl Rules {
         let encryption = if *is_tls { "SSL encryption" } else { "no encryption" };
         let what = format!("host \"{host}\", user \"{user}\", database \"{database}\", {encryption}");
         match self.find(connection, is_member) {
-            Some(rule) if rule.method == Method::Reject => {
-                Err(Failure::fatal("28000", format!("an hba rule rejects connection for {what}")))
-            }
+            Some(rule) if rule.method == Method::Reject => Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("an hba rule rejects connection for {what}"),
+            )),
             Some(rule) => Ok(rule),
-            None => Err(Failure::fatal("28000", format!("no hba rule for {what}"))),
+            None => Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("no hba rule for {what}"),
+            )),
         }
     }
 }

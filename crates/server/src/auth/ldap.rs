@@ -18,6 +18,7 @@
 
 use std::time::Duration;
 
+use harrier_error::SqlState;
 use ldap3::{LdapError, LdapResult, SearchEntry, SearchOptions, dn_escape, ldap_escape};
 
 use self::link::Link;
@@ -63,9 +64,14 @@ impl Ldap {
     /// Errors: 28P01 the password is empty; 28000 it is wrong, nobody of this name is known, or no server can be asked, which the log tells apart.
     pub async fn check(&self, role: &str, password: &str) -> Result<(), Failure> {
         if password.is_empty() {
-            return Err(Failure::fatal("28P01", "empty password returned by client"));
+            return Err(Failure::fatal(SqlState::INVALID_PASSWORD, "empty password returned by client"));
         }
-        let failed = || Failure::fatal("28000", format!("LDAP authentication failed for user \"{role}\""));
+        let failed = || {
+            Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("LDAP authentication failed for user \"{role}\""),
+            )
+        };
         if role.is_empty() {
             return Err(failed());
         }

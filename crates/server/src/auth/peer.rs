@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use harrier_error::SqlState;
 use tokio::process::Command;
 
 use crate::backend::Failure;
@@ -43,13 +44,19 @@ pub enum Known {
 ///
 /// Errors: 28000, in the same words for a role that does not exist and for one of another name.
 pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Result<(), Failure> {
-    let failed = || Failure::fatal("28000", format!("peer authentication failed for user \"{role}\""));
+    let failed = || {
+        Failure::fatal(
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            format!("peer authentication failed for user \"{role}\""),
+        )
+    };
     let Some(peer) = peer else { return Err(failed()) };
     match known {
         Known::NoRoles | Known::Exists if peer.uid == server => Ok(()),
-        Known::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => {
-            Err(Failure::fatal("28000", format!("role \"{role}\" does not exist")))
-        }
+        Known::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => Err(Failure::fatal(
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            format!("role \"{role}\" does not exist"),
+        )),
         Known::Exists if peer.name.as_deref() == Some(role) => Ok(()),
         _ => Err(failed()),
     }

@@ -14,6 +14,7 @@ use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use harrier_error::SqlState;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
 
@@ -75,7 +76,10 @@ impl Verifier {
     /// Errors: 22023 if it is empty.
     pub fn of_password(password: &str, iterations: NonZeroU32) -> Result<Self, Failure> {
         if password.is_empty() {
-            return Err(Failure::new("22023", "empty string is not a valid password"));
+            return Err(Failure::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "empty string is not a valid password",
+            ));
         }
         let mut salt = vec![0; SALT_BYTES];
         random(&mut salt)?;
@@ -209,7 +213,7 @@ impl Scram {
             // It could, and thinks that the server cannot: somebody in between took the better mechanism from the list.
             ("y", false) if self.binding.is_some() => {
                 let message = "SCRAM channel binding negotiation error";
-                return Err(Failure::fatal("28000", message).with_detail(
+                return Err(Failure::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message).with_detail(
                     "The client supports SCRAM channel binding but thinks the server does not. However, this server does \
                      support channel binding.",
                 ));
@@ -229,12 +233,15 @@ impl Scram {
         }
         if !identity.is_empty() {
             let message = "client uses authorization identity, but it is not supported";
-            return Err(Failure::fatal("0A000", message));
+            return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
         let mut attributes = first_bare.split(',');
         let name = attributes.next().unwrap_or_default();
         if name.starts_with("m=") {
-            return Err(Failure::fatal("0A000", "client requires an unsupported SCRAM extension"));
+            return Err(Failure::fatal(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "client requires an unsupported SCRAM extension",
+            ));
         }
         // Which user it is was said when the connection began.
         if !name.starts_with("n=") {
@@ -277,7 +284,10 @@ impl Challenge {
         let channel = channel.and_then(|channel| BASE64.decode(channel).ok());
         let channel = channel.ok_or_else(|| malformed("the channel binding is missing"))?;
         if !is_same(&channel, &self.channel) {
-            return Err(Failure::fatal("28000", "SCRAM channel binding check failed"));
+            return Err(Failure::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                "SCRAM channel binding check failed",
+            ));
         }
         if attributes.next().and_then(|one| one.strip_prefix("r=")) != Some(&self.nonce) {
             return Err(malformed("the nonce is another"));
@@ -314,11 +324,11 @@ fn malformed(detail: &str) -> Failure {
 }
 
 fn protocol(message: &str) -> Failure {
-    Failure::fatal("08P01", message)
+    Failure::fatal(SqlState::PROTOCOL_VIOLATION, message)
 }
 
 fn random(bytes: &mut [u8]) -> Result<(), Failure> {
-    let failed = |_| Failure::fatal("58030", "the system gives no random numbers");
+    let failed = |_| Failure::fatal(SqlState::IO_ERROR, "the system gives no random numbers");
     SystemRandom::new().fill(bytes).map_err(failed)
 }
 

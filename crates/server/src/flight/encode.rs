@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::{FlightData, SchemaAsIpc};
+use harrier_error::SqlState;
 
 use crate::backend::Failure;
 
@@ -92,7 +93,10 @@ impl Encoder {
     fn encode_into(&mut self, batch: &RecordBatch, messages: &mut Vec<FlightData>) -> Result<(), Failure> {
         if batch.columns().iter().map(text_bytes).sum::<usize>() > TEXT_BYTES_MAX {
             if batch.num_rows() < 2 {
-                return Err(Failure::new("54000", "a row is too large for a message of Flight"));
+                return Err(Failure::new(
+                    SqlState::PROGRAM_LIMIT_EXCEEDED,
+                    "a row is too large for a message of Flight",
+                ));
             }
             let half = batch.num_rows() / 2;
             self.encode_into(&batch.slice(0, half), messages)?;
@@ -160,7 +164,7 @@ fn of_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
 }
 
 fn unencodable(error: ArrowError) -> Failure {
-    Failure::new("XX000", format!("rows could not be encoded: {error}"))
+    Failure::new(SqlState::INTERNAL_ERROR, format!("rows could not be encoded: {error}"))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use harrier_error::SqlState;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -90,8 +91,9 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
         Some(value) => match value.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().to_string()),
             _ => {
-                let failure = Failure::new("28000", "this call needs a session")
-                    .with_hint("Log in by a handshake with the user's name and password.");
+                let failure =
+                    Failure::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "this call needs a session")
+                        .with_hint("Log in by a handshake with the user's name and password.");
                 return Err(status(&failure));
             }
         },
@@ -103,8 +105,11 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
     match token {
         Some(token) => site.find(&token, &peer).ok_or_else(|| {
             status(
-                &Failure::new("28000", "the session does not exist, or has ended")
-                    .with_hint("Connect again."),
+                &Failure::new(
+                    SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                    "the session does not exist, or has ended",
+                )
+                .with_hint("Connect again."),
             )
         }),
         None => {

@@ -12,6 +12,7 @@ use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExist
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 
 use super::prepared::{Sent, unreadable};
 use super::turn::{Discard, Given, Turn, row_count};
@@ -30,7 +31,7 @@ pub(super) async fn ingest(
     let (if_not_exists, if_exists) = modes(&command)?;
     let first = sent.try_next().await.map_err(unreadable)?;
     let Some(schema) = sent.schema().cloned() else {
-        return Err(Failure::new("08P01", "an ingestion has to begin with a schema"));
+        return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, "an ingestion has to begin with a schema"));
     };
     let columns = schema.fields().iter().map(|field| quoted(field.name())).collect::<Vec<_>>().join(", ");
     let mut before = Vec::new();
@@ -38,11 +39,13 @@ pub(super) async fn ingest(
     match (exists(turn, &table).await?, if_not_exists, if_exists) {
         (false, TableNotExistOption::Create, _) => before.push(create()?),
         (false, _, _) => {
-            return Err(Failure::new("42P01", format!("relation {table} does not exist")));
+            return Err(Failure::new(SqlState::UNDEFINED_TABLE, format!("relation {table} does not exist")));
         }
         (true, _, TableExistsOption::Replace) => before.extend([format!("DROP TABLE {table}"), create()?]),
         (true, _, TableExistsOption::Append) => {}
-        (true, _, _) => return Err(Failure::new("42P07", format!("relation {table} already exists"))),
+        (true, _, _) => {
+            return Err(Failure::new(SqlState::DUPLICATE_TABLE, format!("relation {table} already exists")));
+        }
     }
     for field in schema.fields() {
         // Fails for what has no text of its own.
@@ -85,7 +88,11 @@ async fn run_copy(
 async fn exists(turn: &mut Turn, table: &str) -> Result<bool, Failure> {
     match turn.describe(&format!("SELECT * FROM {table}")).await {
         Ok(_) => Ok(true),
-        Err(failure) if matches!(failure.sqlstate.as_str(), "42P01" | "3F000") => Ok(false),
+        Err(failure)
+            if matches!(failure.sqlstate, SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME) =>
+        {
+            Ok(false)
+        }
         Err(failure) => Err(failure),
     }
 }
@@ -95,16 +102,17 @@ fn modes(command: &CommandStatementIngest) -> Result<(TableNotExistOption, Table
         return Ok((TableNotExistOption::Fail, TableExistsOption::Append));
     };
     match (options.if_not_exist(), options.if_exists()) {
-        (TableNotExistOption::Unspecified, _) | (_, TableExistsOption::Unspecified) => {
-            Err(Failure::new("22023", "an ingestion has to say what becomes of its table"))
-        }
+        (TableNotExistOption::Unspecified, _) | (_, TableExistsOption::Unspecified) => Err(Failure::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "an ingestion has to say what becomes of its table",
+        )),
         modes => Ok(modes),
     }
 }
 
 fn table_name(command: &CommandStatementIngest) -> Result<String, Failure> {
     if command.table.is_empty() {
-        return Err(Failure::new("22023", "an ingestion has to name a table"));
+        return Err(Failure::new(SqlState::INVALID_PARAMETER_VALUE, "an ingestion has to name a table"));
     }
     let parts = [command.catalog.as_deref(), command.schema.as_deref(), Some(command.table.as_str())];
     let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
@@ -152,8 +160,11 @@ fn sql_type(data_type: &DataType) -> Result<String, Failure> {
         | DataType::Duration(_) => "interval",
         DataType::Dictionary(_, values) => return sql_type(values),
         other => {
-            return Err(Failure::new("0A000", format!("cannot ingest columns of type {other}"))
-                .with_hint("Columns of single values can be ingested."));
+            return Err(Failure::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("cannot ingest columns of type {other}"),
+            )
+            .with_hint("Columns of single values can be ingested."));
         }
     }
     .to_string())
@@ -168,7 +179,8 @@ fn lines(batch: &RecordBatch) -> Result<Bytes, Failure> {
         .with_date_format(Some("%Y-%m-%d"))
         .with_datetime_format(Some("%Y-%m-%d"))
         .with_duration_format(DurationFormat::Pretty);
-    let unwritable = |error: ArrowError| Failure::new("22000", format!("a value has no text: {error}"));
+    let unwritable =
+        |error: ArrowError| Failure::new(SqlState::DATA_EXCEPTION, format!("a value has no text: {error}"));
     let columns = batch.columns().iter().map(|column| Column::new(column.as_ref(), &options));
     let columns: Vec<Column<'_>> = columns.collect::<Result<_, _>>().map_err(unwritable)?;
     let mut text = String::with_capacity(batch.num_rows() * columns.len() * 8);

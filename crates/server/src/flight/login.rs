@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use harrier_error::SqlState;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -174,11 +175,11 @@ impl Drop for Open {
 }
 
 pub(super) fn terminated() -> Failure {
-    Failure::fatal("57P01", "terminating connection due to administrator command")
+    Failure::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
 pub(super) fn stopping() -> Failure {
-    Failure::fatal("57P03", "the server is shutting down")
+    Failure::fatal(SqlState::CANNOT_CONNECT_NOW, "the server is shutting down")
 }
 
 impl Site {
@@ -206,7 +207,7 @@ impl Site {
         }
         if self.logins.lock().len() >= self.flight.limits.sessions_max {
             refused();
-            return Err(Failure::fatal("53300", "sorry, too many clients already"));
+            return Err(Failure::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
         let role = self.flight.authenticate.authenticate(&attempt).await.inspect_err(|failure| {
             refused();
@@ -449,8 +450,11 @@ impl Site {
         let side = match tokio::time::timeout(self.flight.limits.busy, permit).await {
             Ok(Ok(side)) => side,
             _ => {
-                return Err(Failure::new("53300", "too many statements of this connection run at once")
-                    .with_hint("Read the rows of others to their end, or cancel them."));
+                return Err(Failure::new(
+                    SqlState::TOO_MANY_CONNECTIONS,
+                    "too many statements of this connection run at once",
+                )
+                .with_hint("Read the rows of others to their end, or cancel them."));
             }
         };
         let hosted = self.host(&login.role, &login.database, &login.application, login.client).await?;
@@ -470,7 +474,7 @@ impl Site {
             let set = set.await;
             let settled = hosted.session.settle().await;
             let result = set.and(settled);
-            registry.end(&entry, result.as_ref().err().map(|it| (it.sqlstate.clone(), it.message.clone())));
+            registry.end(&entry, result.as_ref().err().map(|it| (it.sqlstate, it.message.clone())));
             result?;
         }
         Ok(lease)
@@ -491,7 +495,7 @@ impl Site {
         match tokio::time::timeout(self.flight.limits.busy, busy).await {
             Ok(busy) => Ok(self.leased(login, hosted, transaction.cloned(), None, busy)),
             Err(_) => Err(Failure::new(
-                "55006",
+                SqlState::OBJECT_IN_USE,
                 "rows of another statement of this transaction are still being read",
             )
             .with_hint("Read them to their end first, or use another connection.")),
@@ -586,7 +590,9 @@ impl Login {
     fn transaction(&self, id: &Bytes) -> Result<Arc<Hosted>, Failure> {
         let inner = self.inner.lock();
         let transaction = inner.transactions.get(id).map(|transaction| Arc::clone(&transaction.hosted));
-        transaction.ok_or_else(|| Failure::new("25P01", "there is no such transaction, or it has ended"))
+        transaction.ok_or_else(|| {
+            Failure::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no such transaction, or it has ended")
+        })
     }
 
     /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has ended, the one that is open
@@ -633,7 +639,9 @@ impl Login {
 
     pub fn savepoint(&self, id: &Bytes) -> Result<Savepoint, Failure> {
         let savepoint = self.inner.lock().savepoints.get(id).cloned();
-        savepoint.ok_or_else(|| Failure::new("3B001", "there is no such savepoint, or it was released"))
+        savepoint.ok_or_else(|| {
+            Failure::new(SqlState::INVALID_SAVEPOINT, "there is no such savepoint, or it was released")
+        })
     }
 
     pub fn remove_savepoint(&self, id: &Bytes) {
@@ -645,7 +653,8 @@ impl Login {
         let mut inner = self.inner.lock();
         if inner.prepared.len() >= most {
             let hint = "Close those that are not needed any more.";
-            return Err(Failure::new("53400", "too many prepared statements").with_hint(hint));
+            return Err(Failure::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many prepared statements")
+                .with_hint(hint));
         }
         let id = handle();
         inner.prepared.insert(id.clone(), Arc::new(prepared));
@@ -654,7 +663,12 @@ impl Login {
 
     pub fn prepared(&self, id: &Bytes) -> Result<Arc<Prepared>, Failure> {
         let prepared = self.inner.lock().prepared.get(id).cloned();
-        prepared.ok_or_else(|| Failure::new("26000", "there is no such prepared statement, or it was closed"))
+        prepared.ok_or_else(|| {
+            Failure::new(
+                SqlState::INVALID_STATEMENT_NAME,
+                "there is no such prepared statement, or it was closed",
+            )
+        })
     }
 
     pub fn close_prepared(&self, id: &Bytes) {
@@ -692,7 +706,10 @@ impl Login {
         let mut inner = self.inner.lock();
         let rows = inner.results.get_mut(id).and_then(|held| held.rows.take());
         rows.ok_or_else(|| {
-            Failure::new("34000", "there are no such rows: they were read before, or not asked for in time")
+            Failure::new(
+                SqlState::INVALID_CURSOR_NAME,
+                "there are no such rows: they were read before, or not asked for in time",
+            )
         })
     }
 

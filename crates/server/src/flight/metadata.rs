@@ -16,6 +16,7 @@ use arrow_flight::sql::{
     SqlInfo, SqlNullOrdering, SqlSupportedCaseSensitivity, SqlSupportedTransaction,
     SqlTransactionIsolationLevel, XdbcDataType, XdbcDatetimeSubcode,
 };
+use harrier_error::SqlState;
 
 use super::ingest::quoted;
 use super::turn::{Collect, Given, Turn};
@@ -113,9 +114,9 @@ async fn columns(turn: &mut Turn, name: &[&String]) -> Result<Option<Schema>, Fa
             let columns = described.and_then(|(_, description)| description.columns);
             Ok(columns.map(|columns| super::encode::wire_schema(&columns).as_ref().clone()))
         }
-        Err(failure) if failure.sqlstate == "42P01" => Ok(None),
+        Err(failure) if failure.sqlstate == SqlState::UNDEFINED_TABLE => Ok(None),
         // Its name may be known to a role that may not read it.
-        Err(failure) if failure.sqlstate == "42501" => Ok(Some(Schema::empty())),
+        Err(failure) if failure.sqlstate == SqlState::INSUFFICIENT_PRIVILEGE => Ok(Some(Schema::empty())),
         Err(failure) => Err(failure),
     }
 }
@@ -145,7 +146,7 @@ async fn query(turn: &mut Turn, text: &str) -> Result<Vec<Vec<String>>, Failure>
 }
 
 pub(super) fn unbuildable(error: arrow_flight::error::FlightError) -> Failure {
-    Failure::new("XX000", format!("an answer could not be built: {error}"))
+    Failure::new(SqlState::INTERNAL_ERROR, format!("an answer could not be built: {error}"))
 }
 
 /// Keys are not kept: what asks for them gets no rows.

@@ -9,6 +9,7 @@ use arrow_flight::sql::server::PeekableFlightDataStream;
 use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 use parking_lot::Mutex;
 
 use super::placeholders::numbered;
@@ -35,7 +36,7 @@ impl Prepared {
             Ok(Some((statement, description))) => (Some(statement), Some(description)),
             Ok(None) => (None, Some(Description::default())),
             // Its parameters will have types when they come.
-            Err(failure) if failure.sqlstate == "42P18" => (None, None),
+            Err(failure) if failure.sqlstate == SqlState::INDETERMINATE_DATATYPE => (None, None),
             Err(failure) => return Err(failure),
         };
         let session = turn.session_id();
@@ -95,7 +96,7 @@ impl Prepared {
             Some(expected) if expected != given => {
                 let message =
                     format!("{given} parameters were bound, but the prepared statement requires {expected}");
-                Err(Failure::new("08P01", message))
+                Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message))
             }
             _ => Ok(()),
         }
@@ -113,10 +114,11 @@ impl Prepared {
             if !can_cast_types(given, expected) {
                 let message =
                     format!("parameter ${} is of type {expected}, but was bound as {given}", at + 1);
-                return Err(Failure::new("42804", message));
+                return Err(Failure::new(SqlState::DATATYPE_MISMATCH, message));
             }
-            cast_with_options(column, expected, &options)
-                .map_err(|error| Failure::new("22023", format!("parameter ${}: {error}", at + 1)))
+            cast_with_options(column, expected, &options).map_err(|error| {
+                Failure::new(SqlState::INVALID_PARAMETER_VALUE, format!("parameter ${}: {error}", at + 1))
+            })
         });
         columns.collect()
     }
@@ -136,10 +138,14 @@ pub(super) fn sent(stream: PeekableFlightDataStream) -> Sent {
 /// What is wrong with what a client sends.
 pub(super) fn unreadable(error: FlightError) -> Failure {
     match error {
-        FlightError::Tonic(status) => {
-            Failure::new("08006", format!("the client stopped sending: {}", status.message()))
-        }
-        other => Failure::new("08P01", format!("what the client sent is not a stream of batches: {other}")),
+        FlightError::Tonic(status) => Failure::new(
+            SqlState::CONNECTION_FAILURE,
+            format!("the client stopped sending: {}", status.message()),
+        ),
+        other => Failure::new(
+            SqlState::PROTOCOL_VIOLATION,
+            format!("what the client sent is not a stream of batches: {other}"),
+        ),
     }
 }
 
@@ -149,12 +155,15 @@ pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<R
     while let Some(batch) = sent.try_next().await.map_err(unreadable)? {
         bytes += batch.get_array_memory_size();
         if bytes > bytes_max {
-            return Err(Failure::new("54000", format!("parameters are larger than {bytes_max} bytes")));
+            return Err(Failure::new(
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+                format!("parameters are larger than {bytes_max} bytes"),
+            ));
         }
         batches.push(batch);
     }
     let Some(schema) = sent.schema().filter(|schema| !schema.fields().is_empty()) else { return Ok(None) };
-    arrow::compute::concat_batches(schema, &batches)
-        .map(Some)
-        .map_err(|error| Failure::new("08P01", format!("parameters do not fit together: {error}")))
+    arrow::compute::concat_batches(schema, &batches).map(Some).map_err(|error| {
+        Failure::new(SqlState::PROTOCOL_VIOLATION, format!("parameters do not fit together: {error}"))
+    })
 }

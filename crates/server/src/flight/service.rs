@@ -30,6 +30,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -104,7 +105,7 @@ impl Stream for Streamed {
 }
 
 fn died() -> Failure {
-    Failure::new("XX000", "the statement ended without saying how")
+    Failure::new(SqlState::INTERNAL_ERROR, "the statement ended without saying how")
 }
 
 /// Runs to its end whatever becomes of the call; what it does may listen for that by itself.
@@ -268,8 +269,10 @@ impl Service {
                 };
                 match self.update(login, None, text).await {
                     Ok(_) => None,
-                    Err(failure) if failure.sqlstate == "42704" => Some(options::INVALID_NAME),
-                    Err(failure) if failure.sqlstate.starts_with("22") => Some(options::INVALID_VALUE),
+                    Err(failure) if failure.sqlstate == SqlState::UNDEFINED_OBJECT => {
+                        Some(options::INVALID_NAME)
+                    }
+                    Err(failure) if failure.sqlstate.class() == "22" => Some(options::INVALID_VALUE),
                     Err(failure) => return Err(status(&failure)),
                 }
             };
@@ -288,7 +291,10 @@ impl Service {
         if login.cancel(&ticket.statement_handle) {
             Ok(())
         } else {
-            Err(status(&Failure::new("34000", "there is no such statement, or it has ended")))
+            Err(status(&Failure::new(
+                SqlState::INVALID_CURSOR_NAME,
+                "there is no such statement, or it has ended",
+            )))
         }
     }
 }
@@ -345,8 +351,11 @@ impl FlightSqlService for Service {
             }
         };
         let Some((user, password)) = given else {
-            let failure = Failure::new("28000", "a handshake needs a user's name and a password")
-                .with_hint("Send them as basic authentication.");
+            let failure = Failure::new(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                "a handshake needs a user's name and a password",
+            )
+            .with_hint("Send them as basic authentication.");
             return Err(status(&failure));
         };
         let attempt = Attempt {
@@ -663,8 +672,11 @@ impl FlightSqlService for Service {
             }
             let mut lease = self.0.lease(&login, None).await?;
             if lease.hosted.session.transaction() != crate::backend::TransactionState::Idle {
-                return Err(Failure::new("25001", "there is already a transaction in progress")
-                    .with_hint("It was opened by SQL; end it by SQL."));
+                return Err(Failure::new(
+                    SqlState::ACTIVE_TRANSACTION,
+                    "there is already a transaction in progress",
+                )
+                .with_hint("It was opened by SQL; end it by SQL."));
             }
             let id = self.0.claim(&mut lease);
             let mut turn = self.turn(lease, CancellationToken::new());
@@ -710,9 +722,10 @@ impl FlightSqlService for Service {
             let is_committed = is_commit && result.as_ref().is_ok_and(|done| done.tag != "ROLLBACK");
             login.release(&id, is_committed);
             match result {
-                Ok(_) if is_commit && !is_committed => {
-                    Err(Failure::new("25P02", "the transaction had failed, and was rolled back"))
-                }
+                Ok(_) if is_commit && !is_committed => Err(Failure::new(
+                    SqlState::FAILED_TRANSACTION,
+                    "the transaction had failed, and was rolled back",
+                )),
                 result => result,
             }
         });
@@ -802,7 +815,8 @@ impl FlightSqlService for Service {
                 options::GetResult { session_options }.encode_to_vec().into()
             }
             other => {
-                let failure = Failure::new("0A000", format!("there is no action \"{other}\""));
+                let failure =
+                    Failure::new(SqlState::FEATURE_NOT_SUPPORTED, format!("there is no action \"{other}\""));
                 return Err(status(&failure));
             }
         };

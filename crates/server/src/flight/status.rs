@@ -1,5 +1,6 @@
 //! Failures as gRPC statuses: the code that is closest, and everything else in the message and the trailers.
 
+use harrier_error::SqlState;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -24,7 +25,7 @@ pub(super) fn status(failure: &Failure) -> Status {
     if let Some(position) = failure.position {
         trailers.insert("position", MetadataValue::from(position));
     }
-    Status::with_metadata(code(&failure.sqlstate), cut(&message), trailers)
+    Status::with_metadata(code(failure.sqlstate), cut(&message), trailers)
 }
 
 /// `map_err(refused)` where a handler answers.
@@ -36,13 +37,26 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }
 
-fn code(sqlstate: &str) -> Code {
+fn code(sqlstate: SqlState) -> Code {
     match sqlstate {
-        "57014" => Code::Cancelled,
-        "42501" => Code::PermissionDenied,
-        "42P01" | "42703" | "42704" | "42883" | "3D000" | "3F000" | "26000" | "34000" => Code::NotFound,
-        "42P04" | "42P06" | "42P07" | "42710" | "42701" | "42723" | "23505" => Code::AlreadyExists,
-        _ => match sqlstate.get(..2).unwrap_or_default() {
+        SqlState::QUERY_CANCELED => Code::Cancelled,
+        SqlState::INSUFFICIENT_PRIVILEGE => Code::PermissionDenied,
+        SqlState::UNDEFINED_TABLE
+        | SqlState::UNDEFINED_COLUMN
+        | SqlState::UNDEFINED_OBJECT
+        | SqlState::UNDEFINED_FUNCTION
+        | SqlState::INVALID_CATALOG_NAME
+        | SqlState::INVALID_SCHEMA_NAME
+        | SqlState::INVALID_STATEMENT_NAME
+        | SqlState::INVALID_CURSOR_NAME => Code::NotFound,
+        SqlState::DUPLICATE_DATABASE
+        | SqlState::DUPLICATE_SCHEMA
+        | SqlState::DUPLICATE_TABLE
+        | SqlState::DUPLICATE_OBJECT
+        | SqlState::DUPLICATE_COLUMN
+        | SqlState::DUPLICATE_FUNCTION
+        | SqlState::UNIQUE_VIOLATION => Code::AlreadyExists,
+        _ => match sqlstate.class() {
             "0A" => Code::Unimplemented,
             "22" | "42" | "08" => Code::InvalidArgument,
             "28" => Code::Unauthenticated,
@@ -62,13 +76,14 @@ mod tests {
 
     #[test]
     fn a_status_tells_everything_and_stays_short() {
-        let failure = Failure::new("42P01", "relation \"x\" does not exist").with_hint("Create it.");
+        let failure =
+            Failure::new(SqlState::UNDEFINED_TABLE, "relation \"x\" does not exist").with_hint("Create it.");
         let status = super::status(&failure);
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(status.message(), "relation \"x\" does not exist (SQLSTATE 42P01)\nHINT:  Create it.");
         assert_eq!(status.metadata().get("sqlstate").unwrap(), "42P01");
-        let long = super::status(&Failure::new("22P02", "ß".repeat(5000)));
+        let long = super::status(&Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "ß".repeat(5000)));
         assert!(long.message().len() <= MESSAGE_BYTES_MAX);
-        assert_eq!(super::status(&Failure::new("", "")).code(), Code::Unknown);
+        assert_eq!(super::status(&Failure::new(SqlState::SUCCESSFUL_COMPLETION, "")).code(), Code::Unknown);
     }
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use harrier_error::SqlState;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -118,7 +119,7 @@ impl Forward {
 }
 
 fn gone() -> Failure {
-    Failure::new("57014", "canceling statement because nobody waits for it")
+    Failure::new(SqlState::QUERY_CANCELED, "canceling statement because nobody waits for it")
 }
 
 #[async_trait]
@@ -128,7 +129,10 @@ impl Consumer for Forward {
             return if first.fields() == schema.fields() {
                 Ok(())
             } else {
-                Err(Failure::new("0A000", "rows for several sets of parameters have to be of the same types"))
+                Err(Failure::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "rows for several sets of parameters have to be of the same types",
+                ))
             };
         }
         let wire = wire_schema(schema);
@@ -211,10 +215,10 @@ impl Turn {
                 biased;
                 failure = stopped(&mut self.stops) => Err(failure),
                 () = self.canceled.cancelled() => {
-                    Err(Failure::new("57014", "canceling statement due to user request"))
+                    Err(Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
                 }
                 () = tokio::time::sleep(timeout), if !timeout.is_zero() => {
-                    Err(Failure::new("57014", "canceling statement due to statement timeout"))
+                    Err(Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"))
                 }
                 result = work => result,
             }
@@ -285,7 +289,7 @@ pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<S
     match (parts.next(), parts.next()) {
         (None, _) => Ok(None),
         (Some(part), None) => session.parse(&part.text).await.map(Some),
-        _ => Err(Failure::new("42601", "cannot run several statements at once")
+        _ => Err(Failure::new(SqlState::SYNTAX_ERROR, "cannot run several statements at once")
             .with_hint("Send one statement after the other, in a transaction if they belong together.")),
     }
 }
@@ -306,7 +310,7 @@ async fn work(
     let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
     if is_control && is_side && !given.is_control {
         return Err(Failure::new(
-            "55006",
+            SqlState::OBJECT_IN_USE,
             "rows of another statement of this connection are still being read",
         )
         .with_hint("Read them to the end first, or use another connection."));
@@ -332,11 +336,16 @@ async fn work(
         Outcome::Done(done) => Ok(done),
         Outcome::CopyIn(CopyIn { input, done, .. }) => match (given.input, input) {
             (Some(source), CopyInto::Text(input)) => feed(source, input, done).await,
-            _ => Err(Failure::new("0A000", "cannot copy from the client over Flight SQL")
-                .with_hint("Use bulk ingestion, which sends Arrow batches.")),
+            _ => Err(Failure::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cannot copy from the client over Flight SQL",
+            )
+            .with_hint("Use bulk ingestion, which sends Arrow batches.")),
         },
-        Outcome::CopyOut(_) => Err(Failure::new("0A000", "cannot copy to the client over Flight SQL")
-            .with_hint("Select the rows, which arrive as Arrow batches.")),
+        Outcome::CopyOut(_) => {
+            Err(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot copy to the client over Flight SQL")
+                .with_hint("Select the rows, which arrive as Arrow batches."))
+        }
     }
 }
 
@@ -401,7 +410,7 @@ struct Listed {
 
 impl Listed {
     fn end(&self, failure: Option<&Failure>) {
-        let failure = failure.map(|failure| (failure.sqlstate.clone(), failure.message.clone()));
+        let failure = failure.map(|failure| (failure.sqlstate, failure.message.clone()));
         self.registry.end(&self.entry, failure);
         self.hosted.guard.entry.set_activity(match self.hosted.session.transaction() {
             TransactionState::Idle => Activity::Idle,
@@ -427,7 +436,7 @@ async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> Failure {
         }
         match stops.borrow_and_update().1 {
             Some(Stop::Statement) => {
-                return Failure::new("57014", "canceling statement due to user request");
+                return Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
             }
             Some(Stop::Session) => return super::login::terminated(),
             // What runs may end.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use harrier_error::SqlState;
 use rand::Rng;
 use tokio_rustls::TlsAcceptor;
 
@@ -80,7 +81,9 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
         return Err(failure.into());
     }
     if server.is_stopping() {
-        return Err(Failure::fatal("57P03", "the database system is shutting down").into());
+        return Err(
+            Failure::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down").into()
+        );
     }
     let Wish { role, database, settings } = wish;
     let Origin { client, server: address, local_user } = origin;
@@ -107,7 +110,7 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     let secret = rand::rng().random();
     let guard = server.registry.enter(process, secret, &role, &database, client);
     if server.registry.sessions().len() > server.options().sessions_max {
-        return Err(Failure::fatal("53300", "sorry, too many clients already").into());
+        return Err(Failure::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
     }
     let identity = Identity { role, database, client, settings, process };
     let session = server.backend.open(identity).await?;
@@ -147,7 +150,7 @@ async fn startup(
                 // What came unencrypted behind the request could have been put there by somebody else.
                 if !io.input.is_empty() {
                     let message = "received unencrypted data after SSL request";
-                    return Err(Failure::fatal("08P01", message).into());
+                    return Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, message).into());
                 }
                 io.reply.0.extend_from_slice(if config.is_some() { b"S" } else { b"N" });
                 io.flush().await?;
@@ -180,14 +183,19 @@ fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wi
             "user" => role.clone_from(value),
             "database" => database.clone_from(value),
             "replication" if matches!(value.as_str(), "false" | "off" | "no" | "0") => {}
-            "replication" => return Err(Failure::fatal("0A000", "replication is not supported")),
+            "replication" => {
+                return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, "replication is not supported"));
+            }
             "options" => settings.extend(command_line(value)?),
             protocol if protocol.starts_with("_pq_.") => unknown.push(protocol),
             _ => settings.push((name.clone(), value.clone())),
         }
     }
     if role.is_empty() {
-        return Err(Failure::fatal("28000", "no PostgreSQL user name specified in startup packet"));
+        return Err(Failure::fatal(
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+            "no PostgreSQL user name specified in startup packet",
+        ));
     }
     if database.is_empty() {
         database.clone_from(&role);
@@ -222,7 +230,7 @@ fn command_line(text: &str) -> Result<Vec<(String, String)>, Failure> {
             Some((name, value)) if !name.is_empty() => settings.push((name.to_string(), value.to_string())),
             _ => {
                 let message = format!("invalid command-line argument for server process: {word}");
-                return Err(Failure::fatal("42601", message));
+                return Err(Failure::fatal(SqlState::SYNTAX_ERROR, message));
             }
         }
     }
@@ -258,7 +266,7 @@ async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Tr
 }
 
 async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Trouble> {
-    let malformed = || Failure::fatal("08P01", "malformed SCRAM message");
+    let malformed = || Failure::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message");
     let mut names = Vec::new();
     for mechanism in exchange.mechanisms() {
         names.extend_from_slice(mechanism.as_bytes());

@@ -12,6 +12,7 @@
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::{Buf, BytesMut};
+use harrier_error::SqlState;
 
 use super::decode::{Decode, decoder, fit};
 use super::types::PgType;
@@ -74,7 +75,7 @@ impl Reader {
             };
             decoders.push(decoder.ok_or_else(|| {
                 let message = format!("column \"{}\" has a type without a binary form", field.name());
-                Failure::new("0A000", message)
+                Failure::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             })?);
         }
         Ok(Self {
@@ -103,7 +104,10 @@ impl Reader {
                 State::Header => {
                     let known = self.input.len().min(SIGNATURE.len());
                     if self.input[..known] != SIGNATURE[..known] {
-                        return Err(Failure::new("22P04", "COPY file signature not recognized"));
+                        return Err(Failure::new(
+                            SqlState::BAD_COPY_FILE_FORMAT,
+                            "COPY file signature not recognized",
+                        ));
                     }
                     if self.input.len() < HEADER.len() {
                         return Ok(None);
@@ -111,13 +115,24 @@ impl Reader {
                     self.input.advance(SIGNATURE.len());
                     let flags = self.input.get_u32();
                     if flags & WITH_OIDS != 0 {
-                        return Err(Failure::new("22P04", "invalid COPY file header (WITH OIDS)"));
+                        return Err(Failure::new(
+                            SqlState::BAD_COPY_FILE_FORMAT,
+                            "invalid COPY file header (WITH OIDS)",
+                        ));
                     }
                     if flags & CRITICAL_FLAGS != 0 {
-                        return Err(Failure::new("22P04", "unrecognized critical flags in COPY file header"));
+                        return Err(Failure::new(
+                            SqlState::BAD_COPY_FILE_FORMAT,
+                            "unrecognized critical flags in COPY file header",
+                        ));
                     }
                     let length = usize::try_from(self.input.get_i32());
-                    let wrong = |_| Failure::new("22P04", "invalid COPY file header (wrong length)");
+                    let wrong = |_| {
+                        Failure::new(
+                            SqlState::BAD_COPY_FILE_FORMAT,
+                            "invalid COPY file header (wrong length)",
+                        )
+                    };
                     self.state = State::Extension(length.map_err(wrong)?);
                 }
                 State::Extension(left) => {
@@ -139,7 +154,8 @@ impl Reader {
                 }
                 State::Ended if self.input.is_empty() => return Ok(None),
                 State::Ended => {
-                    let failure = Failure::new("22P04", "received copy data after EOF marker");
+                    let failure =
+                        Failure::new(SqlState::BAD_COPY_FILE_FORMAT, "received copy data after EOF marker");
                     return Err(self.at(self.rows, None, failure));
                 }
             }
@@ -152,13 +168,23 @@ impl Reader {
     pub(super) fn end(&mut self) -> Result<Option<RecordBatch>, Failure> {
         match self.state {
             State::Header if self.input.is_empty() => {
-                return Err(Failure::new("22P04", "COPY file signature not recognized"));
+                return Err(Failure::new(
+                    SqlState::BAD_COPY_FILE_FORMAT,
+                    "COPY file signature not recognized",
+                ));
             }
             State::Header | State::Extension(1..) => {
-                return Err(Failure::new("22P04", "invalid COPY file header (missing flags)"));
+                return Err(Failure::new(
+                    SqlState::BAD_COPY_FILE_FORMAT,
+                    "invalid COPY file header (missing flags)",
+                ));
             }
             _ if !self.input.is_empty() => {
-                return Err(self.at(self.rows, None, Failure::new("22P04", "unexpected EOF in COPY data")));
+                return Err(self.at(
+                    self.rows,
+                    None,
+                    Failure::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data"),
+                ));
             }
             _ => {}
         }
@@ -167,7 +193,9 @@ impl Reader {
 
     /// Reads one row, or the trailer; false if not all of it is there.
     fn row(&mut self) -> Result<bool, Failure> {
-        let wrong = |this: &Self, message: String| this.at(this.rows, None, Failure::new("22P04", message));
+        let wrong = |this: &Self, message: String| {
+            this.at(this.rows, None, Failure::new(SqlState::BAD_COPY_FILE_FORMAT, message))
+        };
         let Some(count) = self.input.get(..2) else {
             return Ok(false);
         };
@@ -212,7 +240,8 @@ impl Reader {
                 }
             };
             if read.is_none() {
-                let failure = Failure::new("22P03", "incorrect binary data format");
+                let failure =
+                    Failure::new(SqlState::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
                 return Err(self.at(self.rows, Some(column), failure));
             }
         }
@@ -226,7 +255,8 @@ impl Reader {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.decoders.len());
         for column in 0..self.decoders.len() {
             let found = self.decoders[column].finish();
-            let found = found.ok_or_else(|| Failure::new("XX000", "values could not be put together"))?;
+            let found = found
+                .ok_or_else(|| Failure::new(SqlState::INTERNAL_ERROR, "values could not be put together"))?;
             let wanted = self.schema.field(column).data_type();
             let fitted = fit(&found, wanted, false).map_err(|error| {
                 // The first that is lost when it may be.
@@ -234,7 +264,7 @@ impl Reader {
                 let lossy = fit(&found, wanted, true).ok();
                 let row = lossy.and_then(|lossy| (0..found.len()).find(|row| is_lost(&lossy, row)));
                 let failure = match wanted.is_decimal() {
-                    true => Failure::new("22003", "numeric field overflow"),
+                    true => Failure::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow"),
                     false => {
                         let message = format!("value is no valid {}", type_name(wanted));
                         Failure::new(misfit_state(&error, wanted), message)
@@ -245,8 +275,10 @@ impl Reader {
             columns.push(fitted);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
-        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
-            .map_err(|error| Failure::new("XX000", format!("the rows could not be put together: {error}")))?;
+        let batch =
+            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
+                Failure::new(SqlState::INTERNAL_ERROR, format!("the rows could not be put together: {error}"))
+            })?;
         self.rows_before += self.rows as u64;
         (self.rows, self.bytes) = (0, 0);
         Ok(batch)
@@ -303,7 +335,7 @@ mod tests {
             values.extend(batch.column(0).as_primitive::<Int32Type>().iter());
             assert_eq!(batch.column(1).data_type(), &DataType::Decimal128(4, 1));
         };
-        let told = |failure: Failure| (failure.sqlstate, failure.context);
+        let told = |failure: Failure| (failure.sqlstate.to_string(), failure.context);
         for piece in pieces {
             reader.feed(piece);
             while let Some(batch) = reader.next_full().map_err(told)? {

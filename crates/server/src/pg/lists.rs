@@ -4,6 +4,7 @@ use arrow::array::{Array, AsArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::DataType;
 use bytes::{BufMut, BytesMut};
+use harrier_error::SqlState;
 
 use super::put::{Put, put, sized};
 use super::ready::Ready;
@@ -171,5 +172,5 @@ fn measure(
 
 fn jagged() -> Box<Failure> {
     let message = "arrays that differ in length, or are NULL, inside of an array have no binary form";
-    Box::new(Failure::new("0A000", message).with_hint("ask for the result as text"))
+    Box::new(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("ask for the result as text"))
 }

@@ -3,6 +3,7 @@
 //! Source: PostgreSQL's documentation, "Message Formats".
 
 use bytes::{Buf, Bytes, BytesMut};
+use harrier_error::SqlState;
 
 use crate::backend::Failure;
 
@@ -111,7 +112,7 @@ pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, Failure> {
             let (major, minor) = (code >> 16, code & 0xffff);
             let message =
                 format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
-            return Err(Failure::fatal("0A000", message));
+            return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
     }))
 }
@@ -125,7 +126,10 @@ pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Messag
     };
     let max = if is_known { MESSAGE_BYTES_MAX } else { PASSWORD_BYTES_MAX };
     if !b"QPBDECHSXdcfpF".contains(&kind) || (!is_known && kind != b'p' && kind != b'X') {
-        return Err(Failure::fatal("08P01", format!("invalid frontend message type {kind}")));
+        return Err(Failure::fatal(
+            SqlState::PROTOCOL_VIOLATION,
+            format!("invalid frontend message type {kind}"),
+        ));
     }
     let Some(length) = length(input, 1, max)? else {
         return Ok(None);
@@ -154,7 +158,12 @@ pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Messag
         b'c' => Message::CopyDone,
         b'f' => Message::CopyFail(body.text()?),
         b'p' => Message::Password(std::mem::take(&mut body.0)),
-        _ => return Err(Failure::new("0A000", "fastpath function calls are not supported")),
+        _ => {
+            return Err(Failure::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "fastpath function calls are not supported",
+            ));
+        }
     };
     if !body.0.is_empty() {
         return Err(malformed());
@@ -188,16 +197,16 @@ fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, Fail
         Ok(length) if (4..=max).contains(&length) => {
             // The first message has a code behind its length.
             if at == 0 && length < 8 {
-                return Err(Failure::fatal("08P01", "invalid length of startup packet"));
+                return Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid length of startup packet"));
             }
             Ok((input.len() >= at + length).then_some(length))
         }
-        _ => Err(Failure::fatal("08P01", "invalid message length")),
+        _ => Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message length")),
     }
 }
 
 fn malformed() -> Failure {
-    Failure::fatal("08P01", "invalid message format")
+    Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message format")
 }
 
 /// What is left of one message.
@@ -223,7 +232,10 @@ impl Body {
         (0..count)
             .map(|_| match self.i16()? {
                 format @ (0 | 1) => Ok(format),
-                other => Err(Failure::new("22023", format!("unsupported format code: {other}"))),
+                other => Err(Failure::new(
+                    SqlState::INVALID_PARAMETER_VALUE,
+                    format!("unsupported format code: {other}"),
+                )),
             })
             .collect()
     }
@@ -232,8 +244,9 @@ impl Body {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
         let bytes = self.0.split_to(end);
         self.0.advance(1);
-        String::from_utf8(bytes.into())
-            .map_err(|_| Failure::new("22021", "invalid byte sequence for encoding \"UTF8\""))
+        String::from_utf8(bytes.into()).map_err(|_| {
+            Failure::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"")
+        })
     }
 
     fn target(&mut self) -> Result<Target, Failure> {
@@ -250,7 +263,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<Message>, String> {
-        next(&mut BytesMut::from(bytes), true).map_err(|failure| failure.sqlstate)
+        next(&mut BytesMut::from(bytes), true).map_err(|failure| failure.sqlstate.to_string())
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Statements about the conversation itself, which no engine needs to see: cursors, DISCARD, DEALLOCATE, LISTEN.
 
+use harrier_error::SqlState;
+
 use crate::backend::Failure;
 
 /// A statement that the session with the client answers by itself.
@@ -129,7 +131,10 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
             Own::Nothing("UNLISTEN")
         }
         "listen" | "notify" => {
-            return Err(Failure::new("0A000", format!("{} is not supported", first.to_uppercase())));
+            return Err(Failure::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("{} is not supported", first.to_uppercase()),
+            ));
         }
         "checkpoint" => Own::Checkpoint,
         _ => return Ok(None),
@@ -167,7 +172,10 @@ fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
         }
     }
     if scrolls && goes_forward {
-        return Err(Failure::new("42P11", "cannot specify both SCROLL and NO SCROLL"));
+        return Err(Failure::new(
+            SqlState::INVALID_CURSOR_DEFINITION,
+            "cannot specify both SCROLL and NO SCROLL",
+        ));
     }
     let query = words.all();
     match query.is_empty() {
@@ -242,8 +250,8 @@ fn signed<'t>(
 
 fn unexpected(word: Option<&str>) -> Failure {
     match word {
-        Some(word) => Failure::new("42601", format!("syntax error at or near \"{word}\"")),
-        None => Failure::new("42601", "syntax error at end of input"),
+        Some(word) => Failure::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{word}\"")),
+        None => Failure::new(SqlState::SYNTAX_ERROR, "syntax error at end of input"),
     }
 }
 
@@ -389,7 +397,7 @@ mod tests {
             ("LISTEN x", Err("0A000")),
         ];
         for (text, expected) in cases {
-            let found = parse(text).map_err(|failure| failure.sqlstate);
+            let found = parse(text).map_err(|failure| failure.sqlstate.to_string());
             assert_eq!(found, expected.map_err(str::to_string), "{text}");
         }
     }

@@ -81,7 +81,7 @@ impl OpenRows {
     /// Ends the statement, which has failed; nothing of it is kept.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
         self.feed.give_up();
-        self.registry.end(&self.entry, Some((failure.sqlstate.clone(), failure.message.clone())));
+        self.registry.end(&self.entry, Some((failure.sqlstate, failure.message.clone())));
     }
 
     /// What is told at the end: EXPLAIN and SHOW have no counts.

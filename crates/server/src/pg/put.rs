@@ -13,6 +13,7 @@ use arrow::datatypes::{
 use arrow::json::writer::{EncoderOptions, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::{BufMut, BytesMut};
+use harrier_error::SqlState;
 
 use super::lists::put_list;
 use super::ready::Ready;
@@ -46,7 +47,7 @@ fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<Failure>> {
         }
         Err(_) => {
             let message = format!("invalid input syntax for type uuid: \"{text}\"");
-            Err(Box::new(Failure::new("22P02", message)))
+            Err(Box::new(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message)))
         }
     }
 }
@@ -152,7 +153,8 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             false,
         ) => text_time(array, zone),
         (DataType::Struct(_) | DataType::Map(_, _), _) => {
-            let failed = |error| Failure::new("XX000", format!("could not write JSON: {error}"));
+            let failed =
+                |error| Failure::new(SqlState::INTERNAL_ERROR, format!("could not write JSON: {error}"));
             let mut encoder = make_encoder(&column.field, array.as_ref(), &JSON).map_err(failed)?;
             let mut json = Vec::new();
             sure(move |row, out| {
@@ -162,8 +164,10 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
             })
         }
         _ => {
-            let formatter = ArrayFormatter::try_new(array.as_ref(), &FormatOptions::new())
-                .map_err(|error| Failure::new("XX000", format!("could not write a value: {error}")))?;
+            let formatter =
+                ArrayFormatter::try_new(array.as_ref(), &FormatOptions::new()).map_err(|error| {
+                    Failure::new(SqlState::INTERNAL_ERROR, format!("could not write a value: {error}"))
+                })?;
             let is_decimal = matches!(array.data_type(), DataType::Decimal256(_, _));
             sure(move |row, out| {
                 let value = formatter.value(row).to_string();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
+use harrier_error::SqlState;
 
 use super::types::{self, PgType};
 use crate::backend::Failure;
@@ -24,8 +25,12 @@ impl Ready {
         let pg_type = PgType::of_field(field);
         let mut array = Arc::clone(array);
         while let Some(wanted) = written_as(array.data_type()) {
-            let failed =
-                |error| Failure::new("XX000", format!("could not write a value of type {wanted}: {error}"));
+            let failed = |error| {
+                Failure::new(
+                    SqlState::INTERNAL_ERROR,
+                    format!("could not write a value of type {wanted}: {error}"),
+                )
+            };
             array = cast(&array, &wanted).map_err(failed)?;
         }
         let items = match array.data_type() {

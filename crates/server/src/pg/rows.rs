@@ -8,6 +8,7 @@ use arrow::datatypes::{Field, Schema, TimestampMicrosecondType};
 use arrow::temporal_conversions::as_datetime_with_timezone;
 use bytes::{BufMut, Bytes, BytesMut};
 use chrono::Offset;
+use harrier_error::SqlState;
 
 use super::put::{put, sized};
 use super::ready::{Ready, ready};
@@ -71,7 +72,7 @@ pub(crate) fn formatted(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec
     if formats.len() > 1 && formats.len() != count {
         let message =
             format!("bind message has {} result formats but query has {count} columns", formats.len());
-        return Err(Failure::new("08P01", message));
+        return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message));
     }
     for (at, column) in columns.iter_mut().enumerate() {
         column.format = *formats.get(at).or(formats.first()).unwrap_or(&0);

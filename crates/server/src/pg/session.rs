@@ -34,6 +34,7 @@ mod interrupt;
 mod run;
 mod simple;
 
+use harrier_error::SqlState;
 pub(super) use interrupt::terminated;
 use interrupt::{Stops, expiry, flush, stopped};
 
@@ -164,12 +165,14 @@ impl Conversation {
         let limits = self.session.time_limits();
         let state = self.session.transaction();
         let (limit, code, message) = match state {
-            TransactionState::Idle => {
-                (limits.idle, "57P05", "terminating connection due to idle-session timeout")
-            }
+            TransactionState::Idle => (
+                limits.idle,
+                SqlState::IDLE_SESSION_TIMEOUT,
+                "terminating connection due to idle-session timeout",
+            ),
             _ => (
                 limits.idle_in_transaction,
-                "25P03",
+                SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
                 "terminating connection due to idle-in-transaction timeout",
             ),
         };
@@ -232,7 +235,7 @@ impl Conversation {
                 self.io.reply.close_complete();
                 Ok(())
             }
-            _ => Err(Failure::fatal("08P01", "unexpected message").into()),
+            _ => Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "unexpected message").into()),
         };
         if let Err(trouble) = done {
             self.is_skipping = true;
@@ -319,7 +322,7 @@ async fn settled<T>(session: &dyn Session, done: Result<T, Trouble>) -> Result<T
 
 fn failed_transaction() -> Failure {
     let message = "current transaction is aborted, commands ignored until end of transaction block";
-    Failure::new("25P02", message)
+    Failure::new(SqlState::FAILED_TRANSACTION, message)
 }
 
 /// The position of a failure in a longer text.
@@ -327,10 +330,10 @@ fn shift(failure: Failure, offset: usize) -> Failure {
     Failure { position: failure.position.map(|position| position + offset), ..failure }
 }
 
-fn failure_of<T>(done: &Result<T, Trouble>) -> Option<(String, String)> {
+fn failure_of<T>(done: &Result<T, Trouble>) -> Option<(SqlState, String)> {
     match done {
         Ok(_) => None,
-        Err(Trouble::Failed(failure)) => Some((failure.sqlstate.clone(), failure.message.clone())),
-        Err(Trouble::Gone(_)) => Some(("57014".to_string(), "the client has gone".to_string())),
+        Err(Trouble::Failed(failure)) => Some((failure.sqlstate, failure.message.clone())),
+        Err(Trouble::Gone(_)) => Some((SqlState::QUERY_CANCELED, "the client has gone".to_string())),
     }
 }

@@ -10,6 +10,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field};
 use arrow::error::ArrowError;
+use harrier_error::SqlState;
 
 use super::decode::{decoder, fit};
 use super::types::{self, NUMERIC_PRECISION, PgType};
@@ -30,7 +31,10 @@ pub(crate) fn value(
     };
     let found = match is_binary {
         true => binary(bytes, oid).ok_or_else(|| {
-            Failure::new("22P03", format!("incorrect binary data format in bind parameter {number}"))
+            Failure::new(
+                SqlState::INVALID_BINARY_REPRESENTATION,
+                format!("incorrect binary data format in bind parameter {number}"),
+            )
         })?,
         false => of_text(bytes, wanted)?,
     };
@@ -53,16 +57,18 @@ pub(crate) fn value(
 }
 
 /// The SQLSTATE of a value that cannot be one of type `wanted`.
-pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> &'static str {
+pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
     match wanted {
-        _ if matches!(error, ArrowError::ArithmeticOverflow(_)) => "22003",
-        DataType::Date32 | DataType::Timestamp(_, _) | DataType::Time64(_) => "22007",
-        _ => "22P02",
+        _ if matches!(error, ArrowError::ArithmeticOverflow(_)) => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+        DataType::Date32 | DataType::Timestamp(_, _) | DataType::Time64(_) => {
+            SqlState::INVALID_DATETIME_FORMAT
+        }
+        _ => SqlState::INVALID_TEXT_REPRESENTATION,
     }
 }
 
 /// The same for a text: one that looks like a day is out of range.
-fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> &'static str {
+fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlState {
     let is_day = |text: &[u8]| {
         let mut parts = text.trim_ascii().splitn(3, |byte| *byte == b'-');
         let mut is_number =
@@ -70,7 +76,7 @@ fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> &'stat
         is_number() && is_number() && is_number()
     };
     match misfit_state(error, wanted) {
-        "22007" if is_day(text) => "22008",
+        SqlState::INVALID_DATETIME_FORMAT if is_day(text) => SqlState::DATETIME_FIELD_OVERFLOW,
         state => state,
     }
 }
@@ -108,7 +114,10 @@ pub(super) fn type_name(data_type: &DataType) -> &'static str {
 /// Text as Arrow can make a value of `wanted` from it.
 fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Failure::new("22021", "invalid byte sequence for encoding \"UTF8\""));
+        return Err(Failure::new(
+            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+            "invalid byte sequence for encoding \"UTF8\"",
+        ));
     };
     Ok(match wanted {
         DataType::Boolean => {
@@ -117,19 +126,24 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
                 "f" | "false" | "n" | "no" | "off" | "0" => false,
                 _ => {
                     let message = format!("invalid input syntax for type boolean: \"{text}\"");
-                    return Err(Failure::new("22P02", message));
+                    return Err(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
                 }
             };
             Arc::new(BooleanArray::from(vec![value]))
         }
         DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
-            let value =
-                bytea(text).ok_or_else(|| Failure::new("22P02", "invalid input syntax for type bytea"))?;
+            let value = bytea(text).ok_or_else(|| {
+                Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")
+            })?;
             Arc::new(BinaryArray::from(vec![value.as_slice()]))
         }
         DataType::List(item) => {
-            let items = array_items(text)
-                .ok_or_else(|| Failure::new("22P02", format!("malformed array literal: \"{text}\"")))?;
+            let items = array_items(text).ok_or_else(|| {
+                Failure::new(
+                    SqlState::INVALID_TEXT_REPRESENTATION,
+                    format!("malformed array literal: \"{text}\""),
+                )
+            })?;
             let parts = items
                 .iter()
                 .map(|part| match part {
@@ -137,17 +151,19 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
                     None => Ok(new_null_array(item.data_type(), 1)),
                 })
                 .collect::<Result<Vec<_>, _>>()?;
-            return list(&parts, item).ok_or_else(|| Failure::new("22P02", "malformed array literal"));
+            return list(&parts, item).ok_or_else(|| {
+                Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "malformed array literal")
+            });
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Arc::new(StringArray::from(vec![text])),
         DataType::FixedSizeBinary(16) => {
             let Ok(uuid) = uuid::Uuid::parse_str(text.trim()) else {
                 let message = format!("invalid input syntax for type uuid: \"{text}\"");
-                return Err(Failure::new("22P02", message));
+                return Err(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
             };
             Arc::new(
                 FixedSizeBinaryArray::try_from_iter(std::iter::once(uuid.as_bytes()))
-                    .map_err(|error| Failure::new("XX000", error.to_string()))?,
+                    .map_err(|error| Failure::new(SqlState::INTERNAL_ERROR, error.to_string()))?,
             )
         }
         // JDBC says in which zone a time is, which PostgreSQL reads and forgets.
@@ -272,7 +288,8 @@ mod tests {
     use super::*;
 
     fn shown(bytes: &[u8], is_binary: bool, oid: u32, wanted: DataType) -> Result<String, String> {
-        let array = value(Some(bytes), is_binary, oid, &wanted, 1).map_err(|failure| failure.sqlstate)?;
+        let array =
+            value(Some(bytes), is_binary, oid, &wanted, 1).map_err(|failure| failure.sqlstate.to_string())?;
         assert_eq!(array.data_type(), &wanted);
         Ok(array_value_to_string(&array, 0).unwrap())
     }

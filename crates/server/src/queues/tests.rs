@@ -443,7 +443,11 @@ async fn failures_have_their_codes_and_leave_nothing() {
     });
     let queues = Queues::new(vec![narrow], limits(None, Some(Duration::from_millis(20))));
     let code = async |queue: &str, cost: f64, memory: u64| {
-        queues.admit(queue, cost, memory, &entry()).await.map(drop).map_err(|failure| failure.sqlstate)
+        queues
+            .admit(queue, cost, memory, &entry())
+            .await
+            .map(drop)
+            .map_err(|failure| failure.sqlstate.to_string())
     };
     assert_eq!(code("nowhere", 0.0, 0).await, Err("42704".to_string()));
     assert_eq!(code("q", 0.0, 101).await, Err("53200".to_string()));

@@ -191,9 +191,11 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
         "endTimeUnixNano": ended.as_nanos().to_string(),
     });
     if let Some((sqlstate, message)) = statement.failure() {
-        attributes.text("db.response.status_code", &sqlstate);
-        attributes
-            .text("error.type", if statement.phase() == Phase::Canceled { "canceled" } else { &sqlstate });
+        attributes.text("db.response.status_code", sqlstate.as_str());
+        attributes.text(
+            "error.type",
+            if statement.phase() == Phase::Canceled { "canceled" } else { sqlstate.as_str() },
+        );
         // What a message quotes may be a value of the statement.
         let message = if has_literals { message } else { format!("SQLSTATE {sqlstate}") };
         span["status"] = json!({ "code": STATUS_ERROR, "message": message });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use harrier_error::SqlState;
 use harrier_server::auth::hba::{ClientCertificate, Connection, Method, Origin, Rules};
 use harrier_server::auth::peer::{self, Known};
 use harrier_server::auth::scram::{self, Mock, Scram, Verifier};
@@ -135,7 +136,7 @@ async fn admit(
         _ => return Err(wrong_certificate(user)),
     }
     let verifier = (user == "anna").then(|| door.verifier.clone());
-    let gone = || Failure::fatal("08006", "the client is gone");
+    let gone = || Failure::fatal(SqlState::CONNECTION_FAILURE, "the client is gone");
     match rule.method {
         Method::Trust | Method::Cert => Ok(()),
         Method::Reject => unreachable!("admit has refused it"),

@@ -28,6 +28,7 @@ use arrow_flight::{Action, CancelFlightInfoRequest, FlightDescriptor, FlightInfo
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 use harrier_server::backend::Failure;
 use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, Limits, serve};
 use harrier_server::registry::{Phase, Registry, Stop};
@@ -55,10 +56,13 @@ impl Authenticate for Door {
         match (attempt.user, attempt.password) {
             ("ada", Some("secret: 1")) => Ok("ada".to_string()),
             ("", None) if self.lets_strangers_in => Ok("stranger".to_string()),
-            ("", None) => Err(Failure::fatal("28000", "no user was named")),
-            (user, _) => {
-                Err(Failure::fatal("28P01", format!("password authentication failed for user \"{user}\"")))
+            ("", None) => {
+                Err(Failure::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "no user was named"))
             }
+            (user, _) => Err(Failure::fatal(
+                SqlState::INVALID_PASSWORD,
+                format!("password authentication failed for user \"{user}\""),
+            )),
         }
     }
 }

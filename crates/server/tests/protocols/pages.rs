@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use harrier_error::SqlState;
 use harrier_server::backend::Failure;
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
@@ -235,7 +236,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
     let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
     statement.set_probe(Arc::new(Recorded(Mutex::new(Work { slices, ..Work::default() }))));
     tokio::time::sleep(Duration::from_millis(20)).await;
-    server.registry.end(&statement, Some(("42601".to_string(), "near \"<b>\"".to_string())));
+    server.registry.end(&statement, Some((SqlState::SYNTAX_ERROR, "near \"<b>\"".to_string())));
     for (path, expected) in [
         ("/", "&lt;warehouse&gt;"),
         ("/", "2<span class=\"of\"> of 2</span>"),
@@ -324,7 +325,7 @@ async fn statements_are_filtered_by_state_and_text() {
     let ended = server.registry.begin(&session.entry, "SELECT first");
     server.registry.end(&ended, None);
     let failed = server.registry.begin(&session.entry, "SELECT second");
-    server.registry.end(&failed, Some(("22012".to_string(), "division by zero".to_string())));
+    server.registry.end(&failed, Some((SqlState::DIVISION_BY_ZERO, "division by zero".to_string())));
     server.registry.begin(&session.entry, "SELECT third").set_phase(Phase::Running);
     for (query, expected) in [
         ("", ["first", "second", "third"].as_slice()),
@@ -515,7 +516,7 @@ async fn health_is_whether_all_is_as_wanted_and_readiness_whether_statements_run
 async fn an_overview_that_does_not_answer_makes_no_page_hang() {
     let server = Server::start(|_| {}).await;
     server.teller.0.lock().stuck = true;
-    server.teller.0.lock().tables = Err(Failure::new("08006", "catalog server <gone>"));
+    server.teller.0.lock().tables = Err(Failure::new(SqlState::CONNECTION_FAILURE, "catalog server <gone>"));
     let began = Instant::now();
     let (health, page, metrics, tables) = tokio::join!(
         server.get("/healthz"),
@@ -566,7 +567,9 @@ fn busy(server: &Server) -> SessionGuard {
         let statement = server.registry.begin(&session.entry, "SELECT 1");
         statement.rows.store(rows, Ordering::Relaxed);
         statement.bytes.store(rows * 100, Ordering::Relaxed);
-        server.registry.end(&statement, failure.map(|state| (state.to_string(), "message".to_string())));
+        server
+            .registry
+            .end(&statement, failure.map(|state| (SqlState::parse(state).unwrap(), "message".to_string())));
     }
     server.registry.begin(&session.entry, "SELECT 2").set_phase(Phase::Queued);
     session

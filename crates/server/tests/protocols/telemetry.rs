@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
+use harrier_error::SqlState;
 use harrier_server::backend::Failure;
 use harrier_server::overview::{Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
 use harrier_server::registry::{Registry, SessionGuard};
@@ -199,7 +200,10 @@ fn session(registry: &Arc<Registry>) -> SessionGuard {
 fn ran(registry: &Arc<Registry>, session: &SessionGuard, text: &str, failure: Option<(&str, &str)>) {
     let statement = registry.begin(&session.entry, text);
     statement.rows.store(42, Ordering::Relaxed);
-    registry.end(&statement, failure.map(|(state, message)| (state.to_string(), message.to_string())));
+    registry.end(
+        &statement,
+        failure.map(|(state, message)| (SqlState::parse(state).unwrap(), message.to_string())),
+    );
 }
 
 fn spans(received: &[Received]) -> Vec<Value> {

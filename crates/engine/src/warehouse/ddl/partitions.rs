@@ -235,7 +235,7 @@ impl Ddl<'_> {
                     let name = &partitions.partitions[place].name;
                     let message =
                         format!("cannot drop partition \"{name}\" of \"{}\" -- only one remains", table.name);
-                    return Err(CodedError::new(SqlState::literal("55000"), message)
+                    return Err(CodedError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                         .with_hint("DROP TABLE drops the table with it")
                         .into());
                 }

@@ -217,7 +217,7 @@ fn referenced_key(target: &Table, names: &[String], count: usize) -> Result<(u32
     let keys = Keys::of(target);
     let disagree = || {
         let message = "number of referencing and referenced columns for foreign key disagree";
-        error(SqlState::literal("42830"), message)
+        error(SqlState::INVALID_FOREIGN_KEY, message)
     };
     if names.is_empty() {
         let Some(primary) = keys.primary() else {
@@ -256,7 +256,7 @@ fn referenced_key(target: &Table, names: &[String], count: usize) -> Result<(u32
                 "there is no unique constraint matching given keys for referenced table \"{}\"",
                 target.name
             );
-            Err(error(SqlState::literal("42830"), message))
+            Err(error(SqlState::INVALID_FOREIGN_KEY, message))
         }
     }
 }
@@ -468,7 +468,7 @@ pub(crate) fn check_nullable(table: &Table, column: &str) -> Result<()> {
     match keys.primary().zip(id) {
         Some((primary, id)) if primary.columns.contains(&id) => {
             let message = format!("column \"{column}\" is in a primary key");
-            Err(error(SqlState::literal("42P16"), message))
+            Err(error(SqlState::INVALID_TABLE_DEFINITION, message))
         }
         _ => Ok(()),
     }

@@ -234,7 +234,7 @@ pub(super) fn check_columns(key: &Declared, has: impl Fn(&str) -> bool) -> Resul
 
 pub(super) fn several_primary(table: &str) -> datafusion::error::DataFusionError {
     let message = format!("multiple primary keys for table \"{table}\" are not allowed");
-    CodedError::new(SqlState::literal("42P16"), message).into()
+    CodedError::new(SqlState::INVALID_TABLE_DEFINITION, message).into()
 }
 
 /// One constraint of those that say the same, as PostgreSQL has it, with the name that one of them has.

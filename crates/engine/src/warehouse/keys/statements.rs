@@ -68,7 +68,7 @@ impl Ddl<'_> {
         let name = reference(name)?;
         if self.names.is_own(&name) {
             let message = "constraints on permanent tables may reference only permanent tables";
-            return Err(error(SqlState::literal("42P16"), message));
+            return Err(error(SqlState::INVALID_TABLE_DEFINITION, message));
         }
         let schema = self.schema_in(state, &name)?.id;
         if schema == own.schema && name.table() == own.name {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use arrow::record_batch::RecordBatch;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
+use harrier_error::SqlState;
 use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{
@@ -40,7 +41,7 @@ use crate::bench::configuration::{INPROCESS, MEMCPY, MEMCPY_SUM, UDP};
 use crate::bench::protocol::{Latency, Moved, Reply, Request};
 use crate::bench::worker;
 use crate::bench::{self, WorkerArgs};
-use crate::exit;
+use harrier_error::exit;
 
 /// Copies in a row before the first place is written again.
 const COPIES: usize = 8;
@@ -554,7 +555,7 @@ impl Service for Sending {
                 }
             }
             Err(error) => {
-                let failure = StreamFailure::new("XX000", error);
+                let failure = StreamFailure::new(SqlState::INTERNAL_ERROR, error);
                 senders.into_iter().for_each(|sender| sender.fail(&failure));
             }
         }
@@ -585,7 +586,7 @@ async fn answer_call(
             let _ = sender.send_message(value.to_string().as_bytes()).await;
             sender.finish();
         }
-        Err(error) => sender.fail(&StreamFailure::new("58000", error)),
+        Err(error) => sender.fail(&StreamFailure::new(SqlState::SYSTEM_ERROR, error)),
     }
 }
 
@@ -600,7 +601,7 @@ async fn send_stream(mut source: BoxStream<'static, RecordBatch>, mut sender: Ba
             SendOutcome::Sent => {}
             SendOutcome::Closed(_) => break,
             SendOutcome::Unfit(error) => {
-                return sender.fail(&StreamFailure::new("XX000", error.to_string()));
+                return sender.fail(&StreamFailure::new(SqlState::INTERNAL_ERROR, error.to_string()));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::bench::interconnect::latency;
 use crate::bench::protocol::{Moved, Reply, Request};
 use crate::bench::worker;
-use crate::exit;
+use harrier_error::exit;
 
 /// Round trips of one request at most, and at least.
 const ROUND_TRIPS_MAX: usize = 20_000;

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use harrier_error::SqlState;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,7 +33,7 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(20);
 /// How often they are canceled in that time.
 const CANCEL_PAUSE: Duration = Duration::from_millis(300);
 /// The SQLSTATE of a commit whose outcome the server does not know.
-const COMPLETION_UNKNOWN: &str = "40003";
+const COMPLETION_UNKNOWN: SqlState = SqlState::COMPLETION_UNKNOWN;
 /// Failures in a row after which a client gives up.
 const FAILURES_MAX: u32 = 5;
 
@@ -263,7 +264,7 @@ async fn ask(mut client: Client, mut script: Script<'_>, course: &Course) -> Sam
         let ran = client.run(&statement).await;
         match &ran {
             Ok(_) => course.acknowledged.set(course.acknowledged.get() + 1),
-            Err(Trouble::Refused { sqlstate, .. }) if sqlstate != COMPLETION_UNKNOWN => {
+            Err(Trouble::Refused { sqlstate, .. }) if COMPLETION_UNKNOWN != sqlstate.as_str() => {
                 course.refused.set(course.refused.get() + 1);
             }
             Err(_) => {}

@@ -54,7 +54,7 @@ fn check(scram: Scram, mechanism: &str, flag: &str, binding: &[u8], password: &s
     let outcome = scram.challenge(mechanism, first.as_bytes()).and_then(|(server_first, challenge)| {
         challenge.verify(answer(password, flag, binding, first_bare, &server_first).as_bytes())
     });
-    outcome.err().map_or(String::new(), |failure| failure.sqlstate)
+    outcome.err().map_or(String::new(), |failure| failure.sqlstate.to_string())
 }
 
 #[test]

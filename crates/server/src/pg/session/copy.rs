@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use harrier_error::SqlState;
 use tokio::sync::mpsc;
 
 use super::super::copy::{HEADER, Reader, TRAILER};
@@ -80,7 +81,9 @@ impl Conversation {
         let mut running = Some(done);
         send(&mut self.io, &mut self.stops, deadline, |_| running = None).await?;
         let Some(mut done) = running else {
-            return Err(Failure::new("57014", "canceling statement due to user request").into());
+            return Err(
+                Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request").into()
+            );
         };
         match self.take_rows(&mut intake, &mut done, entry, deadline).await {
             Ok(None) => {
@@ -126,10 +129,20 @@ impl Conversation {
                 }
                 Message::CopyDone => return self.hand_on(intake.end(), done, deadline).await,
                 Message::CopyFail(reason) => {
-                    return Err(Failure::new("57014", format!("COPY from stdin failed: {reason}")).into());
+                    return Err(Failure::new(
+                        SqlState::QUERY_CANCELED,
+                        format!("COPY from stdin failed: {reason}"),
+                    )
+                    .into());
                 }
                 Message::Flush | Message::Sync => {}
-                _ => return Err(Failure::fatal("08P01", "unexpected message during COPY from stdin").into()),
+                _ => {
+                    return Err(Failure::fatal(
+                        SqlState::PROTOCOL_VIOLATION,
+                        "unexpected message during COPY from stdin",
+                    )
+                    .into());
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use arrow::array::ArrayRef;
 use bytes::Bytes;
+use harrier_error::SqlState;
 
 use super::super::own::{Count, Own, Step};
 use super::super::portal::{OpenRows, Prepared};
@@ -21,7 +22,8 @@ const ROWS_AT_ONCE: u64 = 1024;
 
 impl Conversation {
     pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, Failure> {
-        let missing = || Failure::new("34000", format!("cursor \"{name}\" does not exist"));
+        let missing =
+            || Failure::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"));
         self.cursors.get_mut(name).ok_or_else(missing)
     }
 
@@ -100,7 +102,7 @@ impl Conversation {
             Own::DiscardAll => {
                 if self.session.transaction() == TransactionState::Open {
                     let message = "DISCARD ALL cannot run inside a transaction block";
-                    return Err(Failure::new("25001", message).into());
+                    return Err(Failure::new(SqlState::ACTIVE_TRANSACTION, message).into());
                 }
                 self.cursors.clear();
                 self.portals.clear();
@@ -123,7 +125,7 @@ impl Conversation {
             Own::Checkpoint => {
                 if self.session.parameter("is_superuser").as_deref() != Some("on") {
                     let message = "permission denied to execute CHECKPOINT command";
-                    return Err(Failure::new("42501", message)
+                    return Err(Failure::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
                         .with_detail("Only roles with the SUPERUSER attribute may execute this command.")
                         .into());
                 }
@@ -148,22 +150,28 @@ impl Conversation {
         })?;
         if self.session.transaction() == TransactionState::Idle && !is_held {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
-            return Err(Failure::new("25P01", message).into());
+            return Err(Failure::new(SqlState::NO_ACTIVE_TRANSACTION, message).into());
         }
         if self.cursors.contains_key(name) {
-            return Err(Failure::new("42P03", format!("cursor \"{name}\" already exists")).into());
+            return Err(Failure::new(
+                SqlState::DUPLICATE_CURSOR,
+                format!("cursor \"{name}\" already exists"),
+            )
+            .into());
         }
         if self.cursors.len() >= NAMES_MAX {
-            return Err(Failure::new("54000", "too many cursors").into());
+            return Err(Failure::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many cursors").into());
         }
         // They would have written before anybody fetches.
         if matches!(statement.tag, "INSERT" | "UPDATE" | "DELETE" | "MERGE") {
             let message = format!("a cursor is for a query, and not for {}", statement.tag);
-            return Err(Failure::new("42601", message).into());
+            return Err(Failure::new(SqlState::SYNTAX_ERROR, message).into());
         }
         match self.start(&statement, values, &[], false, None).await? {
             Some(rows) => Ok(rows),
-            None => Err(Failure::new("42601", "a cursor is for a query that returns rows").into()),
+            None => {
+                Err(Failure::new(SqlState::SYNTAX_ERROR, "a cursor is for a query that returns rows").into())
+            }
         }
     }
 
@@ -211,8 +219,9 @@ impl Conversation {
             Step::Relative(count) if count > 0 => (count as u64 - 1, 1),
             Step::Absolute(row) if row > 0 && row as u64 > here => (row as u64 - 1 - here, 1),
             _ => {
-                let failure = Failure::new("55000", "cursor can only scan forward")
-                    .with_hint("Declare it with SCROLL option to enable backward scan.");
+                let failure =
+                    Failure::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "cursor can only scan forward")
+                        .with_hint("Declare it with SCROLL option to enable backward scan.");
                 return Err(failure.into());
             }
         };

@@ -1,5 +1,7 @@
 //! Transactions that the client did not open: statements that came together belong together.
 
+use harrier_error::SqlState;
+
 use super::super::own;
 use super::interrupt::{stopped, terminated, until};
 use super::{Conversation, Trouble, failure_of};
@@ -46,7 +48,7 @@ impl Conversation {
             Kind::Alone => {
                 let words = statement.text.split_whitespace().next().unwrap_or_default().to_uppercase();
                 let message = format!("{words} cannot be executed from a function or multi-command string");
-                Err(Failure::new("25001", message).into())
+                Err(Failure::new(SqlState::ACTIVE_TRANSACTION, message).into())
             }
         }
     }
@@ -67,14 +69,16 @@ impl Conversation {
             let words = if ends { &words[..] } else { &words[..words.len().min(1)] };
             let message =
                 format!("{} can only be used in transaction blocks", words.join(" ").to_uppercase());
-            return Err(Failure::new("25P01", message));
+            return Err(Failure::new(SqlState::NO_ACTIVE_TRANSACTION, message));
         }
         self.is_implicit = false;
         let warning = match statement.kind {
             Kind::Begin if is_begun && state == TransactionState::Open => {
-                Failure::new("25001", "there is already a transaction in progress")
+                Failure::new(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress")
             }
-            Kind::Control if !is_begun => Failure::new("25P01", "there is no transaction in progress"),
+            Kind::Control if !is_begun => {
+                Failure::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")
+            }
             _ => return Ok(()),
         };
         self.io.reply.notice("WARNING", &warning);

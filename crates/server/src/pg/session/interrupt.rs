@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::time::Instant;
 
+use harrier_error::SqlState;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -17,15 +18,15 @@ pub(super) type Stops = watch::Receiver<(u64, Option<Stop>)>;
 
 /// What a session ends with when somebody ends it.
 pub(in crate::pg) fn terminated() -> Failure {
-    Failure::fatal("57P01", "terminating connection due to administrator command")
+    Failure::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
 fn canceled() -> Failure {
-    Failure::new("57014", "canceling statement due to user request")
+    Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 fn timed_out() -> Failure {
-    Failure::new("57014", "canceling statement due to statement timeout")
+    Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
 }
 
 /// Waits for a point in time; for ever if there is none.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use arrow::array::ArrayRef;
 use arrow::datatypes::Schema;
 use bytes::Bytes;
+use harrier_error::SqlState;
 
 use super::super::feed::Feed;
 use super::super::portal::{Expected, OpenRows};
@@ -88,12 +89,12 @@ impl Conversation {
         self.registry.end(&entry, failure_of(&done));
         let done = done?;
         for notice in &done.notices {
-            self.io.reply.notice("NOTICE", &Failure::new("00000", notice.as_str()));
+            self.io.reply.notice("NOTICE", &Failure::new(SqlState::SUCCESSFUL_COMPLETION, notice.as_str()));
         }
         // Of transactions it was warned before: only here it is known which of them the client has opened.
         let is_warned = matches!(statement.kind, Kind::Begin | Kind::Control);
         for warning in done.warnings.iter().filter(|_| !is_warned) {
-            self.io.reply.notice("WARNING", &Failure::new("01000", warning.as_str()));
+            self.io.reply.notice("WARNING", &Failure::new(SqlState::WARNING, warning.as_str()));
         }
         self.io.reply.complete(&done.tag);
         Ok(None)

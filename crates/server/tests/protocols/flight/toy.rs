@@ -10,6 +10,7 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
+use harrier_error::SqlState;
 use harrier_server::backend::{
     Backend, CopyIn, CopyInto, Description, Discard, Done, Failure, Identity, Kind, Outcome, Part, Session,
     Statement, TimeLimits, TransactionState,
@@ -48,7 +49,10 @@ struct Own {
 impl Backend for Toy {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
         if identity.database == "nowhere" {
-            return Err(Failure::fatal("3D000", "database \"nowhere\" does not exist"));
+            return Err(Failure::fatal(
+                SqlState::INVALID_CATALOG_NAME,
+                "database \"nowhere\" does not exist",
+            ));
         }
         Ok(Arc::new(ToySession(Arc::new(Inner {
             tables: Arc::clone(&self.tables),
@@ -101,7 +105,8 @@ impl Inner {
     }
 
     fn table(&self, name: &str) -> Result<RecordBatch, Failure> {
-        let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
+        let missing =
+            || Failure::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
         self.with_tables(|tables| tables.get(name).cloned().ok_or_else(missing))
     }
 
@@ -113,7 +118,7 @@ impl Inner {
             concat(&[old.as_ref(), new.as_ref()]).unwrap()
         });
         let table = RecordBatch::try_new(table.schema(), columns.collect());
-        let table = table.map_err(|error| Failure::new("23502", error.to_string()))?;
+        let table = table.map_err(|error| Failure::new(SqlState::NOT_NULL_VIOLATION, error.to_string()))?;
         self.with_tables(|tables| Ok(tables.insert(name.to_string(), table)))?;
         Ok(count)
     }
@@ -175,7 +180,7 @@ impl Inner {
             return Ok(outcome);
         }
         if self.own.lock().has_failed {
-            return Err(Failure::new("25P02", "current transaction is aborted"));
+            return Err(Failure::new(SqlState::FAILED_TRANSACTION, "current transaction is aborted"));
         }
         if text.contains("FROM information_schema.") {
             return self.catalog(text);
@@ -197,9 +202,10 @@ impl Inner {
             });
         }
         if text == "SELECT then fail" {
-            return Ok(
-                self.numbers(i64::MAX, Some(Failure::new("22012", "division by zero").with_detail("Late.")))
-            );
+            return Ok(self.numbers(
+                i64::MAX,
+                Some(Failure::new(SqlState::DIVISION_BY_ZERO, "division by zero").with_detail("Late.")),
+            ));
         }
         if text == "SELECT then panic" {
             let some = self.numbers(8192, None);
@@ -214,7 +220,10 @@ impl Inner {
             let (name, value) = setting.split_once(" = ").unwrap();
             let (name, value) = (name.trim_matches('"').to_string(), value.trim_matches('\'').to_string());
             if name == "unknown" {
-                return Err(Failure::new("42704", "unrecognized configuration parameter \"unknown\""));
+                return Err(Failure::new(
+                    SqlState::UNDEFINED_OBJECT,
+                    "unrecognized configuration parameter \"unknown\"",
+                ));
             }
             self.own.lock().settings.insert(name, value);
             return Ok(done("SET"));
@@ -251,7 +260,8 @@ impl Inner {
                 })
                 .collect();
             let table = RecordBatch::new_empty(Arc::new(Schema::new(fields)));
-            let exists = Failure::new("42P07", format!("relation \"{name}\" already exists"));
+            let exists =
+                Failure::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
             self.with_tables(|tables| match tables.contains_key(name) {
                 true => Err(exists),
                 false => Ok(tables.insert(name.to_string(), table)),
@@ -270,7 +280,8 @@ impl Inner {
             return self.copy(name);
         }
         let name = quoted_after(text, "SELECT * FROM ");
-        let name = name.ok_or_else(|| Failure::new("42601", format!("syntax error at \"{text}\"")))?;
+        let name =
+            name.ok_or_else(|| Failure::new(SqlState::SYNTAX_ERROR, format!("syntax error at \"{text}\"")))?;
         self.table(name).map(rows)
     }
 
@@ -316,7 +327,8 @@ impl Inner {
                 cast(&(Arc::new(column.collect::<StringArray>()) as ArrayRef), field.data_type())
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();
-            let columns = columns.map_err(|error| Failure::new("22P02", error.to_string()))?;
+            let columns = columns
+                .map_err(|error| Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, error.to_string()))?;
             own.append(&name, columns)?;
             Ok(Done { tag: format!("COPY {}", lines.len()), ..Done::default() })
         });
@@ -336,7 +348,7 @@ impl Session for ToySession {
         if text.starts_with("SELEC ") {
             return Err(Failure {
                 position: Some(1),
-                ..Failure::new("42601", "syntax error at or near \"SELEC\"")
+                ..Failure::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"SELEC\"")
             });
         }
         let kind = match text.split(' ').next() {
@@ -374,7 +386,10 @@ impl Session for ToySession {
                 Description { parameters: types, names: vec![], columns: None }
             }
             _ if text.starts_with("SELECT * FROM \"toy\".\"pg_catalog\"") => {
-                return Err(Failure::new("42501", "permission denied for table pg_class"));
+                return Err(Failure::new(
+                    SqlState::INSUFFICIENT_PRIVILEGE,
+                    "permission denied for table pg_class",
+                ));
             }
             _ if text.starts_with("SELECT * FROM ") => {
                 let table = self.0.table(quoted_after(text, "SELECT * FROM ").unwrap())?;

@@ -1,0 +1,8 @@
+//! What a user is told of a failure: SQLSTATEs and the exit statuses of the command line.
+//!
+//! Depends on nothing. The code of an error of DataFusion or Arrow is looked up in `harrier_exec::sqlstate`, which knows these.
+
+pub mod exit;
+mod sql_state;
+
+pub use sql_state::SqlState;
