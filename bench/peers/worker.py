@@ -1,6 +1,6 @@
 """A peer's side of a benchmark: requests on standard input, replies on standard output, one JSON object a line.
 
-The lines are described in crates/harrier/src/bench/protocol.rs. An engine is a class with a `name`, and
+The lines are described in crates/bench/src/protocol.rs. An engine is a class with a `name`, and
 
     table(name, path)   makes a Parquet file, or a folder of them (its path ends with a slash), known under a name
     run(sql)            runs one statement and returns all its rows as a pyarrow.Table

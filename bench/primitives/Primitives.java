@@ -3,7 +3,7 @@
 // usage: java -cp CLASSES:JARS Primitives rpc|http
 //
 // A worker of the benchmark: takes one JSON object a line on standard input and answers each with one (the protocol is described in
-// crates/harrier/src/bench/protocol.rs). The other side is a second JVM, which this one starts and which ends with it.
+// crates/bench/src/protocol.rs). The other side is a second JVM, which this one starts and which ends with it.
 
 import java.io.BufferedReader;
 import java.io.DataInputStream;

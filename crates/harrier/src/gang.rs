@@ -28,11 +28,8 @@ const NOT_MET_PATIENCE: Duration = Duration::from_millis(500);
 /// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line; `alone`: it says so.
 pub(crate) fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, ExitCode> {
     harrier_exec::launch(hosts, alone).map_err(|error| {
-        report(&error);
-        ExitCode::from(match error {
-            StartError::Mpi(_) => exit::BROKEN,
-            _ => exit::USAGE,
-        })
+        eprintln!("{}", error.report());
+        ExitCode::from(error.exit_status())
     })
 }
 
@@ -83,7 +80,7 @@ fn drain_input() {
 /// sees one rank fail ends the rest. Without a launcher every rank has its own reader.
 fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
     if !has_launcher || error.is_told_by(rank) {
-        report(error);
+        eprintln!("{}", error.report());
     }
     match error {
         // Those of other hosts have something to say, too, and launchers give them no time once one has ended.
@@ -92,16 +89,6 @@ fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
         _ => {}
     }
     ExitCode::from(exit::BROKEN)
-}
-
-fn report(error: &StartError) {
-    eprintln!("ERROR {}: {error}", error.sqlstate());
-    if let Some(detail) = error.detail() {
-        eprintln!("DETAIL: {detail}");
-    }
-    if let Some(hint) = error.hint() {
-        eprintln!("HINT: {hint}");
-    }
 }
 
 /// How many ranks that work at a time share this rank's host.

@@ -3,7 +3,6 @@
 mod arguments;
 mod backup;
 mod bar;
-mod bench;
 mod complete;
 mod copying;
 mod ctl;
@@ -67,9 +66,9 @@ enum Command {
     /// Make data to try things on
     Generate(generate::Args),
     /// Measure, beside others and in one run
-    Bench(bench::Args),
+    Bench(harrier_bench::Args),
     #[command(hide = true)]
-    BenchWorker(bench::WorkerArgs),
+    BenchWorker(harrier_bench::WorkerArgs),
     /// Show what was found on this machine and what is wrong with it
     Doctor(doctor::Args),
 }
@@ -118,9 +117,9 @@ fn run() -> ExitCode {
                 ExitCode::from(exit::FAILED)
             }
         },
-        (Command::Bench(args), _) => bench::run(args),
-        (Command::BenchWorker(args), _) if args.primitive.is_some() => bench::run_primitive(&args),
-        (Command::BenchWorker(args), _) if args.exchange => bench::run_exchange_worker(args),
+        (Command::Bench(args), _) => harrier_bench::run(args, cfg!(optimised)),
+        (Command::BenchWorker(args), _) if args.primitive.is_some() => harrier_bench::run_primitive(&args),
+        (Command::BenchWorker(args), _) if args.exchange => harrier_bench::run_exchange_worker(args),
         (Command::BenchWorker(args), _) => sql::run_worker(args),
         (Command::Doctor(args), _) => doctor::run(args),
     }

@@ -14,7 +14,6 @@ use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory};
 use harrier_exec::history::History;
 use harrier_exec::{Carrier, Gang, Launch, Told};
 
-use crate::bench;
 use crate::freed_memory;
 use crate::gang;
 use crate::interrupt::{self, Interrupts};
@@ -187,18 +186,18 @@ fn in_process(ranks: Option<usize>) -> Option<Gang> {
 }
 
 /// Runs the worker that a benchmark drives: the same ranks, other input and output.
-pub(crate) fn run_worker(args: bench::WorkerArgs) -> ExitCode {
+pub(crate) fn run_worker(args: harrier_bench::WorkerArgs) -> ExitCode {
     let options = |gang: Option<Gang>| {
         let mut options = args.engine_options();
         options.gang = gang.or_else(|| in_process(args.inprocess_ranks));
         options.history = options.gang.is_some().then(History::default);
         options
     };
-    let launch = match bench::launch(&args) {
+    let launch = match harrier_bench::launch(&args) {
         Ok(launch) => launch,
         Err(status) => return status,
     };
-    on_ranks(launch, 0, options, async |engine| match bench::serve(&engine).await {
+    on_ranks(launch, 0, options, async |engine| match harrier_bench::serve(&engine).await {
         Ok(()) => exit::DONE,
         Err(error) => {
             eprintln!("ERROR 58030: {error}");

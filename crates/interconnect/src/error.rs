@@ -2,7 +2,7 @@
 
 use crate::introduction::Difference;
 use crate::presence::Attendance;
-use harrier_error::SqlState;
+use harrier_error::{SqlState, exit};
 use harrier_mpi::MpiError;
 use std::fmt;
 use std::path::PathBuf;
@@ -265,6 +265,26 @@ impl StartError {
             }
             StartError::NotMet { attendance: None, .. } => true,
             _ => rank == 0 || !harrier_mpi::has_launcher(),
+        }
+    }
+
+    /// All the lines for standard error, without a final newline.
+    pub fn report(&self) -> String {
+        let mut report = format!("ERROR {}: {self}", self.sqlstate());
+        for (label, text) in [("DETAIL", self.detail()), ("HINT", self.hint())] {
+            if let Some(text) = text {
+                report.push_str(&format!("\n{label}: {text}"));
+            }
+        }
+        report
+    }
+
+    /// The exit status of a process that could not find out what it was launched as: a library of MPI is broken, anything else was said
+    /// wrongly.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            StartError::Mpi(_) => exit::BROKEN,
+            _ => exit::USAGE,
         }
     }
 
