@@ -17,7 +17,7 @@ const SPLIT: [(&str, Split); 10] = [
     ("warehouse::crashes", Split::Tests),
     ("stores::warehouses", Split::Tests),
     ("engine::in_process::faults", Split::Tests),
-    ("store-folders::whole", Split::Tests),
+    ("committer::object_store", Split::Tests),
 ];
 
 /// Units that have the machine for themselves, with the reason.
@@ -172,7 +172,7 @@ mod tests {
             "engine::in_process::faults::b",
         ];
         assert_eq!(names(&program("engine", "in_process", false), &tests), units);
-        assert_eq!(names(&program("store-folders", "whole", false), &["a"]), ["store-folders::whole::a"]);
+        assert_eq!(names(&program("committer", "local", false), &["a"]), ["committer::local::a"]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store
 pub(crate) use far_times::{counts_of, infinity_of};
 pub use far_times::{infinite, with_far};
 pub use format::WriteFormat;
-pub use harrier_store_folders::Takes;
+pub use harrier_committer::object_store::Takes;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
 pub(crate) use partitions::function as table_partition_function;
 pub use partitions::{

@@ -15,13 +15,13 @@ use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit, when,
 };
 use datafusion::object_store::ObjectMeta;
+use harrier_committer::local::{Merged, Root, StagedFile, Statement, Work};
+use harrier_committer::object_store::{GivenUp, Statement as StoreStatement};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{
     FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
     partition_folder,
 };
-use harrier_folders::{Merged, Root, StagedFile, Statement, Work};
-use harrier_store_folders::{GivenUp, Statement as StoreStatement};
 use prost::Message;
 
 use super::partition::PartitionClause;
@@ -251,13 +251,17 @@ impl FolderWrite {
                 let files = files(
                     records,
                     |record| record.upload.take(),
-                    |staged, folder, name| harrier_store_folders::StagedFile { staged, folder, name },
+                    |staged, folder, name| harrier_committer::object_store::StagedFile {
+                        staged,
+                        folder,
+                        name,
+                    },
                 )?;
                 let merged = merged
                     .into_iter()
-                    .map(|(folder, file)| harrier_store_folders::Merged { folder, file })
+                    .map(|(folder, file)| harrier_committer::object_store::Merged { folder, file })
                     .collect();
-                let work = harrier_store_folders::Work { files, overwrite, emptied, merged };
+                let work = harrier_committer::object_store::Work { files, overwrite, emptied, merged };
                 // Who cancels it now does not stop it in the middle, but keeps it from being decided.
                 let _wanted = Wanted(statement.given_up());
                 let shown = tokio::spawn(async move { statement.publish(&work).await });

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use harrier_committer::local::{Error, Result};
+use harrier_committer::object_store::Root as StoreRoot;
 use harrier_exec::table_files::NULL_FOLDER;
-use harrier_folders::{Error, Result};
-use harrier_store_folders::Root as StoreRoot;
 
 /// Folders of a store that are listed at the same time.
 const LISTED_MAX: usize = 16;
@@ -100,7 +100,7 @@ impl Replaced {
     pub(super) async fn others_in_store(
         &self,
         root: &StoreRoot,
-    ) -> harrier_store_folders::Result<Vec<String>> {
+    ) -> harrier_committer::object_store::Result<Vec<String>> {
         let mut others = Vec::new();
         let mut above = vec![(String::new(), vec![])];
         while !above.is_empty() {

@@ -20,6 +20,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use harrier_committer::local::Root;
+use harrier_committer::object_store::Root as StoreRoot;
 use harrier_exec::avro::AvroFormat;
 use harrier_exec::delimited::DelimitedFormat;
 use harrier_exec::orc::OrcFormat;
@@ -27,8 +29,6 @@ use harrier_exec::parquet_scans::parquet_options;
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
 use harrier_exec::text_scans::{csv_options, json_options};
-use harrier_folders::Root;
-use harrier_store_folders::Root as StoreRoot;
 
 use super::watched::Watched;
 use crate::found_files;
@@ -528,7 +528,7 @@ fn has_null_folder(folder: &Path, levels: usize) -> bool {
 
 /// Runs what waits for locks and disks; it goes on if this is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> harrier_folders::Result<T> + Send + 'static,
+    work: impl FnOnce() -> harrier_committer::local::Result<T> + Send + 'static,
 ) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| cannot_stage(&error)),

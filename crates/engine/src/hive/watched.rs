@@ -14,9 +14,9 @@ use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
+use harrier_committer::object_store::{Root, Settled};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::cannot_stage_in_store;
-use harrier_store_folders::{Root, Settled};
 use parking_lot::Mutex;
 
 /// What one statement reads; an extension of its session's settings.
@@ -102,7 +102,7 @@ async fn check(tables: &[Table], missing: Missing) -> Result<()> {
 }
 
 impl Table {
-    async fn changed(&self, missing: Missing) -> harrier_store_folders::Result<Option<String>> {
+    async fn changed(&self, missing: Missing) -> harrier_committer::object_store::Result<Option<String>> {
         let may_trust = !self.settled.is_blind();
         if self.files.is_empty() || may_trust && self.root.is_settled(self.settled).await? {
             return Ok(None);

@@ -18,7 +18,7 @@ use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
 };
 use datafusion_proto::protobuf;
-use harrier_store_folders::Takes;
+use harrier_committer::object_store::Takes;
 use prost::Message;
 
 use super::format::WriteFormat;

@@ -18,9 +18,9 @@ use datafusion::parquet::arrow::async_writer::AsyncFileWriter;
 use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use harrier_folders::Places;
+use harrier_committer::local::Places;
+use harrier_committer::object_store::{Placing, Root, Staged, StagedWriter};
 use harrier_storage::UnderWay;
-use harrier_store_folders::{Placing, Root, Staged, StagedWriter};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
@@ -52,7 +52,7 @@ impl Stage {
 /// A table's folder in an object store, for files that are staged.
 pub fn store_root(folder: &str) -> Result<Root> {
     let (store, table) = locate(folder)?;
-    let root = Root::open(store.as_ref(), &table, &harrier_store_folders::Options::default())
+    let root = Root::open(store.as_ref(), &table, &harrier_committer::object_store::Options::default())
         .map_err(|error| cannot_stage_in_store(&error))?;
     root.ok_or_else(|| {
         let message = format!("nothing can be staged in \"{folder}\"");
@@ -190,9 +190,9 @@ fn io_error_in(error: &DataFusionError) -> Option<std::io::Error> {
 }
 
 /// An error of staged files, with its SQLSTATE.
-pub fn cannot_stage(error: &harrier_folders::Error) -> DataFusionError {
+pub fn cannot_stage(error: &harrier_committer::local::Error) -> DataFusionError {
     let state = match (error, error.io().map(std::io::Error::kind)) {
-        (harrier_folders::Error::Conflict { .. }, _) => SqlState::SERIALIZATION_FAILURE,
+        (harrier_committer::local::Error::Conflict { .. }, _) => SqlState::SERIALIZATION_FAILURE,
         (_, Some(kind)) => state_of(kind),
         (_, None) => SqlState::DATA_CORRUPTED,
     };
@@ -206,8 +206,8 @@ pub fn cannot_stage(error: &harrier_folders::Error) -> DataFusionError {
 }
 
 /// An error of files that are staged in an object store, with its SQLSTATE.
-pub fn cannot_stage_in_store(error: &harrier_store_folders::Error) -> DataFusionError {
-    use harrier_store_folders::Error as E;
+pub fn cannot_stage_in_store(error: &harrier_committer::object_store::Error) -> DataFusionError {
+    use harrier_committer::object_store::Error as E;
     let state = match error {
         E::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
         E::Conflict { .. } | E::TakenBack { .. } => SqlState::SERIALIZATION_FAILURE,

@@ -1,6 +1,6 @@
 //! What a rank tells of a data file that it has written.
 
-use harrier_store_folders::Staged;
+use harrier_committer::object_store::Staged;
 use prost::Message;
 
 /// A data file, complete and at its final path unless it was staged.

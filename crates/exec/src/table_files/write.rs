@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
 };
 use datafusion_distributed::DistributedTaskContext;
 use futures::StreamExt;
-use harrier_store_folders::Takes;
+use harrier_committer::object_store::Takes;
 use parking_lot::Mutex;
 use prost::Message;
 

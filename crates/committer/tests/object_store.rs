@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
+use harrier_committer::object_store::{
+    Error, Merged, Options, Placing, Published, Root, StagedFile, Takes, Work,
+};
 use harrier_servers::{ACCESS_KEY, Fault, Hdfs, Proxy, REGION, Rule, S3, SECRET_KEY};
-use harrier_store_folders::{Error, Merged, Options, Placing, Published, Root, StagedFile, Takes, Work};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;

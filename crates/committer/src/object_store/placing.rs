@@ -6,8 +6,8 @@ use harrier_storage::StagedWriter;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
-use crate::control::{Root, child};
-use crate::{At, Result};
+use crate::object_store::control::{Root, child};
+use crate::object_store::{At, Result};
 
 /// The end of staged files' names, by which no reader takes them for data.
 const STAGED: &str = ".staged";

@@ -1,6 +1,4 @@
-//! Folders of files that others list: what a statement does to a folder is seen whole, or not at all.
-//!
-//! Architecture invariant: this crate never knows what is in a file, nor what a query is.
+//! Commits to folders of a local or shared file system.
 //!
 //! A table is a folder with table partitions as folders below it (`k=v/`). A statement stages its files where nobody looks for
 //! them ([`Places`]), and shows them at its end ([`Statement::publish`]): each folder that it changes takes one step of the

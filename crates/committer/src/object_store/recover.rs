@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use object_store::ObjectStoreExt;
 
-use crate::control::Root;
-use crate::journal::Journal;
-use crate::lock::Lock;
-use crate::publish::perform;
-use crate::{At, Result, Step};
+use crate::object_store::control::Root;
+use crate::object_store::journal::Journal;
+use crate::object_store::lock::Lock;
+use crate::object_store::publish::perform;
+use crate::object_store::{At, Result, Step};
 
 /// A statement whose owner was not written anew for so many leases is dead. It is written six times in each.
 const DEAD: u32 = 5;

@@ -8,11 +8,11 @@ use harrier_storage::{Shown, Staged};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use crate::control::{Root, child};
-use crate::journal::{Action, Journal, Seen, unfinished};
-use crate::lock::Lock;
-use crate::placing::place;
-use crate::{At, Error, Result, Step};
+use crate::object_store::control::{Root, child};
+use crate::object_store::journal::{Action, Journal, Seen, unfinished};
+use crate::object_store::lock::Lock;
+use crate::object_store::placing::place;
+use crate::object_store::{At, Error, Result, Step};
 
 /// Folders that are changed at the same time.
 const FOLDERS_MAX: usize = 16;

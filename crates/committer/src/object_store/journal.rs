@@ -6,8 +6,8 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use prost::Message;
 
-use crate::control::Root;
-use crate::{At, Error, Result};
+use crate::object_store::control::Root;
+use crate::object_store::{At, Error, Result};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Journal {

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::mounts::is_mount_point;
-use crate::publish::{Published, Work, publish};
-use crate::recover::{is_left, leave, recover};
-use crate::{At, Error, Result};
+use crate::local::mounts::is_mount_point;
+use crate::local::publish::{Published, Work, publish};
+use crate::local::recover::{is_left, leave, recover};
+use crate::local::{At, Error, Result};
 
 const LOCK: &str = "lock";
 const TURN: &str = "turn";
@@ -188,7 +188,7 @@ fn make(control: &Path) -> io::Result<()> {
 }
 
 impl Statement {
-    /// The statement's own folder, for [`crate::Places::of`] on every process that writes for it.
+    /// The statement's own folder, for [`crate::local::Places::of`] on every process that writes for it.
     pub fn staging(&self) -> &Path {
         &self.staging
     }

@@ -10,12 +10,12 @@ use harrier_storage::UnderWay;
 use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Handle;
 
-use crate::control::Root;
-use crate::lock::Lock;
-use crate::publish::{Published, Work, publish};
-use crate::recover::recover;
-use crate::repeating::Repeating;
-use crate::{At, Error, Result, Step};
+use crate::object_store::control::Root;
+use crate::object_store::lock::Lock;
+use crate::object_store::publish::{Published, Work, publish};
+use crate::object_store::recover::recover;
+use crate::object_store::repeating::Repeating;
+use crate::object_store::{At, Error, Result, Step};
 
 /// It is said so often in a lease that a statement lives.
 const LIVES: u32 = 6;
@@ -73,7 +73,7 @@ impl Statement {
         self.given_up.clone()
     }
 
-    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless [`crate::Error::is_undone`] says no.
+    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless [`crate::object_store::Error::is_undone`] says no.
     pub fn publish(self, work: &Work) -> BoxFuture<'_, Result<Published>> {
         self.publish_in_steps(work, &|_| {})
     }

@@ -11,8 +11,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::mounts::{is_mount_point, mount_of, sync};
-use crate::{At, Result};
+use crate::local::mounts::{is_mount_point, mount_of, sync};
+use crate::local::{At, Result};
 
 /// The end of staged files' names.
 pub const STAGED: &str = ".staged";
@@ -43,7 +43,7 @@ pub(crate) enum Place {
 }
 
 impl Places {
-    /// For the table in `root`, with what [`crate::Statement::staging`] says.
+    /// For the table in `root`, with what [`crate::local::Statement::staging`] says.
     pub fn of(root: &Path, staging: &Path) -> Result<Self> {
         let mount = mount_of(staging).at("open", staging)?;
         let id = staging.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -21,9 +21,9 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt,
 use tokio::time::Instant;
 use url::Url;
 
-use crate::lock::{Lock, PAUSE_MAX, PAUSE_MIN, Watched};
-use crate::recover::recover;
-use crate::{At, Error, Result};
+use crate::object_store::lock::{Lock, PAUSE_MAX, PAUSE_MIN, Watched};
+use crate::object_store::recover::recover;
+use crate::object_store::{At, Error, Result};
 
 const BESIDE: &str = ".harrier";
 pub(crate) const LOCK: &str = "lock-";

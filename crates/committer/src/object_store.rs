@@ -1,8 +1,6 @@
-//! Folders on S3 and HDFS that others list: what a statement does to a folder is seen whole, or not at all.
+//! Commits to folders on S3 and HDFS.
 //!
-//! Architecture invariant: this crate never knows what is in a file, nor what a query is.
-//!
-//! The same contract as that of `harrier-folders`, where there are no folders to exchange: a statement has one file for each folder
+//! The same contract as that of [`crate::local`], where there are no folders to exchange: a statement has one file for each folder
 //! that it changes, because one file comes in one step. Files are staged ([`Placing`]), and shown when all of them are there
 //! ([`Statement::publish`]), under a lock and after a journal.
 //!

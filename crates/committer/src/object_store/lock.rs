@@ -21,9 +21,9 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::control::{Control, Root, Since};
-use crate::repeating::Repeating;
-use crate::{At, Error, Result};
+use crate::object_store::control::{Control, Root, Since};
+use crate::object_store::repeating::Repeating;
+use crate::object_store::{At, Error, Result};
 
 /// Pauses of who waits for it.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);

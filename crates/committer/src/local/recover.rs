@@ -8,11 +8,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::control::OWNER;
-use crate::journal::Journal;
-use crate::places::{ELSEWHERE, FILES};
-use crate::publish::{finish, perform};
-use crate::{At, Result};
+use crate::local::control::OWNER;
+use crate::local::journal::Journal;
+use crate::local::places::{ELSEWHERE, FILES};
+use crate::local::publish::{finish, perform};
+use crate::local::{At, Result};
 
 /// In a statement's folder: it is done, and has left folders that somebody may be listing.
 pub(crate) const RETIRED: &str = "retired";

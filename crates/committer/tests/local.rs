@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use harrier_folders::{Error, Merged, Places, Root, StagedFile, Work};
+use harrier_committer::local::{Error, Merged, Places, Root, StagedFile, Work};
 use tempfile::TempDir;
 
 /// What is shown: the files' contents, folder by folder.
@@ -426,7 +426,7 @@ impl Drop for Unmount {
 }
 
 /// Writes a file instead of some that were there when they were looked at.
-fn merge(table: &Path, id: &str, merged: Vec<Merged>, content: &str) -> harrier_folders::Result<()> {
+fn merge(table: &Path, id: &str, merged: Vec<Merged>, content: &str) -> harrier_committer::local::Result<()> {
     let root = Root::create(table)?;
     let statement = root.begin(id)?;
     let name = format!("{id}.txt");

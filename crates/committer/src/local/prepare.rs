@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-use crate::journal::{Action, Exchange, Kind, Move, Replace, Seen, bytes};
-use crate::mounts::{can_exchange, sync};
-use crate::places::{Place, Places};
-use crate::publish::{Merged, StagedFile};
-use crate::{At, Error, Result};
+use crate::local::journal::{Action, Exchange, Kind, Move, Replace, Seen, bytes};
+use crate::local::mounts::{can_exchange, sync};
+use crate::local::places::{Place, Places};
+use crate::local::publish::{Merged, StagedFile};
+use crate::local::{At, Error, Result};
 
 /// Below a statement's folder, those made ready.
 const READY: &str = "ready";
@@ -308,7 +308,7 @@ impl Preparing<'_> {
         let mut moves = Vec::with_capacity(files.len());
         for (at, file) in files.iter().enumerate() {
             let to = match (&over, at) {
-                (Some(over), 0) => real.join(crate::journal::path(&over.name)),
+                (Some(over), 0) => real.join(crate::local::journal::path(&over.name)),
                 _ => real.join(&file.name),
             };
             moves.push(Move::new(&file.staged, &to));
@@ -324,7 +324,7 @@ fn is_replaced(entry: &Entry, folder: &Path) -> bool {
     }
     let name = entry.name.as_bytes();
     let of = name.strip_prefix(b".").and_then(|name| name.strip_suffix(b".crc"));
-    of.is_some_and(|of| !of.starts_with(b".") && folder.join(crate::journal::path(of)).exists())
+    of.is_some_and(|of| !of.starts_with(b".") && folder.join(crate::local::journal::path(of)).exists())
 }
 
 /// Errors: entries of `folder` cannot be changed, which is better known before anything is decided.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use crate::mounts::sync;
-use crate::{At, Error, Result};
+use crate::local::mounts::sync;
+use crate::local::{At, Error, Result};
 
 const JOURNAL: &str = "journal";
 const UNFINISHED: &str = "journal.unfinished";

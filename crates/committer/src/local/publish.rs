@@ -8,13 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::control::Root;
-use crate::journal::{Action, Exchange, Journal, Kind, Move, Replace, Seen, path};
-use crate::mounts::{exchange, sync};
-use crate::places::Places;
-use crate::prepare::{Goes, Preparing, entries};
-use crate::recover::RETIRED;
-use crate::{Error, Result};
+use crate::local::control::Root;
+use crate::local::journal::{Action, Exchange, Journal, Kind, Move, Replace, Seen, path};
+use crate::local::mounts::{exchange, sync};
+use crate::local::places::Places;
+use crate::local::prepare::{Goes, Preparing, entries};
+use crate::local::recover::RETIRED;
+use crate::local::{Error, Result};
 
 /// A file that was staged, complete and on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -323,7 +323,7 @@ mod tests {
         fs::rename(file("new"), file("replaced")).unwrap();
         fs::remove_file(file("gone")).unwrap();
         let one = Replace {
-            folder: crate::journal::bytes(folder.path()),
+            folder: crate::local::journal::bytes(folder.path()),
             removed: removed.to_vec(),
             moves: Vec::new(),
         };
