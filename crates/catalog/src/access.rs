@@ -23,9 +23,9 @@ use std::sync::{Arc, PoisonError};
 
 use harrier_error::SqlState;
 
-use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
+use crate::retry::retry_if_lost;
 use crate::state::{ColumnId, ObjectId, State};
 use crate::values;
 
@@ -388,7 +388,7 @@ impl Catalog {
             return Ok(known);
         }
         let read = || async { store::load(&mut self.inner.database.read().await?).await };
-        let access = Arc::new(again_if_lost(read).await?);
+        let access = Arc::new(retry_if_lost(read).await?);
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&access));
         Ok(access)
     }

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::changes;
 use crate::database::{Session, list, optional, text};
 use crate::error::{Error, Result};
+use crate::retry::retry_if_lost;
 use crate::state::{ColumnId, ObjectId, SnapshotId};
 
 const TABLE: &str = "harrier_table_analysis";
@@ -94,19 +94,19 @@ impl Catalog {
     pub async fn analysis(&self, table: ObjectId, wanted: Histograms<'_>) -> Result<Option<Analysis>> {
         let condition = format!("table_id = {table}");
         let read = || async { load(&mut self.inner.database.read().await?, &condition, wanted).await };
-        Ok(again_if_lost(read).await?.remove(&table))
+        Ok(retry_if_lost(read).await?.remove(&table))
     }
 
     /// What is known of all tables, of some that there are no more too.
     pub async fn analyses(&self) -> Result<BTreeMap<ObjectId, Analysis>> {
         let read = || async { load(&mut self.inner.database.read().await?, "1 = 1", Histograms::All).await };
-        again_if_lost(read).await
+        retry_if_lost(read).await
     }
 
     /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that were removed since.
     /// Compaction changes none.
     pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
-        again_if_lost(|| async { rows_changed(&mut self.inner.database.read().await?, table, since).await })
+        retry_if_lost(|| async { rows_changed(&mut self.inner.database.read().await?, table, since).await })
             .await
     }
 }

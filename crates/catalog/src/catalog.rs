@@ -7,7 +7,7 @@
 //! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many processes.
 //!
 //! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
-//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as `known.rs` says.
+//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as `cache.rs` says.
 //!
 //! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already sent may
 //! have happened. Crash: the database rolls back what was not committed.
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::access::Access;
-use crate::again::again_if_lost;
+use crate::cache::{Cache, CachedData};
 use crate::commit::{self, CommitNote, Committed, Hook};
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -25,8 +25,8 @@ use crate::fence::Fence;
 use crate::files::TableData;
 use crate::history::{self, History};
 use crate::identity::Identity;
-use crate::known::{Known, KnownData};
 use crate::load::{self, Head, Settings, SnapshotInfo, TableSize, TableStats};
+use crate::retry::retry_if_lost;
 use crate::state::{Column, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
 use crate::{conflicts, inlined, layout, table_data};
@@ -45,7 +45,7 @@ pub struct Catalog {
 pub(crate) struct Inner {
     pub database: Database,
     states: Mutex<Vec<(Settings, Arc<State>)>>,
-    pub known: Known,
+    pub cache: Cache,
     pub history: History,
     /// Who may do what, as last read.
     pub access: Mutex<Option<Arc<Access>>>,
@@ -85,7 +85,7 @@ impl Catalog {
         }
         let catalog = Self::new(database);
         // Says early what it does not support.
-        again_if_lost(|| async { load::head(&mut catalog.inner.database.read().await?, None).await }).await?;
+        retry_if_lost(|| async { load::head(&mut catalog.inner.database.read().await?, None).await }).await?;
         Ok(catalog)
     }
 
@@ -115,7 +115,7 @@ impl Catalog {
         let inner = Inner {
             database,
             states: Mutex::new(Vec::new()),
-            known: Known::default(),
+            cache: Cache::default(),
             history: History::default(),
             access: Mutex::new(None),
             has_access: AtomicBool::new(false),
@@ -138,7 +138,7 @@ impl Catalog {
     /// The newest snapshot not younger than a time such as `2026-11-22 07:30:28+01`; without a zone, UTC.
     pub async fn at_time(&self, time: &str) -> Result<Arc<State>> {
         let at = || async { load::snapshot_at(&mut self.inner.database.read().await?, time).await };
-        let snapshot = again_if_lost(at).await?;
+        let snapshot = retry_if_lost(at).await?;
         self.state(Some(snapshot)).await
     }
 
@@ -158,7 +158,7 @@ impl Catalog {
             let state = Arc::new(load::state(&mut session, &head, self.inner.database.folder()).await?);
             Ok((head, state))
         };
-        let (head, state) = again_if_lost(read).await?;
+        let (head, state) = retry_if_lost(read).await?;
         if snapshot.is_none() {
             self.follow(&head).await?;
         }
@@ -194,7 +194,7 @@ impl Catalog {
     /// Forgets what is kept of another history.
     pub(crate) fn forget(&self) {
         self.inner.states.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.inner.known.forget();
+        self.inner.cache.forget();
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -219,10 +219,10 @@ impl Catalog {
         if table.id < 0 {
             return Ok(Arc::new(TableData { table: table.id, snapshot, ..TableData::default() }));
         }
-        let known = &self.inner.known;
+        let known = &self.inner.cache;
         let generation = self.inner.history.generation();
         let newest = self.inner.history.newest().max(snapshot);
-        let is_it = |found: &KnownData| time.is_none_or(|time| time == found.time);
+        let is_it = |found: &CachedData| time.is_none_or(|time| time == found.time);
         let before = match known.data(table.id, snapshot).filter(is_it) {
             Some(found) if found.compared_at >= newest => return Ok(found.data),
             Some(found) => Some(found.data),
@@ -237,50 +237,50 @@ impl Catalog {
             let data = table_data::load(&mut session, table.id, snapshot, before.as_deref()).await?;
             Ok((head.time, Arc::new(data)))
         };
-        let (time, data) = again_if_lost(read).await.map_err(|error| match error {
+        let (time, data) = retry_if_lost(read).await.map_err(|error| match error {
             Error::Unsupported(reason) => Error::Unsupported(format!("table \"{}\": {reason}", table.name)),
             other => other,
         })?;
         if self.inner.history.generation() == generation {
-            known.put_data(KnownData { data: Arc::clone(&data), time, compared_at: newest });
+            known.put_data(CachedData { data: Arc::clone(&data), time, compared_at: newest });
         }
         Ok(data)
     }
 
     /// How many bytes of files, kept rows and statistics are kept for statements to come.
     pub fn set_kept_bytes_max(&self, bytes: usize) {
-        self.inner.known.set_bytes_max(bytes);
+        self.inner.cache.set_bytes_max(bytes);
     }
 
     /// What the files of all tables hold now, those without files left out.
     pub async fn sizes(&self) -> Result<BTreeMap<ObjectId, TableSize>> {
-        again_if_lost(|| async { load::sizes(&mut self.inner.database.read().await?).await }).await
+        retry_if_lost(|| async { load::sizes(&mut self.inner.database.read().await?).await }).await
     }
 
     /// What is known of a table and its columns; `None` if no row was ever put in.
     pub async fn table_stats(&self, table: ObjectId) -> Result<Option<TableStats>> {
-        again_if_lost(|| async { load::table_stats(&mut self.inner.database.read().await?, table).await })
+        retry_if_lost(|| async { load::table_stats(&mut self.inner.database.read().await?, table).await })
             .await
     }
 
     /// The table's columns as they were at a snapshot, for files and rows written then.
     pub async fn columns_at(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<Column>> {
-        if let Some(known) = self.inner.known.columns.get(&(table, snapshot)) {
+        if let Some(known) = self.inner.cache.columns.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
         let generation = self.inner.history.generation();
         let read =
             || async { load::columns_at(&mut self.inner.database.read().await?, table, snapshot).await };
-        let columns = again_if_lost(read).await?;
+        let columns = retry_if_lost(read).await?;
         if self.inner.history.generation() == generation {
-            self.inner.known.columns.put((table, snapshot), Arc::new(columns.clone()));
+            self.inner.cache.columns.put((table, snapshot), Arc::new(columns.clone()));
         }
         Ok(columns)
     }
 
     /// All snapshots that have not expired, oldest first.
     pub async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
-        again_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
+        retry_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
     }
 
     /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake uses, or that
@@ -304,7 +304,7 @@ impl Catalog {
                 let head = load::head(&mut session, None).await?;
                 conflicts::check_newer(&mut session, transaction, &head).await
             };
-            again_if_lost(check).await?;
+            retry_if_lost(check).await?;
         }
         transaction.rebase(newest);
         Ok(())

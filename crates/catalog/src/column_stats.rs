@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::again::again_if_lost;
 use crate::bulk::{self, Wanted};
+use crate::cache::{CachedStats, StatsRow};
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Session, flag, list};
 use crate::error::Result;
 use crate::file_stats::{FileStats, StatsRef};
-use crate::known::{KnownStats, StatsRow};
+use crate::retry::retry_if_lost;
 use crate::state::{ColumnId, ObjectId};
 
 const TABLE: &str = "ducklake_file_column_stats";
@@ -28,13 +28,13 @@ impl Catalog {
         // Columns that are to be read, by where reading begins.
         let mut unread: BTreeMap<Start, BTreeMap<ColumnId, Arc<FileStats>>> = BTreeMap::new();
         for column in columns {
-            let known = self.inner.known.stats(table, *column).filter(|known| known.first <= first);
+            let known = self.inner.cache.stats(table, *column).filter(|known| known.first <= first);
             let (start, stats) = match known {
                 Some(known) if last <= known.last => {
                     found.insert(*column, known.stats);
                     continue;
                 }
-                Some(KnownStats { first, last, row, stats }) => {
+                Some(CachedStats { first, last, row, stats }) => {
                     (Start { first, after: Some((last, row)) }, stats)
                 }
                 None => (Start { first, after: None }, Arc::default()),
@@ -55,15 +55,17 @@ impl Catalog {
                 let (row, stats) = read(&mut session, table, start, before.clone()).await?;
                 let first = start.first;
                 known.extend(
-                    stats.into_iter().map(|(column, stats)| (column, KnownStats { first, last, row, stats })),
+                    stats
+                        .into_iter()
+                        .map(|(column, stats)| (column, CachedStats { first, last, row, stats })),
                 );
             }
             Ok(known)
         };
-        for (column, known) in again_if_lost(read_on).await? {
+        for (column, known) in retry_if_lost(read_on).await? {
             found.insert(column, Arc::clone(&known.stats));
             if self.inner.history.generation() == generation {
-                self.inner.known.put_stats(table, column, known);
+                self.inner.cache.put_stats(table, column, known);
             }
         }
         Ok(found)

@@ -23,9 +23,9 @@ use crate::database::{Database, Dialect, Rows, Session, boolean, flag, name, tex
 use crate::error::{Error, Refusal, Result};
 use crate::files::Cell;
 use crate::identity::{self, Identity, Place};
+use crate::maintenance::Folders;
 use crate::state::{ObjectId, SnapshotId};
 use crate::types::ColumnType;
-use crate::upkeep::Folders;
 use crate::{access, analysis, inlined, layout, load, sequences, values};
 
 /// Rows that are put in by one statement.

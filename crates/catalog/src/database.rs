@@ -24,11 +24,11 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use crate::again::again_if_lost;
 use crate::error::Error::Refused;
 use crate::error::{Error, Refusal, Result};
 use crate::fence::Fence;
 use crate::files::Cell;
+use crate::retry::retry_if_lost;
 
 /// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -127,7 +127,7 @@ impl Database {
                     let sql = sqlx::raw_sql(AssertSqlSafe(sql.clone()));
                     sql.fetch_all(&mut *connection).await.map_err(failed)
                 };
-                again_if_lost(ask).await?.iter().map(postgres_row).collect()
+                retry_if_lost(ask).await?.iter().map(postgres_row).collect()
             }
         }
     }

@@ -13,10 +13,10 @@ use std::time::UNIX_EPOCH;
 
 use uuid::Uuid;
 
-use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Database, Session, text};
 use crate::error::{Error, Result};
+use crate::retry::retry_if_lost;
 
 /// The keys of `ducklake_metadata`.
 pub(crate) const ID: &str = "harrier_id";
@@ -200,12 +200,12 @@ impl Database {
 impl Catalog {
     /// Where the catalog is.
     pub async fn place(&self) -> Result<Place> {
-        again_if_lost(|| self.inner.database.place()).await
+        retry_if_lost(|| self.inner.database.place()).await
     }
 
     /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into since.
     pub async fn identity(&self) -> Result<Option<Identity>> {
-        again_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
+        retry_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
     }
 
     /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced it since it was found to be
@@ -216,7 +216,7 @@ impl Catalog {
         after: &Identity,
         data_path: &str,
     ) -> Result<Identity> {
-        again_if_lost(|| async {
+        retry_if_lost(|| async {
             let mut session = self.inner.database.write().await?;
             let now = read(&mut session).await?;
             if let Some(now) = now.filter(|now| Some(now) != before) {

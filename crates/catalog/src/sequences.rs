@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use harrier_error::SqlState;
 
-use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Row, Session, optional, text, visible};
 use crate::error::{Error, Refusal, Result};
+use crate::retry::retry_if_lost;
 use crate::state::{ColumnId, ObjectId, SnapshotId, State};
 use crate::transaction::Transaction;
 
@@ -338,7 +338,7 @@ impl Catalog {
     /// Errors: it has none left (2200H); it was dropped (42P01); this process may not write.
     pub async fn take_values(&self, sequence: ObjectId, wanted: u64) -> Result<Taken> {
         // A range that was taken and not heard of is a gap.
-        again_if_lost(|| async {
+        retry_if_lost(|| async {
             let mut session = self.inner.database.begin_in_term().await?;
             let outcome = async {
                 let (rule, mut value) = present(&mut session, sequence).await?;
@@ -380,14 +380,14 @@ impl Catalog {
                 _ => Ok(false),
             }
         };
-        again_if_lost(read).await
+        retry_if_lost(read).await
     }
 
     /// Says where a sequence is, at once and for good.
     ///
     /// Errors: the value is out of its bounds (22003); it was dropped (42P01); this process may not write.
     pub async fn set_value(&self, sequence: ObjectId, value: SequenceValue) -> Result<()> {
-        again_if_lost(|| async {
+        retry_if_lost(|| async {
             let mut session = self.inner.database.begin_in_term().await?;
             let outcome = async {
                 let (rule, _) = present(&mut session, sequence).await?;
@@ -419,7 +419,7 @@ impl Catalog {
             };
             rows.iter().map(value).collect()
         };
-        again_if_lost(read).await
+        retry_if_lost(read).await
     }
 }
 

@@ -10,7 +10,7 @@ impl Catalog {
     /// The snapshots at which the columns of a table changed, ascending. Files written between two of them have the same columns.
     /// `snapshot`: up to which they are needed.
     pub async fn column_versions(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<SnapshotId>> {
-        if let Some(known) = self.inner.known.versions.get(&(table, snapshot)) {
+        if let Some(known) = self.inner.cache.versions.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));
         }
         let generation = self.inner.history.generation();
@@ -25,7 +25,7 @@ impl Catalog {
             .await?;
         let versions: Vec<SnapshotId> = rows.iter().map(|row| row.integer(0)).collect::<Result<_>>()?;
         if self.inner.history.generation() == generation {
-            self.inner.known.versions.put((table, snapshot), Arc::new(versions.clone()));
+            self.inner.cache.versions.put((table, snapshot), Arc::new(versions.clone()));
         }
         Ok(versions)
     }

@@ -28,10 +28,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::again::again_if_lost;
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Session, is_transient, text};
 use crate::error::{Error, Result};
+use crate::retry::retry_if_lost;
 
 const TABLE: &str = "harrier_writer";
 
@@ -116,7 +116,7 @@ impl Catalog {
 
     /// One statement, given the time in the words of the database, which may be run twice.
     async fn change(&self, statement: &(dyn Fn(&str) -> String + Sync)) -> Result<()> {
-        again_if_lost(|| async {
+        retry_if_lost(|| async {
             let mut session = self.inner.database.begin().await?;
             session.execute(statement(now(session.dialect()))).await?;
             session.commit().await.map_err(Error::Database)
@@ -129,7 +129,7 @@ impl Catalog {
         if !self.inner.has_writers.load(Ordering::Relaxed) && !self.inner.database.has_table(TABLE).await? {
             return Ok(BTreeSet::new());
         }
-        again_if_lost(|| self.forget_ended()).await
+        retry_if_lost(|| self.forget_ended()).await
     }
 
     async fn forget_ended(&self) -> Result<BTreeSet<String>> {

@@ -1,14 +1,14 @@
-//! What was read of tables at snapshots and always reads the same: kept for the next statement, which then asks the database for the
-//! newest snapshot alone, or for what later snapshots have beyond what is kept.
+//! A cache of what was read of tables at snapshots: the next statement asks the database for the newest snapshot alone, or for what
+//! later snapshots have beyond what is cached.
 //!
-//! Invariants: only what belongs to committed snapshots is kept, never what a transaction is about to do. Files and kept rows are kept
-//! under the number of one snapshot. Statistics of a file never change: they are kept under the table and the column, with the range of
-//! file numbers that they are of. What is kept of an older snapshot than the newest is compared with the database again when there are newer
-//! ones than when it was read. A snapshot that expires while it is kept here is still read by those that have it; `Catalog::at` does not
+//! Invariants: only what belongs to committed snapshots is cached, never what a transaction is about to do. Files and inlined rows are cached
+//! under the number of one snapshot. Statistics of a file never change: they are cached under the table and the column, with the range of
+//! file numbers that they are of. An entry of an older snapshot than the newest is compared with the database again when there are newer
+//! ones than when it was read. A snapshot that expires while it is cached is still read by those that have it; `Catalog::at` does not
 //! give it to others.
 //!
-//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, kept rows and statistics together, of all
-//! sessions. What was not used for longest goes first.
+//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, inlined rows and statistics together, of all
+//! sessions. The least recently used entry goes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -26,13 +26,13 @@ const LARGE_ENTRIES_MAX: usize = 1024;
 pub(crate) const BYTES_MAX: usize = 256 << 20;
 
 #[derive(Default)]
-pub(crate) struct Known {
-    pub versions: Kept<(ObjectId, SnapshotId), Vec<SnapshotId>>,
-    pub columns: Kept<(ObjectId, SnapshotId), Vec<Column>>,
-    pub large: Mutex<Bounded<Key, Large>>,
+pub(crate) struct Cache {
+    pub versions: Lru<(ObjectId, SnapshotId), Vec<SnapshotId>>,
+    pub columns: Lru<(ObjectId, SnapshotId), Vec<Column>>,
+    pub large: Mutex<SizedLru<Key, Large>>,
 }
 
-impl Known {
+impl Cache {
     /// Snapshots have expired.
     pub fn forget(&self) {
         self.versions.forget();
@@ -40,7 +40,7 @@ impl Known {
         self.large().forget();
     }
 
-    fn large(&self) -> std::sync::MutexGuard<'_, Bounded<Key, Large>> {
+    fn large(&self) -> std::sync::MutexGuard<'_, SizedLru<Key, Large>> {
         self.large.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,7 +49,7 @@ impl Known {
         self.large().set_bytes_max(bytes);
     }
 
-    pub fn data(&self, table: ObjectId, snapshot: SnapshotId) -> Option<KnownData> {
+    pub fn data(&self, table: ObjectId, snapshot: SnapshotId) -> Option<CachedData> {
         match self.large().get(&Key::Data(table, snapshot)) {
             Some(Large::Data(data)) => Some(data),
             _ => None,
@@ -57,7 +57,7 @@ impl Known {
     }
 
     /// The newest that is known of a table before `snapshot`.
-    pub fn data_before(&self, table: ObjectId, snapshot: SnapshotId) -> Option<KnownData> {
+    pub fn data_before(&self, table: ObjectId, snapshot: SnapshotId) -> Option<CachedData> {
         let older = |key: &Key| match key {
             Key::Data(of, at) if *of == table && *at < snapshot => Some(*at),
             _ => None,
@@ -66,19 +66,19 @@ impl Known {
         self.data(table, newest?)
     }
 
-    pub fn put_data(&self, known: KnownData) {
+    pub fn put_data(&self, known: CachedData) {
         let bytes = known.data.bytes();
         self.large().put(Key::Data(known.data.table, known.data.snapshot), Large::Data(known), bytes);
     }
 
-    pub fn stats(&self, table: ObjectId, column: ColumnId) -> Option<KnownStats> {
+    pub fn stats(&self, table: ObjectId, column: ColumnId) -> Option<CachedStats> {
         match self.large().get(&Key::Stats(table, column)) {
             Some(Large::Stats(stats)) => Some(stats),
             _ => None,
         }
     }
 
-    pub fn put_stats(&self, table: ObjectId, column: ColumnId, stats: KnownStats) {
+    pub fn put_stats(&self, table: ObjectId, column: ColumnId, stats: CachedStats) {
         let bytes = stats.stats.memory_bytes();
         self.large().put(Key::Stats(table, column), Large::Stats(stats), bytes);
     }
@@ -92,13 +92,13 @@ pub(crate) enum Key {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Large {
-    Data(KnownData),
-    Stats(KnownStats),
+    Data(CachedData),
+    Stats(CachedStats),
 }
 
 /// The files and kept rows of one table at one snapshot.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownData {
+pub(crate) struct CachedData {
     pub data: Arc<TableData>,
     /// Of the snapshot, in microseconds since 1970: see `history.rs`.
     pub time: i64,
@@ -109,7 +109,7 @@ pub(crate) struct KnownData {
 
 /// The statistics of one column in all files of a table from one number to another.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownStats {
+pub(crate) struct CachedStats {
     pub first: i64,
     pub last: i64,
     /// The last row of the table of statistics when they were read, in SQLite.
@@ -125,8 +125,8 @@ pub(crate) struct StatsRow {
     pub column: ColumnId,
 }
 
-/// What was used last, up to a number of bytes.
-pub(crate) struct Bounded<K, V> {
+/// The most recently used entries, up to a number of bytes.
+pub(crate) struct SizedLru<K, V> {
     entries: HashMap<K, Entry<V>>,
     bytes: usize,
     bytes_max: usize,
@@ -140,13 +140,13 @@ struct Entry<V> {
     used: u64,
 }
 
-impl<K, V> Default for Bounded<K, V> {
+impl<K, V> Default for SizedLru<K, V> {
     fn default() -> Self {
         Self { entries: HashMap::new(), bytes: 0, bytes_max: BYTES_MAX, clock: 0 }
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
+impl<K: Copy + Eq + Hash, V: Clone> SizedLru<K, V> {
     fn get(&mut self, key: &K) -> Option<V> {
         self.clock += 1;
         let entry = self.entries.get_mut(key)?;
@@ -198,16 +198,16 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     }
 }
 
-/// The answers that were used last.
-pub(crate) struct Kept<K, V>(Mutex<VecDeque<(K, Arc<V>)>>);
+/// The most recently used answers.
+pub(crate) struct Lru<K, V>(Mutex<VecDeque<(K, Arc<V>)>>);
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for Lru<K, V> {
     fn default() -> Self {
         Self(Mutex::new(VecDeque::new()))
     }
 }
 
-impl<K: PartialEq, V> Kept<K, V> {
+impl<K: PartialEq, V> Lru<K, V> {
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = kept.iter().position(|(known, _)| known == key)?;
@@ -233,8 +233,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_long_goes_first() {
-        let kept = Kept::default();
+    fn the_least_recently_used_goes_first() {
+        let kept = Lru::default();
         for number in 0..ENTRIES_MAX {
             kept.put(number, Arc::new(number * 2));
         }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn large_answers_are_kept_up_to_a_number_of_bytes() {
-        let mut kept = Bounded::default();
+        let mut kept = SizedLru::default();
         kept.set_bytes_max(100);
         kept.put(1, 'a', 40);
         kept.put(2, 'b', 40);

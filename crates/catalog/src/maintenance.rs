@@ -9,12 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::again::again_if_lost;
 use crate::analysis::ANALYSES;
 use crate::catalog::Catalog;
 use crate::database::{Rows, Session, boolean, flag, list, name, text};
 use crate::error::{Error, Result};
 use crate::load::{self, SnapshotInfo};
+use crate::retry::retry_if_lost;
 use crate::state::{Location, ObjectId, SnapshotId};
 use crate::{inlined, sequences, values};
 
@@ -72,7 +72,7 @@ impl Catalog {
         session.execute(format!("DELETE FROM ducklake_snapshot WHERE snapshot_id IN ({ids})")).await?;
         let files = sweep(&mut session, self.inner.database.folder()).await?;
         session.commit().await?;
-        self.inner.known.forget();
+        self.inner.cache.forget();
         tracing::info!(snapshots = snapshots.len(), files, "expired snapshots");
         Ok(Expired { snapshots, files })
     }
@@ -80,7 +80,7 @@ impl Catalog {
     /// Files that may be deleted, because no snapshot can see them.
     pub async fn scheduled(&self) -> Result<Vec<ScheduledFile>> {
         let database = &self.inner.database;
-        again_if_lost(|| async { scheduled(&mut database.read().await?, database.folder()).await }).await
+        retry_if_lost(|| async { scheduled(&mut database.read().await?, database.folder()).await }).await
     }
 
     /// Forgets scheduled files, by id: they have been deleted.
@@ -101,7 +101,7 @@ impl Catalog {
     /// folder were never committed, or not yet.
     pub async fn referenced_paths(&self) -> Result<BTreeSet<String>> {
         let database = &self.inner.database;
-        again_if_lost(|| async { referenced_paths(&mut database.read().await?, database.folder()).await })
+        retry_if_lost(|| async { referenced_paths(&mut database.read().await?, database.folder()).await })
             .await
     }
 }

@@ -1,0 +1,193 @@
+//! The statements of one commit: the difference between a transaction and its snapshot, as SQL.
+
+mod objects;
+mod rows;
+
+pub(crate) use objects::flatten;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{CommitNote, Committed, extra};
+use crate::changes::Changes;
+use crate::database::{Dialect, Session, optional_text, text};
+use crate::error::{Error, Result};
+use crate::load::Head;
+use crate::state::{ObjectId, SnapshotId};
+use crate::transaction::Transaction;
+use crate::{access, sequences, values};
+
+/// The statements of one commit, being written.
+pub(super) struct Draft<'a> {
+    dialect: Dialect,
+    transaction: &'a Transaction,
+    head: &'a Head,
+    snapshot: SnapshotId,
+    schema_version: i64,
+    state_changed: bool,
+    next_catalog_id: i64,
+    next_file_id: i64,
+    pub(super) objects: BTreeMap<ObjectId, ObjectId>,
+    /// Partitionings that this commit makes, by the table's real number.
+    partition_ids: BTreeMap<ObjectId, i64>,
+    /// Tables that get a new version, by their real numbers.
+    versioned: BTreeSet<ObjectId>,
+    changes: Changes,
+    pub(super) statements: Vec<String>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(dialect: Dialect, transaction: &'a Transaction, head: &'a Head) -> Self {
+        let state_changed = transaction.changes_state();
+        Self {
+            dialect,
+            transaction,
+            head,
+            snapshot: head.snapshot + 1,
+            schema_version: head.schema_version + i64::from(state_changed),
+            state_changed,
+            next_catalog_id: head.next_catalog_id,
+            next_file_id: head.next_file_id,
+            objects: BTreeMap::new(),
+            partition_ids: BTreeMap::new(),
+            versioned: BTreeSet::new(),
+            changes: Changes::default(),
+            statements: Vec::new(),
+        }
+    }
+
+    /// The real number of a schema, table or view.
+    fn real(&self, id: ObjectId) -> ObjectId {
+        self.objects.get(&id).copied().unwrap_or(id)
+    }
+
+    fn catalog_id(&mut self) -> i64 {
+        self.next_catalog_id += 1;
+        self.next_catalog_id - 1
+    }
+
+    fn file_id(&mut self) -> i64 {
+        self.next_file_id += 1;
+        self.next_file_id - 1
+    }
+
+    fn push(&mut self, statement: String) {
+        self.statements.push(statement);
+    }
+
+    /// Ends the present rows of a table of the catalog.
+    fn end(&mut self, table: &str, condition: &str) {
+        let snapshot = self.snapshot;
+        self.push(format!(
+            "UPDATE {table} SET end_snapshot = {snapshot} WHERE {condition} AND end_snapshot IS NULL"
+        ));
+    }
+
+    pub(super) async fn state(&mut self, session: &mut Session) -> Result<()> {
+        if !self.state_changed {
+            return Ok(());
+        }
+        let (base, own) = (Arc::clone(&self.transaction.base), &self.transaction.state);
+        let made = own.schemas.keys().chain(own.tables.keys()).chain(own.views.keys());
+        for id in made.chain(own.sequences.keys()) {
+            if *id < 0 {
+                let real = self.catalog_id();
+                self.objects.insert(*id, real);
+            }
+        }
+        for id in base.views.keys().filter(|id| !own.views.contains_key(id)) {
+            self.end("ducklake_view", &format!("view_id = {id}"));
+            self.end("ducklake_tag", &format!("object_id = {id}"));
+            self.changes.dropped_views.insert(*id);
+        }
+        let dropped = base.tables.keys().filter(|id| !own.tables.contains_key(id));
+        let unusable = base.unusable.keys().filter(|id| !own.unusable.contains_key(id));
+        for id in dropped.chain(unusable) {
+            self.drop_table(*id);
+        }
+        for id in base.schemas.keys().filter(|id| !own.schemas.contains_key(id)) {
+            self.end("ducklake_schema", &format!("schema_id = {id}"));
+            self.end("ducklake_macro", &format!("schema_id = {id}"));
+            self.end("ducklake_tag", &format!("object_id = {id}"));
+            self.changes.dropped_schemas.insert(*id);
+        }
+        for (id, schema) in &own.schemas {
+            self.schema(base.schemas.get(id).map(|before| &**before), schema)?;
+        }
+        for (id, table) in &own.tables {
+            match base.tables.get(id) {
+                Some(before) if before == table => {}
+                Some(before) => self.alter_table(session, before, table).await?,
+                None => self.create_table(table)?,
+            }
+        }
+        for (id, view) in &own.views {
+            match base.views.get(id) {
+                Some(before) if before == view => {}
+                before => self.view(before.map(|before| &**before), view)?,
+            }
+        }
+        self.options(None, &base.options, &own.options)
+    }
+
+    /// Where they are is written as well, if the transaction has that.
+    pub(super) async fn sequences(&mut self, session: &mut Session) -> Result<()> {
+        let transaction = self.transaction;
+        let (base, own) = (&transaction.base.sequences, &transaction.state.sequences);
+        let changes = sequences::changes(session, transaction, self.snapshot, &|id| self.real(id)).await?;
+        self.statements.extend(changes);
+        for (id, sequence) in own {
+            let before = base.get(id).and_then(|before| before.comment.as_deref());
+            self.comment(self.real(*id), before, sequence.comment.as_deref())?;
+        }
+        for id in base.keys().filter(|id| !own.contains_key(id)) {
+            self.end("ducklake_tag", &format!("object_id = {id}"));
+        }
+        Ok(())
+    }
+
+    /// Who owns what is new. A view that takes the place of another keeps what that had.
+    pub(super) fn owners(&mut self, note: &CommitNote) -> Result<()> {
+        let (base, own) = (&self.transaction.base, &self.transaction.state);
+        let mut pairs = Vec::new();
+        for (id, real) in &self.objects {
+            let replaced = own.views.get(id).and_then(|view| base.view(view.schema, &view.name));
+            pairs.push((*real, replaced.filter(|old| !own.views.contains_key(&old.id)).map(|old| old.id)));
+        }
+        self.statements.extend(access::new_objects(&pairs, note.owner.as_deref())?);
+        Ok(())
+    }
+
+    /// The snapshot itself.
+    pub(super) fn finish(&mut self, note: &CommitNote) -> Result<Committed> {
+        // Times never run backwards, whatever the clocks of those who commit.
+        let time = values::format_time(values::now().max(self.head.time));
+        let snapshot = self.snapshot;
+        self.push(format!(
+            "INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id) \
+             VALUES ({snapshot}, '{time}', {}, {}, {})",
+            self.schema_version, self.next_catalog_id, self.next_file_id
+        ));
+        let changes = self.changes.text()?;
+        self.push(format!(
+            "INSERT INTO ducklake_snapshot_changes (snapshot_id, changes_made, author, commit_message, commit_extra_info) \
+             VALUES ({snapshot}, {}, {}, {}, {})",
+            optional_text(changes.as_deref())?,
+            optional_text(note.author.as_deref())?,
+            optional_text(note.message.as_deref())?,
+            text(&extra(self.transaction))?
+        ));
+        let objects = self.objects.clone();
+        Ok(Committed { snapshot, state_changed: self.state_changed, objects })
+    }
+}
+
+/// A literal of a UUID; PostgreSQL takes nothing else.
+fn uuid(value: &str) -> Result<String> {
+    match Uuid::parse_str(value) {
+        Ok(uuid) => Ok(format!("'{uuid}'")),
+        Err(_) => Err(Error::Corrupt(format!("\"{value}\" is no UUID"))),
+    }
+}

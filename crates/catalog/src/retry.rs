@@ -1,0 +1,77 @@
+//! Retries work whose connection to the database was lost before it had an effect.
+//!
+//! A PostgreSQL server that restarts, or whose place another one takes, ends every connection, and whoever has one hears of it at
+//! the next message. A read has lost nothing by that, and neither has a commit that is known not to have happened: both are
+//! retried, on a connection that waits for the server (`database.rs` says for how long). A COMMIT whose outcome nobody knows is not
+//! retried but looked up (`commit.rs`).
+//!
+//! Changes of roles and queues, results of ANALYZE, and the expiry of snapshots fail with their connection: nobody looks up whether they have
+//! happened.
+
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+
+use crate::database::is_lost;
+use crate::error::Result;
+
+/// How often work is tried. A server that goes away each time in the middle of it is not waited for.
+const ATTEMPTS_MAX: usize = 4;
+
+/// The waits between attempts: a server that ends may listen a little longer.
+pub(crate) fn reconnect_backoff() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(5))
+        .with_factor(4.0)
+        .with_max_times(ATTEMPTS_MAX - 1)
+}
+
+/// Does work, and retries it where its connection was lost. It has to be such that this does no harm, whatever of it was done before.
+pub(crate) async fn retry_if_lost<T, F: Future<Output = Result<T>>>(work: impl Fn() -> F) -> Result<T> {
+    work.retry(reconnect_backoff())
+        .when(is_lost)
+        .notify(
+            |error, wait| tracing::debug!(?wait, %error, "the connection to the catalog was lost; retrying"),
+        )
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::error::Error;
+
+    fn lost() -> Error {
+        Error::Database(sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    async fn begun(failing: u32, error: fn() -> Error) -> (u32, bool) {
+        let begun = AtomicU32::new(0);
+        let outcome = retry_if_lost(|| async {
+            match begun.fetch_add(1, Ordering::Relaxed) < failing {
+                true => Err(error()),
+                false => Ok(()),
+            }
+        });
+        let is_done = outcome.await.is_ok();
+        (begun.into_inner(), is_done)
+    }
+
+    #[tokio::test]
+    async fn lost_connections_are_retried_a_few_times() {
+        assert_eq!(begun(0, lost).await, (1, true));
+        assert_eq!(begun(2, lost).await, (3, true));
+        assert_eq!(begun(ATTEMPTS_MAX as u32, lost).await, (ATTEMPTS_MAX as u32, false));
+    }
+
+    #[tokio::test]
+    async fn other_errors_are_not_retried() {
+        let refused = || Error::Database(sqlx::Error::Io(io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(begun(1, refused).await, (1, false));
+        assert_eq!(begun(1, || Error::Conflict("taken".to_string())).await, (1, false));
+        assert_eq!(begun(1, || Error::Database(sqlx::Error::PoolTimedOut)).await, (1, false));
+    }
+}
