@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use harrier_interconnect::transport::udp::{Address, Place, Token};
+use harrier_interconnect::transport::quic::{Address, Place, Token};
 use harrier_interconnect::{Carrier, Launch};
 
 const HOST: &str = "127.0.0.1";
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// one of those that were started so.
 pub(crate) fn start(ranks: usize) -> Result<Launch, String> {
     let told = harrier_interconnect::launch(None, false).map_err(|error| error.to_string())?;
-    if let Some(launch @ Launch { carrier: Carrier::Udp(_), .. }) = told {
+    if let Some(launch @ Launch { carrier: Carrier::Quic(_), .. }) = told {
         return Ok(launch);
     }
     start_others(ranks).map_err(|error| format!("the other ranks cannot be started: {error}"))
@@ -51,5 +51,5 @@ fn start_others(ranks: usize) -> io::Result<Launch> {
     }
     let token = Token::new(&token).map_err(|error| io::Error::other(error.to_string()))?;
     let place = Place { rank: 0, addresses, token, patience: PATIENCE, watch_processes: true };
-    Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Udp(place), told: Vec::new() })
+    Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Quic(place), told: Vec::new() })
 }

@@ -218,7 +218,7 @@ fn space(folder: &Path) -> Option<(u64, u64)> {
 
 fn mpi(findings: &mut Findings) {
     let launched = match harrier_exec::launch(None, false) {
-        Ok(Some(Launch { rank, carrier: Carrier::Udp(place), .. })) => {
+        Ok(Some(Launch { rank, carrier: Carrier::Quic(place), .. })) => {
             let ranks = place.addresses.len();
             findings.show("launched", format_args!("as rank {rank} of {ranks}, to meet over QUIC"));
             return findings.show("address", &place.addresses[rank]);

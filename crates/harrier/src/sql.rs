@@ -124,7 +124,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         Ok(launch) => launch.map(|launch| {
             // By a hosts file ranks are started one by one, and those without statements are at work for rank 0.
             let is_follower =
-                matches!(launch.carrier, Carrier::Udp(_)) && launch.rank > 0 && inputs.is_empty();
+                matches!(launch.carrier, Carrier::Quic(_)) && launch.rank > 0 && inputs.is_empty();
             let told = if is_follower { vec![Told::to_follow()] } else { told(&args, &inputs) };
             Launch { told, ..launch }
         }),

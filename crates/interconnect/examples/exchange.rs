@@ -55,7 +55,7 @@ fn run() -> Result<(), String> {
     let mut carrier = launched
         .map_or_else(Carrier::mpi, |launched| Ok(launched.carrier))
         .map_err(|error| error.to_string())?;
-    if let Carrier::Udp(place) = &mut carrier {
+    if let Carrier::Quic(place) = &mut carrier {
         place.watch_processes = !flag("--unwatched");
     }
     let options = Options {

@@ -4,7 +4,7 @@
 //!   ┌─► outbox: hand every queued frame to the transport
 //!   │   progress: let it move; frames that arrived go to their streams or to the service
 //!   │   watch: heartbeats to the ranks this one waits for
-//!   └── nothing happened, twice: look on for a moment if something is to be expected (`lookout.rs`), then rest until woken, or
+//!   └── nothing happened, twice: poll for a moment if something is to be expected (`busy_poll.rs`), then rest until woken, or
 //!       the transport has something
 //! ```
 //!
@@ -18,11 +18,11 @@
 //!   makes every rank lost.
 
 use crate::bundle::{Bundles, Message, unbundle};
+use crate::busy_poll::BusyPoll;
 use crate::doorbell::Wake;
 use crate::error::{Failure, StartError, StreamError};
 use crate::frame::{Header, Kind, Malformed, decode_loan, decode_words, stamp};
 use crate::limits::*;
-use crate::lookout::Lookout;
 use crate::presence::Presence;
 use crate::streams::{Table, Violation};
 use crate::transport::{InFlight, Joined, Rest, Transport};
@@ -117,7 +117,7 @@ pub struct Driver {
     next_watch: Instant,
     bundles: Bundles,
     pulse: Arc<Pulse>,
-    lookout: Lookout,
+    busy_poll: BusyPoll,
     /// When its processor time was noted last.
     noted: Instant,
     /// Kept for its memory.
@@ -178,7 +178,7 @@ impl Driver {
             ended: false,
         };
         Ok(Driver {
-            lookout: Lookout::new(transport.may_look_on()),
+            busy_poll: BusyPoll::new(transport.may_busy_poll()),
             noted: now,
             transport,
             shared: Arc::new(shared),
@@ -227,16 +227,16 @@ impl Driver {
             }
             if moved {
                 let bytes = self.moved_bytes();
-                self.lookout.moved(Instant::now, bytes - std::mem::replace(&mut moved_bytes, bytes));
+                self.busy_poll.moved(Instant::now, bytes - std::mem::replace(&mut moved_bytes, bytes));
                 idle_turns = 0;
                 continue;
             }
             idle_turns += 1;
-            let looks_on = self.lookout.looks_on(Instant::now);
-            if !self.shared.looks.is_empty() || (idle_turns >= IDLE_TURNS_BEFORE_REST && !looks_on) {
+            let polls_busily = self.busy_poll.polls_busily(Instant::now);
+            if !self.shared.looks.is_empty() || (idle_turns >= IDLE_TURNS_BEFORE_REST && !polls_busily) {
                 self.rest(leaving_since.is_some());
                 idle_turns = 0;
-            } else if looks_on {
+            } else if polls_busily {
                 self.note_processor_time(NOTE_EVERY);
                 std::thread::yield_now();
             }

@@ -2,7 +2,7 @@
 
 use crate::error::{PlaceError, StartError};
 use crate::introduction::Told;
-use crate::transport::udp::{Place, hosts};
+use crate::transport::quic::{Place, hosts};
 use harrier_mpi::Launched;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum Carrier {
     /// `library`: the MPI library to load; `None`: found out from the environment. `patience`: how long the others may take to come.
     Mpi { library: Option<PathBuf>, patience: Duration },
     /// QUIC, between the hosts of a file.
-    Udp(Place),
+    Quic(Place),
 }
 
 impl Carrier {
@@ -52,7 +52,7 @@ pub fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, Start
     if let Some(path) = hosts.or(named.as_deref()) {
         let place = Place::from_environment(path)?;
         let (rank, ranks) = (place.rank, Some(place.addresses.len()));
-        return Ok(Some(Launch { rank, ranks, carrier: Carrier::Udp(place), told: Vec::new() }));
+        return Ok(Some(Launch { rank, ranks, carrier: Carrier::Quic(place), told: Vec::new() }));
     }
     let Some(Launched { rank, ranks, .. }) = harrier_mpi::launched()? else { return Ok(None) };
     Ok(Some(Launch { rank: rank.unwrap_or(0), ranks, carrier: Carrier::mpi()?, told: Vec::new() }))

@@ -19,7 +19,7 @@
 //!
 //! # Threads
 //! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when there is
-//! nothing to do, at once or after it has looked on for a moment (`lookout.rs`). Everything public here may be called from any thread.
+//! nothing to do, at once or after it has polled busily for a moment (`busy_poll.rs`). Everything public here may be called from any thread.
 //!
 //! # Errors
 //! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
@@ -39,6 +39,7 @@ pub mod transport;
 mod batches;
 mod broadcast;
 mod bundle;
+mod busy_poll;
 mod codec;
 mod counts;
 mod driver;
@@ -47,8 +48,7 @@ mod handshake;
 mod introduction;
 mod launch;
 mod lending;
-mod lifelines;
-mod lookout;
+mod liveness_connections;
 mod presence;
 mod watchdog;
 
@@ -362,11 +362,11 @@ impl Interconnect {
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
         let patience = match &options.carrier {
             Carrier::Mpi { patience, .. } => Some(*patience),
-            Carrier::Udp(_) => None,
+            Carrier::Quic(_) => None,
         };
         let (shared, thread) = driver::start(patience, move || match &options.carrier {
             Carrier::Mpi { library, .. } => transport::mpi::join(&options, library.clone()),
-            Carrier::Udp(place) => transport::udp::join(&options, place),
+            Carrier::Quic(place) => transport::quic::join(&options, place),
         })?;
         Ok(Interconnect { shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }

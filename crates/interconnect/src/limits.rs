@@ -93,7 +93,7 @@ pub const REMOTE_IDLE_SLEEP_NS_MAX: u64 = 5_000_000;
 /// busy, and frames that wait for the end of their slices (1 to 4 ms) keep the operators of other ranks waiting.
 pub const DRIVER_SLICE_NS: u64 = 200_000;
 
-/// Nanoseconds that the driver looks on with nothing to do before it sleeps, while small messages follow each other closely. It is what
+/// Nanoseconds that the driver polls busily with nothing to do before it sleeps, while small messages follow each other closely. It is what
 /// passes until an answer comes where all threads on its way have to be woken: with less, none would ever begin to see one come.
 pub const LOOK_ON_NS_MAX: u64 = 100_000;
 
@@ -110,7 +110,7 @@ pub const SMALL_TALK_BYTES_MAX: u64 = 4 * 1024;
 /// Nanoseconds that a look and a yield take at most while nobody else wants the processor; alone they take one or two thousand.
 pub const YIELD_NS_MAX: u64 = 50_000;
 
-/// Nanoseconds for which the driver does not look on after somebody else wanted the processor, at first and at most: what a
+/// Nanoseconds for which the driver does not poll busily after somebody else wanted the processor, at first and at most: what a
 /// task of its own takes for a statement's part, and some slices of threads that compute.
 pub const CROWDED_NS_MIN: u64 = 500_000;
 pub const CROWDED_NS_MAX: u64 = 32_000_000;

@@ -17,7 +17,7 @@
 //! A transport that cannot go on says why: every other rank is then lost to this one.
 
 pub(crate) mod mpi;
-pub mod udp;
+pub mod quic;
 
 pub use crate::lending::Lending;
 
@@ -86,7 +86,7 @@ pub trait Transport {
 
     /// Whether the driver's thread may call [`Transport::progress`] again and again while nothing moves: that costs nobody else a
     /// processor.
-    fn may_look_on(&self) -> bool {
+    fn may_busy_poll(&self) -> bool {
         false
     }
 

@@ -9,8 +9,8 @@ use crate::Options;
 use crate::doorbell::Doorbell;
 use crate::error::StartError;
 use crate::introduction::{Circle, Introduction, create_arena, opened};
-use crate::lifelines::{self, Lifelines, Listening};
 use crate::limits::*;
+use crate::liveness_connections::{self, Listening, LivenessConnections};
 use harrier_mpi::{Block, Channel, Mpi, process};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,10 +38,10 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
     let windows = circle.windows();
     let listening = Listening::start(&circle);
     let told = mpi.all_gather(listening.as_ref().map_or(&[], Listening::told))?;
-    let lifeline = lifelines::connect(&circle, &told[0]);
+    let to_coordinator = liveness_connections::connect(&circle, &told[0]);
     // Every rank listens to its doorbell, and has mapped what it can, before any sends.
     let everybodys = mpi.all_gather(&opened(&windows))?;
-    let lifelines = listening.map_or(lifeline, Listening::finish);
+    let liveness_connections = listening.map_or(to_coordinator, Listening::finish);
     let library = mpi.library();
     Ok(Joined {
         rank,
@@ -53,7 +53,7 @@ pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined
             doorbell,
             pids: circle.all.iter().map(|other| other.pid).collect(),
             watched: circle.watches(),
-            lifelines,
+            liveness_connections,
             touched: vec![false; ranks],
             all_here: here.iter().all(|here| *here),
             ranks_here: here.iter().filter(|here| **here).count(),
@@ -70,7 +70,7 @@ struct MpiTransport {
     /// One for every peer whose process this rank can watch, and that has not ended.
     watched: Vec<(usize, OwnedFd)>,
     /// Of peers on other hosts.
-    lifelines: Lifelines,
+    liveness_connections: LivenessConnections,
     /// Peers to ring at the end of this turn.
     touched: Vec<bool>,
     all_here: bool,
@@ -136,23 +136,24 @@ impl Transport for MpiTransport {
     fn rest(&mut self, rest: &Rest<'_>) -> Result<Vec<usize>, String> {
         let timeout_ns = self.sleep_ns_max(rest);
         let processes = self.watched.iter().map(|(_, fd)| fd.as_fd());
-        let fds: Vec<_> = processes.chain(self.lifelines.descriptors().map(TcpStream::as_fd)).collect();
+        let fds: Vec<_> =
+            processes.chain(self.liveness_connections.descriptors().map(TcpStream::as_fd)).collect();
         let ready = self
             .doorbell
             .sleep(rest.wake, &fds, timeout_ns, rest.nothing_to_do)
             .map_err(|error| format!("the rank's doorbell failed: {error}"))?;
         let here = self.watched.len();
         if ready.iter().any(|at| *at >= here) {
-            self.lifelines.look();
+            self.liveness_connections.look();
         }
         let ended = ready.into_iter().rev().filter(|at| *at < here).map(|at| self.watched.remove(at).0);
         let mut ended: Vec<usize> = ended.collect();
-        ended.extend(self.lifelines.ended());
+        ended.extend(self.liveness_connections.ended());
         Ok(ended)
     }
 
     /// With as many cores as ranks that could do it at the same time.
-    fn may_look_on(&self) -> bool {
+    fn may_busy_poll(&self) -> bool {
         std::thread::available_parallelism().is_ok_and(|cores| self.ranks_here <= cores.get())
     }
 

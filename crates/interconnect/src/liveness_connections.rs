@@ -44,12 +44,12 @@ const WELCOME: u8 = 1;
 
 /// The connections of one rank: those of the coordinator to all ranks that it cannot see, that of another rank to the coordinator.
 #[derive(Default)]
-pub(crate) struct Lifelines {
+pub(crate) struct LivenessConnections {
     open: Vec<(usize, TcpStream)>,
     closed: Vec<(usize, Instant)>,
 }
 
-impl Lifelines {
+impl LivenessConnections {
     pub fn descriptors(&self) -> impl Iterator<Item = &TcpStream> {
         self.open.iter().map(|(_, stream)| stream)
     }
@@ -114,7 +114,7 @@ impl Listening {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = std::thread::Builder::new()
-            .name("lifelines".to_string())
+            .name("liveness_connections".to_string())
             .spawn(move || accept(&listener, &token, far, &over))?;
         Ok(Listening { told, is_over, thread })
     }
@@ -125,9 +125,9 @@ impl Listening {
     }
 
     /// To be called when everybody has tried.
-    pub fn finish(self) -> Lifelines {
+    pub fn finish(self) -> LivenessConnections {
         self.is_over.store(true, Ordering::Relaxed);
-        Lifelines { open: self.thread.join().unwrap_or_default(), closed: Vec::new() }
+        LivenessConnections { open: self.thread.join().unwrap_or_default(), closed: Vec::new() }
     }
 }
 
@@ -169,15 +169,15 @@ fn hello(token: &str, rank: usize) -> Vec<u8> {
 }
 
 /// This rank's connection to the coordinator, of which `told` says where it listens: where it cannot see it, and one can be made.
-pub(crate) fn connect(circle: &Circle, told: &[u8]) -> Lifelines {
+pub(crate) fn connect(circle: &Circle, told: &[u8]) -> LivenessConnections {
     if circle.rank == 0 || told.is_empty() || circle.sees(0) {
-        return Lifelines::default();
+        return LivenessConnections::default();
     }
     let stream = connected(&hello(&circle.all[0].token, circle.rank), told);
     if stream.is_none() {
         tracing::debug!("only silence will tell of the coordinator's end");
     }
-    Lifelines { open: stream.map(|stream| (0, stream)).into_iter().collect(), closed: Vec::new() }
+    LivenessConnections { open: stream.map(|stream| (0, stream)).into_iter().collect(), closed: Vec::new() }
 }
 
 fn connected(hello: &[u8], told: &[u8]) -> Option<TcpStream> {
@@ -226,11 +226,11 @@ mod tests {
         Listening::listen(TOKEN.to_string(), far, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]).unwrap()
     }
 
-    fn ended_within_a_second(lifelines: &mut Lifelines) -> Vec<usize> {
+    fn ended_within_a_second(liveness_connections: &mut LivenessConnections) -> Vec<usize> {
         let deadline = Instant::now() + Duration::from_secs(1);
         loop {
-            lifelines.look();
-            let ended = lifelines.ended();
+            liveness_connections.look();
+            let ended = liveness_connections.ended();
             if !ended.is_empty() || Instant::now() > deadline {
                 return ended;
             }
@@ -250,7 +250,7 @@ mod tests {
         drop(five);
         assert_eq!(ended_within_a_second(&mut coordinator), [5]);
         assert_eq!(coordinator.ended(), [0; 0]);
-        let mut other = Lifelines { open: vec![(0, two)], closed: vec![] };
+        let mut other = LivenessConnections { open: vec![(0, two)], closed: vec![] };
         assert_eq!(other.ended(), [0; 0]);
         drop(coordinator);
         assert_eq!(ended_within_a_second(&mut other), [0]);

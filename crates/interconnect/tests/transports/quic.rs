@@ -3,7 +3,7 @@
 //!
 //! `HARRIER_SEED` repeats a run.
 
-use harrier_interconnect::transport::udp::{Address, Place, Token};
+use harrier_interconnect::transport::quic::{Address, Place, Token};
 use harrier_interconnect::{Carrier, Interconnect, Options, StartError};
 use harrier_launch::{Hosts, Run, alone, example, finish_all, seed};
 use rand::rngs::StdRng;
@@ -292,7 +292,7 @@ fn start(ranks: Vec<Rank>) -> Vec<Result<(), StartError>> {
         .map(|Rank { place, version }| {
             thread::spawn(move || {
                 let options = Options {
-                    carrier: Carrier::Udp(place),
+                    carrier: Carrier::Quic(place),
                     version: version.to_string(),
                     shared_memory: false,
                     told: Vec::new(),

@@ -8,7 +8,7 @@
 //! Everything runs on the driver's thread: [`Transport::progress`] lets the runtime turn without waiting, and
 //! [`Transport::rest`] lets it sleep in its `epoll` until a frame is there or somebody wakes the driver. Acknowledgements,
 //! repetitions and encryption go on while the driver rests. `hosts.rs` says who the ranks are, `secret.rs` how they
-//! know each other, `meeting.rs` how they meet. Blocks between ranks of one host go through shared memory, as over MPI.
+//! know each other, `rendezvous.rs` how they meet. Blocks between ranks of one host go through shared memory, as over MPI.
 //!
 //! # Invariants
 //! - Each channel to a peer is one QUIC stream for the life of the gang, so its frames keep their order, and neither
@@ -32,7 +32,7 @@
 
 mod framing;
 pub mod hosts;
-mod meeting;
+mod rendezvous;
 mod secret;
 
 pub use hosts::{Address, Place};
@@ -45,7 +45,6 @@ use crate::introduction::{Circle, Introduction, create_arena, opened};
 use crate::limits::*;
 use framing::Assembler;
 use harrier_mpi::{Block, Channel, process};
-use meeting::{CLOSED_AS_LOST, CLOSED_IN_ORDER, Link, Meeting};
 use parking_lot::Mutex;
 use quinn::congestion::CubicConfig;
 use quinn::{
@@ -53,6 +52,7 @@ use quinn::{
     MtuDiscoveryConfig, ReadError, RecvStream, SendStream, ServerConfig, TokioRuntime, TransportConfig,
     VarInt,
 };
+use rendezvous::{CLOSED_AS_LOST, CLOSED_IN_ORDER, Link, Rendezvous};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -151,21 +151,21 @@ pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartErro
 
     let arena = create_arena(options, ranks);
     let mine = Introduction::mine(options, arena.as_deref());
-    let mut meeting = Meeting::new(place, &endpoint);
+    let mut rendezvous = Rendezvous::new(place, &endpoint);
     let met = runtime.block_on(async {
-        let all = meeting.gather(client, mine.encode()).await?;
+        let all = rendezvous.gather(client, mine.encode()).await?;
         let all = all.iter().map(|bytes| Introduction::decode(bytes)).collect();
         let circle = match Circle::new(place.rank, all) {
             Ok(circle) => circle,
             Err(error) => {
-                meeting.give_up().await;
+                rendezvous.give_up().await;
                 return Err(error);
             }
         };
         let windows = circle.windows();
         // Every rank has mapped what it can before any sends.
-        let everybodys = meeting.all_gather(opened(&windows)).await?;
-        Ok((circle, windows, everybodys, meeting.into_links()))
+        let everybodys = rendezvous.all_gather(opened(&windows)).await?;
+        Ok((circle, windows, everybodys, rendezvous.into_links()))
     });
     let (circle, windows, everybodys, links) = match met {
         Ok(met) => met,

@@ -110,16 +110,16 @@ enum Event {
 }
 
 /// The ranks that have come, and what they told of themselves.
-pub(super) struct Meeting<'a> {
+pub(super) struct Rendezvous<'a> {
     place: &'a Place,
     endpoint: &'a Endpoint,
     deadline: Instant,
     links: BTreeMap<usize, Box<Link>>,
 }
 
-impl<'a> Meeting<'a> {
-    pub fn new(place: &'a Place, endpoint: &'a Endpoint) -> Meeting<'a> {
-        Meeting { place, endpoint, deadline: Instant::now() + place.patience, links: BTreeMap::new() }
+impl<'a> Rendezvous<'a> {
+    pub fn new(place: &'a Place, endpoint: &'a Endpoint) -> Rendezvous<'a> {
+        Rendezvous { place, endpoint, deadline: Instant::now() + place.patience, links: BTreeMap::new() }
     }
 
     /// Connects with every other rank. Returns what each said as its introduction, this one's being `mine`, by rank.
