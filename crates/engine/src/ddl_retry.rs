@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
@@ -14,37 +15,36 @@ use harrier_exec::sqlstate::{self, SqlState};
 use crate::session::{Form, ParsedStatement};
 
 /// How often a statement is run at most.
-const ATTEMPTS_MAX: u32 = 10;
+const ATTEMPTS_MAX: usize = 10;
 /// The wait before the second attempt; each is twice as long as the last.
 const WAIT_FIRST: Duration = Duration::from_millis(5);
 
 /// The attempts of one statement.
 pub(crate) struct Attempts {
-    left: u32,
-    wait: Duration,
+    backoff: ExponentialBackoff,
 }
 
 impl Attempts {
     /// `is_alone`: the statement is a transaction of its own.
     pub(crate) fn of(statement: &ParsedStatement, is_alone: bool) -> Self {
-        let left = if is_alone && changes_tables(statement) { ATTEMPTS_MAX - 1 } else { 0 };
-        Self { left, wait: WAIT_FIRST }
+        let retries = if is_alone && changes_tables(statement) { ATTEMPTS_MAX - 1 } else { 0 };
+        let backoff = ExponentialBuilder::default().with_min_delay(WAIT_FIRST).with_max_times(retries);
+        Self { backoff: backoff.build() }
     }
 
     /// Waits for the next attempt after an error; false: there is none.
     pub(crate) async fn next_after(&mut self, error: &DataFusionError) -> bool {
-        if self.left == 0 || sqlstate::of(error) != SqlState::SERIALIZATION_FAILURE {
+        if sqlstate::of(error) != SqlState::SERIALIZATION_FAILURE {
             return false;
         }
-        tracing::debug!(%error, attempts = self.left, "the statement is run again on the newest snapshot");
-        tokio::time::sleep(self.wait).await;
-        self.left -= 1;
-        self.wait *= 2;
+        let Some(wait) = self.backoff.next() else { return false };
+        tracing::debug!(%error, ?wait, "the statement is retried on the newest snapshot");
+        tokio::time::sleep(wait).await;
         true
     }
 }
 
-/// Whether a statement changes schemas, tables, views, indexes or sequences, and reads no rows.
+/// Whether a statement changes schemas, tables, views, indexes or sequences. One that reads rows to do so (SET NOT NULL) reads them again.
 fn changes_tables(statement: &ParsedStatement) -> bool {
     use ast::Statement::{
         AlterIndex, AlterTable, Comment, CreateIndex, CreateSchema, CreateTable, CreateView, Drop,

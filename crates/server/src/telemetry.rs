@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, StatusCode, Url};
 use tokio::sync::mpsc;
@@ -47,7 +48,7 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a batch is tried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The pause before the second try; it doubles with each.
+/// The pause before the second try; it doubles with each, and a random part is added.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long what is left may take when the server ends.
@@ -194,17 +195,16 @@ impl Exporter {
     /// Sends a batch, again and again if need be.
     async fn send(&mut self, batch: Vec<Arc<StatementEntry>>, stop: &CancellationToken) {
         let began = Instant::now();
-        let mut pause = RETRY_PAUSE;
+        // Others send at the same time, and shall not do so again at the same time.
+        let backoff = ExponentialBuilder::default().with_min_delay(RETRY_PAUSE).with_max_delay(RETRY_MAX);
+        let mut backoff = backoff.without_max_times().with_jitter().build();
         loop {
             let (reason, asked) = match self.post_spans(&batch).await {
                 Sent::Taken => return,
                 Sent::Refused(reason) => return self.lost(batch.len(), &reason),
                 Sent::Later(reason, asked) => (reason, asked),
             };
-            // Others send at the same time, and shall not do so again at the same time.
-            let jitter = rand::random_range(0.8..1.2);
-            let wait = asked.unwrap_or(pause.mul_f64(jitter));
-            pause *= 2;
+            let wait = asked.or_else(|| backoff.next()).unwrap_or(RETRY_MAX);
             if began.elapsed() + wait > RETRY_MAX {
                 return self.lost(batch.len(), &reason);
             }

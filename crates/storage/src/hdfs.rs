@@ -37,7 +37,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::options::{Limits, Options, is_limit};
-use crate::patience::Patience;
+use crate::retry::Retry;
 use crate::staging::{Shown, Staged, StagedWriter, Staging};
 
 const STORE: &str = "HDFS";
@@ -124,13 +124,13 @@ impl Hdfs {
     where
         F: Future<Output = Result<T, HdfsError>>,
     {
-        let mut patience = Patience::new(self.limits);
+        let mut retry = Retry::new(self.limits);
         loop {
             let error = match self.within(call()).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            if !may_help(&error, again) || !patience.again().await {
+            if !may_help(&error, again) || !retry.wait().await {
                 return Err(explain(&self.root, location, error));
             }
         }
@@ -287,7 +287,7 @@ impl ObjectStore for Hdfs {
         }
         let may_overwrite = options.mode == PutMode::Overwrite;
         let done = PutResult { e_tag: None, version: None };
-        let mut patience = Patience::new(self.limits);
+        let mut retry = Retry::new(self.limits);
         // What is at its place then was begun here.
         let mut is_begun = false;
         loop {
@@ -311,7 +311,7 @@ impl ObjectStore for Hdfs {
             let Err(error) = written.await else { return Ok(done) };
             drop(writer);
             // Somebody else may have put another file there since this one was deleted, if only one of them may.
-            if !may_overwrite || !may_be_written_again(&error) || !patience.again().await {
+            if !may_overwrite || !may_be_written_again(&error) || !retry.wait().await {
                 self.forget(location).await;
                 return Err(explain(&self.root, location.as_ref(), error));
             }

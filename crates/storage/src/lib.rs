@@ -11,7 +11,7 @@
 //! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
 //! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429), that breaks or is not
-//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up (`patience.rs`). So a server that is started again
+//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up (`retry.rs`). So a server that is started again
 //! meanwhile is waited for; bytes that broke off are read on, and a file that is put whole is written again.
 //!
 //! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an upload in parts, carry a
@@ -20,8 +20,8 @@
 mod credentials;
 mod hdfs;
 mod options;
-mod patience;
 mod profiles;
+mod retry;
 mod s3;
 mod signing;
 mod staging;

@@ -46,7 +46,7 @@ use uuid::Uuid;
 
 use crate::credentials::{Chain, Settings, Variables};
 use crate::options::{Limits, Options, PAUSE_MAX, PAUSE_MIN, is_limit};
-use crate::patience::Patience;
+use crate::retry::Retry;
 use crate::signing::Signing;
 use crate::staging::{Shown, Staged, StagedWriter, Staging, TAKEN_BACK};
 use crate::transfer::Transfer;
@@ -415,7 +415,7 @@ impl ObjectStore for S3 {
                 pieces: Some(stream),
                 reopen: again,
                 limits: self.limits,
-                patience: None,
+                retry: None,
             };
             found.payload = GetResultPayload::Stream(reading.into_stream());
         }
@@ -496,7 +496,7 @@ async fn delete_some(
     chunk: Vec<Path>,
     limits: Limits,
 ) -> Result<Vec<Result<Path>>> {
-    let mut patience = Patience::new(limits);
+    let mut retry = Retry::new(limits);
     loop {
         let asked: Vec<Result<Path>> = chunk.iter().cloned().map(Ok).collect();
         let results: Vec<Result<Path>> =
@@ -506,7 +506,7 @@ async fn delete_some(
             None => return Ok(results),
             Some(error) => matches!(error, Error::Generic { .. }),
         };
-        if !failed || !patience.again().await {
+        if !failed || !retry.wait().await {
             return Ok(results
                 .into_iter()
                 .map(|result| result.map_err(|error| explain(bucket, error)))
@@ -530,7 +530,7 @@ struct Reading {
     reopen: Option<Reopen>,
     limits: Limits,
     /// Since the last byte came.
-    patience: Option<Patience>,
+    retry: Option<Retry>,
 }
 
 impl Reading {
@@ -545,7 +545,7 @@ impl Reading {
                         return Err(self.wrong_length("is longer than"));
                     }
                     self.left.start += bytes;
-                    self.patience = None;
+                    self.retry = None;
                     return Ok(Some(piece));
                 }
                 Ok(None) if self.left.is_empty() => return Ok(None),
@@ -556,8 +556,8 @@ impl Reading {
             };
             self.pieces = None;
             let limits = self.limits;
-            let goes_on = self.reopen.is_some()
-                && self.patience.get_or_insert_with(|| Patience::new(limits)).again().await;
+            let goes_on =
+                self.reopen.is_some() && self.retry.get_or_insert_with(|| Retry::new(limits)).wait().await;
             if !goes_on {
                 return Err(error);
             }
@@ -1065,7 +1065,7 @@ mod tests {
     fn reading(bytes: u64, first: Pieces, reopen: Option<Reopen>) -> Reading {
         let limits = Options::default().with("retries", "2").limits().unwrap();
         let name = "s3://b/x".into();
-        Reading { name, left: 0..bytes, pieces: Some(first), reopen, limits, patience: None }
+        Reading { name, left: 0..bytes, pieces: Some(first), reopen, limits, retry: None }
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use object_store::{Error, MultipartId, ObjectMeta, Result};
 use url::Url;
 
 use crate::options::Limits;
-use crate::patience::Patience;
+use crate::retry::Retry;
 use crate::s3::{STORE, element, explain};
 use crate::wrong;
 
@@ -117,13 +117,13 @@ impl UnfinishedUploads {
 
     /// What is answered to a GET.
     async fn page(&self, url: &Url) -> Result<String, Refusal> {
-        let mut patience = Patience::new(self.limits);
+        let mut retry = Retry::new(self.limits);
         loop {
             let refusal = match self.asked(url).await {
                 Ok(page) => return Ok(page),
                 Err(refusal) => refusal,
             };
-            if !refusal.may_pass || !patience.again().await {
+            if !refusal.may_pass || !retry.wait().await {
                 return Err(refusal);
             }
         }

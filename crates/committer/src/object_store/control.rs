@@ -21,7 +21,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt,
 use tokio::time::Instant;
 use url::Url;
 
-use crate::object_store::lock::{Lock, PAUSE_MAX, PAUSE_MIN, Watched};
+use crate::object_store::lock::{Lock, POLL_MAX, Watched, poll_backoff};
 use crate::object_store::recover::recover;
 use crate::object_store::{At, Error, Result};
 
@@ -243,7 +243,7 @@ impl Root {
 
     async fn wait_until_settled(&self) -> Result<Settled> {
         let mut watched = Watched::default();
-        let mut pause = PAUSE_MIN;
+        let mut backoff = poll_backoff();
         loop {
             let control = match self.control().await {
                 // Each folder by itself is whole all the same.
@@ -272,8 +272,7 @@ impl Root {
                     Err(error) => return Err(error),
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::time::sleep(backoff.next().unwrap_or(POLL_MAX)).await;
         }
     }
 

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
@@ -25,9 +26,8 @@ use crate::object_store::control::{Control, Root, Since};
 use crate::object_store::repeating::Repeating;
 use crate::object_store::{At, Error, Result};
 
-/// Pauses of who waits for it.
-pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(20);
-pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The longest wait between two looks at a lock that another statement holds.
+pub(crate) const POLL_MAX: Duration = Duration::from_millis(250);
 
 /// A lease is renewed so often.
 const RENEWED: u32 = 6;
@@ -50,6 +50,15 @@ impl Watched {
     }
 }
 
+/// The waits between looks at a lock that another statement holds. They never end.
+pub(crate) fn poll_backoff() -> impl Iterator<Item = Duration> + Send {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(POLL_MAX)
+        .without_max_times()
+        .build()
+}
+
 /// The lock, held. Dropped, it is not given back: others wait for the lease.
 #[derive(Debug)]
 pub(crate) struct Lock {
@@ -70,7 +79,7 @@ impl Lock {
 
     /// The same for who has seen it before.
     pub(crate) async fn acquire_watched(root: &Root, id: &str, watched: &mut Watched) -> Result<Self> {
-        let mut pause = PAUSE_MIN;
+        let mut backoff = poll_backoff();
         let mut control = root.control().await?;
         loop {
             let next = match control.top() {
@@ -94,8 +103,7 @@ impl Lock {
                 }
                 remove(root, vec![next]).await;
             } else {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                tokio::time::sleep(backoff.next().unwrap_or(POLL_MAX)).await;
                 control = root.control().await?;
             }
         }

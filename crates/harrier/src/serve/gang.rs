@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use harrier_error::SqlState;
 use harrier_exec::front::{Hold, Link, Place, Status, set_aside};
 use harrier_mpi::process;
@@ -48,9 +49,17 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether a rank was stopped.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The pause before a gang is started again, doubled with every start that failed.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The longest pause before a gang is started again.
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The pauses before a gang is started again: the first after one that was lost, the next after each start that failed.
+fn restart_backoff() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(RESTART_PAUSE_MAX)
+        .without_max_times()
+        .build()
+}
 
 /// How long statements of a gang that is replaced may go on.
 const REPLACE_PATIENCE: Duration = Duration::from_secs(30);
@@ -238,6 +247,7 @@ impl Supervisor {
         let mut ordered = ordered.lock().await;
         self.set(State::Absent, None);
         let mut failures = 0;
+        let mut backoff = restart_backoff();
         while !stop.is_cancelled() {
             let generation = {
                 let mut view = self.view.write();
@@ -255,6 +265,7 @@ impl Supervisor {
             match started {
                 Ok(gang) => {
                     failures = 0;
+                    backoff = restart_backoff();
                     let Some(reason) = self.watch(gang, &mut ordered, &stop).await else {
                         self.set(State::Absent, None);
                         return;
@@ -269,7 +280,7 @@ impl Supervisor {
                     self.set(State::Absent, Some(reason));
                 }
             }
-            let pause = PAUSE.saturating_mul(1 << failures.min(16)).min(PAUSE_MAX);
+            let pause = backoff.next().unwrap_or(RESTART_PAUSE_MAX);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = stop.cancelled() => {}

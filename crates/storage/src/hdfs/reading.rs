@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, Result};
 
 use super::{Again, Hdfs, explain, may_help, said, silent};
-use crate::patience::Patience;
+use crate::retry::Retry;
 
 impl Hdfs {
     /// The bytes `range` of a file that was found with this mark, and of which `stream` is the beginning.
@@ -29,7 +29,7 @@ impl Hdfs {
             rest: range,
             e_tag,
             stream,
-            patience: Patience::new(self.limits),
+            retry: Retry::new(self.limits),
             store: self.clone(),
         };
         // Who collects an empty body asks once more after its end.
@@ -46,7 +46,7 @@ impl Hdfs {
             folder: folder.cloned(),
             stream: self.inner.list(folder),
             is_begun: false,
-            patience: Patience::new(self.limits),
+            retry: Retry::new(self.limits),
             store: self.clone(),
         };
         futures::stream::unfold(listing, |mut listing| async move {
@@ -64,7 +64,7 @@ struct Reading {
     rest: Range<u64>,
     e_tag: Option<String>,
     stream: BoxStream<'static, Result<Bytes>>,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl Reading {
@@ -75,7 +75,7 @@ impl Reading {
                 Ok(Some(Ok(bytes))) if bytes.is_empty() => continue,
                 Ok(Some(Ok(bytes))) => {
                     self.rest.start += bytes.len() as u64;
-                    self.patience = Patience::new(self.store.limits);
+                    self.retry = Retry::new(self.store.limits);
                     return Some(Ok(bytes));
                 }
                 Ok(Some(Err(error))) => match said(error) {
@@ -86,7 +86,7 @@ impl Reading {
                 Err(_) => HdfsError::IOError(silent(limit)),
             };
             let is_broken = matches!(error, HdfsError::IOError(_) | HdfsError::DataTransferError(_));
-            let opened = match (is_broken || may_help(&error, Again::Fine)) && self.patience.again().await {
+            let opened = match (is_broken || may_help(&error, Again::Fine)) && self.retry.wait().await {
                 true => self.open().await,
                 false => Ok(None),
             };
@@ -124,7 +124,7 @@ struct Listing {
     stream: BoxStream<'static, Result<ObjectMeta>>,
     /// What was told already would be told again.
     is_begun: bool,
-    patience: Patience,
+    retry: Retry,
 }
 
 impl Listing {
@@ -143,7 +143,7 @@ impl Listing {
                 },
                 Err(_) => HdfsError::IOError(silent(limit)),
             };
-            if self.is_begun || !may_help(&error, Again::Fine) || !self.patience.again().await {
+            if self.is_begun || !may_help(&error, Again::Fine) || !self.retry.wait().await {
                 let folder = self.folder.as_ref().map(Path::as_ref).unwrap_or_default();
                 let error = explain(&self.store.root, folder, error);
                 return self.failed(error);

@@ -1,0 +1,59 @@
+//! How often a request is retried, and how long it waits before that.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
+
+use crate::options::{Limits, PAUSE_MAX, PAUSE_MIN};
+
+/// The retries of one request, from when it was first made.
+pub(crate) struct Retry {
+    longest: Duration,
+    begun: Instant,
+    backoff: ExponentialBackoff,
+}
+
+impl Retry {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(PAUSE_MIN)
+            .with_max_delay(PAUSE_MAX)
+            .with_max_times(limits.retries)
+            .build();
+        Self { longest: limits.retry, begun: Instant::now(), backoff }
+    }
+
+    /// To be called when the request has failed: waits until it is to be retried; false, at once, if it is not any more.
+    pub(crate) async fn wait(&mut self) -> bool {
+        if self.begun.elapsed() > self.longest {
+            return false;
+        }
+        match self.backoff.next() {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    #[tokio::test]
+    async fn it_ends_by_number_and_by_time() {
+        let limits = |retries: &str, seconds: &str| {
+            Options::default().with("retries", retries).with("retry_seconds", seconds).limits().unwrap()
+        };
+        let mut few = Retry::new(limits("2", "1000"));
+        assert!(few.wait().await && few.wait().await);
+        assert!(!few.wait().await);
+        let begun = Instant::now();
+        let mut short = Retry::new(limits("1000", "1"));
+        while short.wait().await {}
+        assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(!Retry::new(limits("0", "10")).wait().await);
+    }
+}
