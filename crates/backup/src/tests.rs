@@ -147,7 +147,7 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
     let place = Place { catalog: format!("sqlite:{}/catalog.sqlite", to.display()), data: None };
     let refused = restore(target.to_str().unwrap(), None, &place).await.unwrap_err();
     let Error::Catalog(harrier_catalog::Error::Refused(refusal)) = refused else { panic!("{refused:?}") };
-    assert!(refusal.state == "0A000" && refusal.message.contains("in version 99"), "{refusal:?}");
+    assert!(refusal.sqlstate == "0A000" && refusal.message.contains("in version 99"), "{refusal:?}");
     assert!(!to.exists());
     // Names that lead out of the folder come from nobody who means well.
     let outside = Manifest::new(Parts {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
@@ -608,7 +608,7 @@ fn refused<T>(state: SqlState, message: impl Into<String>) -> Result<T> {
 }
 
 fn refusal(state: SqlState, message: impl Into<String>) -> Error {
-    Error::Refused(Box::new(crate::error::Refusal::new(state, message)))
+    Error::Refused(Box::new(SqlError::new(state, message)))
 }
 
 pub(crate) use store::{TABLES, has_tables, new_objects};

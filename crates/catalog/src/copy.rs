@@ -16,11 +16,11 @@
 
 use std::io;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use crate::catalog::Catalog;
 use crate::database::{Database, Dialect, Rows, Session, boolean, flag, name, text};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::files::Cell;
 use crate::identity::{self, Identity, Place};
 use crate::maintenance::Folders;
@@ -288,7 +288,7 @@ async fn kept_table(
 fn unwritten(error: io::Error) -> Error {
     let is_full = error.kind() == io::ErrorKind::StorageFull;
     let state = if is_full { SqlState::DISK_FULL } else { SqlState::IO_ERROR };
-    Error::Refused(Box::new(Refusal::new(state, format!("cannot write the copy of the catalog: {error}"))))
+    Error::Refused(Box::new(SqlError::new(state, format!("cannot write the copy of the catalog: {error}"))))
 }
 
 fn unreadable(error: io::Error) -> Error {
@@ -311,7 +311,7 @@ pub async fn copy_in(
         let place = database.place().await?;
         if database.has_warehouse().await? {
             let message = format!("there is a warehouse in {} already", database.name());
-            return Err(Error::Refused(Box::new(Refusal::new(SqlState::DUPLICATE_TABLE, message))));
+            return Err(Error::Refused(Box::new(SqlError::new(SqlState::DUPLICATE_TABLE, message))));
         }
         let mut session = database.write().await?;
         layout::create_tables(&mut session).await?;

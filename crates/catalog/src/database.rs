@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use futures::TryStreamExt;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgValueFormat};
 use sqlx::sqlite::{
@@ -25,7 +25,7 @@ use sqlx::{
 use tokio::time::Instant;
 
 use crate::error::Error::Refused;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::fence::Fence;
 use crate::files::Cell;
 use crate::retry::retry_if_lost;
@@ -341,7 +341,7 @@ fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
     match (opened, file_at(path)) {
         (Some(opened), Some(now)) if opened != now => {
             let message = format!("the catalog at \"{path}\" was replaced while it was open");
-            Err(Refused(Box::new(Refusal::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)))
+            Err(Refused(Box::new(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)))
                 .with_hint("end this process, and start it again: it opens the file that is there now"))
         }
         _ => Ok(()),
@@ -834,7 +834,7 @@ impl Rows {
 /// The error of a statement, told apart as far as a caller can do something about it.
 pub(crate) fn failed(error: sqlx::Error) -> Error {
     if sqlite_extended_code(&error).is_some_and(|code| LOCKING_CODES.contains(&code)) {
-        return Refused(Box::new(Refusal::new(
+        return Refused(Box::new(SqlError::new(
             SqlState::IO_ERROR,
             "the file system that the catalog is on has no locks",
         )))
@@ -852,7 +852,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         Some(5 | 6) => {
             let seconds = BUSY_TIMEOUT.as_secs();
             let message = format!("could not lock the catalog: another process has held it for {seconds} s");
-            return Refused(Box::new(Refusal::new(SqlState::LOCK_NOT_AVAILABLE, message)))
+            return Refused(Box::new(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message)))
                 .with_detail(error.to_string())
                 .with_hint(
                     "a process that is stopped in the middle of a commit goes on with SIGCONT, or ends; where there is none, \
@@ -866,7 +866,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         Some(SqlState::DISK_FULL) => is_full(&error),
         Some(SqlState::LOCK_NOT_AVAILABLE) => {
             let message = "could not lock the catalog: another process holds it";
-            Refused(Box::new(Refusal::new(SqlState::LOCK_NOT_AVAILABLE, message)))
+            Refused(Box::new(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message)))
                 .with_detail(error.to_string())
         }
         Some(SqlState::READ_ONLY | SqlState::INSUFFICIENT_PRIVILEGE) => {
@@ -877,7 +877,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
 }
 
 fn is_full(error: &sqlx::Error) -> Error {
-    Refused(Box::new(Refusal::new(SqlState::DISK_FULL, "no space is left for the catalog")))
+    Refused(Box::new(SqlError::new(SqlState::DISK_FULL, "no space is left for the catalog")))
         .with_detail(error.to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use harrier_error::SqlState;
+use harrier_error::SqlError;
 
 /// Why an operation on the catalog failed. Nothing of a failed commit is seen by anybody.
 #[derive(Debug)]
@@ -25,22 +25,7 @@ pub enum Error {
     /// The database, or the file it is in, may only be read (25006).
     ReadOnly(String),
     /// A rule about roles and privileges forbids it; it has its SQLSTATE.
-    Refused(Box<Refusal>),
-}
-
-/// What a rule forbids, in PostgreSQL's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub state: SqlState,
-    pub message: String,
-    pub detail: Option<String>,
-    pub hint: Option<String>,
-}
-
-impl Refusal {
-    pub(crate) fn new(state: SqlState, message: impl Into<String>) -> Self {
-        Self { state, message: message.into(), detail: None, hint: None }
-    }
+    Refused(Box<SqlError>),
 }
 
 impl Error {

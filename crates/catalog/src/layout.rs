@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use uuid::Uuid;
 
 use crate::database::{Dialect, Session, text};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::identity::{Identity, rows};
 use crate::values;
 
@@ -51,7 +51,7 @@ pub fn check_version(version: i64, program: Option<&str>) -> Result<()> {
         "the warehouse was written by Harrier {program}, in version {version} of its layout; this is Harrier {PROGRAM}, \
          which knows version {OWN}"
     );
-    Err(Error::Refused(Box::new(Refusal::new(SqlState::FEATURE_NOT_SUPPORTED, message)))
+    Err(Error::Refused(Box::new(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)))
         .with_hint(format!("open it with Harrier {program} or a later one")))
 }
 

@@ -48,7 +48,7 @@ pub use analysis::{Analysis, ColumnAnalysis, Histogram, Histograms, array_text};
 pub use catalog::Catalog;
 pub use commit::{CommitNote, Committed, Hook, Step};
 pub use copy::{Cells, Copied, CopiedFile, CopiedTable, Line, copy_in};
-pub use error::{Error, Refusal, Result};
+pub use error::{Error, Result};
 pub use fence::{Fence, Holder, Lease};
 pub use file_stats::{FileStats, StatsRef};
 pub use identity::{Identity, Place, writer_name};

@@ -20,11 +20,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use crate::catalog::Catalog;
 use crate::database::{Dialect, Row, Session, optional, text, visible};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::retry::retry_if_lost;
 use crate::state::{ColumnId, ObjectId, SnapshotId, State};
 use crate::transaction::Transaction;
@@ -153,7 +153,7 @@ impl Sequence {
                 let (which, bound) = if ascends { ("maximum", max) } else { ("minimum", min) };
                 let message =
                     format!("nextval: reached {which} value of sequence \"{}\" ({bound})", self.name);
-                return Err(Error::Refused(Box::new(Refusal::new(
+                return Err(Error::Refused(Box::new(SqlError::new(
                     SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
                     message,
                 ))));
@@ -433,14 +433,14 @@ impl Sequence {
             "setval: value {value} is out of bounds for sequence \"{}\" ({}..{})",
             self.name, self.min, self.max
         );
-        Err(Error::Refused(Box::new(Refusal::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message))))
+        Err(Error::Refused(Box::new(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message))))
     }
 }
 
 /// A sequence and where it is, locked until the transaction of the database ends.
 async fn present(session: &mut Session, id: ObjectId) -> Result<(Sequence, SequenceValue)> {
     let gone =
-        || Error::Refused(Box::new(Refusal::new(SqlState::UNDEFINED_TABLE, "the sequence was dropped")));
+        || Error::Refused(Box::new(SqlError::new(SqlState::UNDEFINED_TABLE, "the sequence was dropped")));
     if !session.has_table(SEQUENCE).await? {
         return Err(gone());
     }

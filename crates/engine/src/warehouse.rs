@@ -284,7 +284,7 @@ pub(crate) fn explain(error: Error) -> DataFusionError {
         Error::Corrupt(_) => SqlState::DATA_CORRUPTED,
         Error::NotFound(_) => SqlState::INVALID_PARAMETER_VALUE,
         Error::ReadOnly(_) => SqlState::READ_ONLY,
-        Error::Refused(refusal) => refusal.state,
+        Error::Refused(refusal) => refusal.sqlstate,
         _ => SqlState::INTERNAL_ERROR,
     };
     let coded = CodedError::new(state, error.to_string());

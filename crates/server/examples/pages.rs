@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use harrier_error::SqlState;
-use harrier_server::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
@@ -138,7 +137,7 @@ impl Overview for Invented {
         ]
     }
 
-    async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
+    async fn tables(&self) -> Result<Vec<TableFacts>, SqlError> {
         let table = |(name, rows, bytes, files): (&str, u64, u64, u64)| TableFacts {
             schema: "public".to_string(),
             name: name.to_string(),
@@ -158,7 +157,7 @@ impl Overview for Invented {
         Ok(tables.map(table).into())
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, SqlError> {
         let snapshot = |id: u64| SnapshotFacts {
             id,
             at: self.since + Duration::from_secs(1000 * id),

@@ -25,11 +25,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::backend::Failure;
 use crate::config::values::AuditStatements;
 pub use mask::{mask, mask_message};
 
@@ -127,13 +126,13 @@ impl Audit {
     /// Whether what happens from now on can be written.
     ///
     /// Errors: it cannot (58030), and should not happen.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), SqlError> {
         let mut inner = self.inner.lock();
         if inner.backlog.is_empty() {
             return Ok(());
         }
         inner.write_backlog().map_err(|error| {
-            Failure::new(
+            SqlError::new(
                 SqlState::IO_ERROR,
                 "the audit log cannot be written, and nothing is done without it",
             )
@@ -142,7 +141,7 @@ impl Audit {
     }
 
     /// Writes that somebody came or went, or was refused for `reason`.
-    pub fn session(&self, event: Event, subject: Subject<'_>, reason: Option<&Failure>) {
+    pub fn session(&self, event: Event, subject: Subject<'_>, reason: Option<&SqlError>) {
         let mut line = line(event, subject);
         if let Some(failure) = reason {
             line.insert("sqlstate".to_string(), json!(failure.sqlstate.as_str()));
@@ -268,7 +267,7 @@ mod tests {
         audit.session(Event::Connect, subject(), None);
         audit.statement(subject(), ran("SELECT 1"));
         audit.statement(subject(), ran(&mask("/* new */ create role ben password 'hunter2'")));
-        let refused = Failure::fatal(SqlState::INVALID_PASSWORD, "no");
+        let refused = SqlError::fatal(SqlState::INVALID_PASSWORD, "no");
         audit.session(Event::AuthenticationFailed, Subject { session: None, ..subject() }, Some(&refused));
         let found = lines(&path);
         let events: Vec<_> = found.iter().map(|line| line["event"].as_str().unwrap()).collect();

@@ -21,18 +21,16 @@ pub mod peer;
 pub mod scram;
 pub mod tls;
 
-use harrier_error::SqlState;
-
-use crate::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 
 /// What a client hears whose password is wrong, who has none, or whose role does not exist.
-pub fn wrong_password(user: &str) -> Failure {
-    Failure::fatal(SqlState::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
+pub fn wrong_password(user: &str) -> SqlError {
+    SqlError::fatal(SqlState::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
 /// What a client hears whose certificate is not the user's.
-pub fn wrong_certificate(user: &str) -> Failure {
-    Failure::fatal(
+pub fn wrong_certificate(user: &str) -> SqlError {
+    SqlError::fatal(
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
         format!("certificate authentication failed for user \"{user}\""),
     )

@@ -1,7 +1,6 @@
 //! What a server serves: sessions that run statements, seen without the engine behind them.
 
 use std::any::Any;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,71 +11,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tokio::sync::mpsc;
 
 use crate::registry::StatementEntry;
 
-/// Why a statement, or a whole session, failed; in PostgreSQL's style.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub sqlstate: SqlState,
-    pub message: String,
-    pub detail: Option<String>,
-    pub hint: Option<String>,
-    /// Where it happened, such as a line of what was copied.
-    pub context: Option<String>,
-    /// 1-based offset in characters into the text that the client sent.
-    pub position: Option<usize>,
-    /// The session is over as well.
-    pub is_fatal: bool,
+/// Rows of a prepared statement are not what its client knows them as: a table was altered meanwhile.
+pub(crate) fn changed_result() -> SqlError {
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
 }
 
-impl Failure {
-    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
-        Self {
-            sqlstate,
-            message: message.into(),
-            detail: None,
-            hint: None,
-            context: None,
-            position: None,
-            is_fatal: false,
-        }
-    }
-
-    pub fn fatal(sqlstate: SqlState, message: impl Into<String>) -> Self {
-        Self { is_fatal: true, ..Self::new(sqlstate, message) }
-    }
-
-    /// Rows of a prepared statement are not what its client knows them as: a table was altered meanwhile.
-    pub(crate) fn changed_result() -> Self {
-        Self::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
-    }
-
-    /// The function of PostgreSQL's that fails so, where a client goes by it: pgjdbc prepares a statement again.
-    pub(crate) fn routine(&self) -> Option<&'static str> {
-        (*self == Self::changed_result()).then_some("RevalidateCachedQuery")
-    }
-
-    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
-        self
-    }
-
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
+/// The function of PostgreSQL's that fails so, where a client goes by it: pgjdbc prepares a statement again.
+pub(crate) fn routine(error: &SqlError) -> Option<&'static str> {
+    (*error == changed_result()).then_some("RevalidateCachedQuery")
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.sqlstate)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Who opened a session, after it was checked that it may.
 #[derive(Debug, Clone)]
@@ -94,7 +42,7 @@ pub struct Identity {
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// Errors: a setting is unknown or not allowed; there is no such database (3D000).
-    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure>;
+    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, SqlError>;
 }
 
 /// One statement of a longer text.
@@ -161,7 +109,7 @@ pub enum Outcome {
     /// Dropping the stream cancels the statement.
     Rows {
         schema: SchemaRef,
-        rows: BoxStream<'static, Result<RecordBatch, Failure>>,
+        rows: BoxStream<'static, Result<RecordBatch, SqlError>>,
     },
     CopyOut(CopyOut),
     CopyIn(CopyIn),
@@ -172,12 +120,12 @@ pub enum Outcome {
 pub enum CopyOut {
     Text {
         columns: usize,
-        text: BoxStream<'static, Result<Bytes, Failure>>,
+        text: BoxStream<'static, Result<Bytes, SqlError>>,
         /// To be called after the last text.
-        done: BoxFuture<'static, Result<Done, Failure>>,
+        done: BoxFuture<'static, Result<Done, SqlError>>,
     },
     /// To be sent in binary.
-    Rows { schema: SchemaRef, rows: BoxStream<'static, Result<RecordBatch, Failure>> },
+    Rows { schema: SchemaRef, rows: BoxStream<'static, Result<RecordBatch, SqlError>> },
 }
 
 /// The client is to send rows.
@@ -188,7 +136,7 @@ pub struct CopyIn {
     pub schema: SchemaRef,
     pub input: CopyInto,
     /// Runs the statement, while `input` is fed and until that was dropped.
-    pub done: BoxFuture<'static, Result<Done, Failure>>,
+    pub done: BoxFuture<'static, Result<Done, SqlError>>,
 }
 
 /// What takes rows that a client sends.
@@ -249,12 +197,12 @@ pub trait KeptRows: Send {
     /// Adds rows behind all others.
     ///
     /// Errors: there is no room for them, neither in memory nor on disk (53200, 53100).
-    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), Failure>>;
+    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>>;
 
     /// Some rows in which that with the number `row` is, counted from 0, and the number of their first.
     ///
     /// Errors: they cannot be read back; there is no room to do so (53200).
-    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), Failure>>;
+    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>>;
 }
 
 /// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
@@ -264,14 +212,14 @@ pub trait Session: Send + Sync + 'static {
     fn split(&self, text: &str) -> Vec<Part>;
 
     /// One statement. It takes a time that grows with the text, and is not done on the threads that clients are served on.
-    async fn parse(&self, text: &str) -> Result<Statement, Failure>;
+    async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
 
     /// What a statement expects and returns. `types`: what the client says of its parameters.
     async fn describe(
         &self,
         statement: &Statement,
         types: &[Option<DataType>],
-    ) -> Result<Description, Failure>;
+    ) -> Result<Description, SqlError>;
 
     /// Runs a statement as far as its first rows. `values`: of its parameters, arrays of one row.
     /// `entry` is told what becomes known on the way.
@@ -280,7 +228,7 @@ pub trait Session: Send + Sync + 'static {
         statement: &Statement,
         values: &[ArrayRef],
         entry: &Arc<StatementEntry>,
-    ) -> Result<Outcome, Failure>;
+    ) -> Result<Outcome, SqlError>;
 
     fn transaction(&self) -> TransactionState;
 
@@ -291,13 +239,13 @@ pub trait Session: Send + Sync + 'static {
     fn parameter(&self, name: &str) -> Option<String>;
 
     /// Forgets what belongs to the session.
-    async fn discard(&self, what: Discard) -> Result<(), Failure>;
+    async fn discard(&self, what: Discard) -> Result<(), SqlError>;
 
     /// A place for the rows of the statement that was executed last, within its limits.
     ///
     /// Errors: there is none (0A000).
-    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
-        Err(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, "cursors go forward only"))
+    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, SqlError> {
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cursors go forward only"))
     }
 
     /// How intervals are written as text; `None` for PostgreSQL's own style.
@@ -314,5 +262,5 @@ pub trait Session: Send + Sync + 'static {
     fn set_named(&self, _: Vec<Named>) {}
 
     /// To be called when a statement has ended and everything of it was dropped.
-    async fn settle(&self) -> Result<(), Failure>;
+    async fn settle(&self) -> Result<(), SqlError>;
 }

@@ -14,15 +14,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 pub use findings::{Finding, Gravity, on_path};
 use telemetry::{Endpoint, HeaderLine};
 use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
-
-use crate::backend::Failure;
 
 /// Everything a server can be told.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -368,7 +366,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-impl From<ConfigError> for Failure {
+impl From<ConfigError> for SqlError {
     fn from(error: ConfigError) -> Self {
         let problems: Vec<String> = error.problems.iter().map(Problem::to_string).collect();
         let message = format!("configuration file \"{}\" cannot be used", error.path.display());

@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use async_trait::async_trait;
+use harrier_error::SqlError;
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -52,7 +53,7 @@ use self::gate::Gate;
 use self::login::Site;
 use self::service::Service;
 use self::whole::Whole;
-use crate::backend::{Backend, Failure};
+use crate::backend::Backend;
 use crate::registry::Registry;
 
 /// Bytes that a client may send of a stream before they were read. Ingestion over a slow line needs more than HTTP/2's 64 KiB.
@@ -87,7 +88,7 @@ pub struct Attempt<'a> {
 #[async_trait]
 pub trait Authenticate: Send + Sync + 'static {
     /// Returns the role of who comes. Errors: 28P01 the password is wrong; 28000 nobody may come in that way.
-    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, Failure>;
+    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError>;
 }
 
 /// What is served.

@@ -26,6 +26,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use harrier_error::SqlError;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -295,7 +296,7 @@ async fn tables(State(site): State<Site>) -> Page {
     let overview = &site.pages.overview;
     let (tables, snapshots) =
         tokio::join!(ask("the catalog", overview.tables()), ask("the catalog", overview.snapshots()));
-    let told = |failure: crate::backend::Failure| failure.to_string();
+    let told = |error: SqlError| format!("{error} ({})", error.sqlstate);
     let tables: Result<Vec<TableFacts>, String> = tables.and_then(|tables| tables.map_err(told));
     let snapshots: Result<Vec<SnapshotFacts>, String> =
         snapshots.and_then(|snapshots| snapshots.map_err(told));

@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-
-use crate::backend::Failure;
+use harrier_error::SqlError;
 
 /// Answers from what is known now. A method that takes longer than [`crate::http::PATIENCE`] is given up, and the page says so.
 #[async_trait]
@@ -18,10 +17,10 @@ pub trait Overview: Send + Sync + 'static {
     async fn queues(&self) -> Vec<QueueFacts>;
 
     /// Of the snapshot that is current. Errors: the catalog cannot be read.
-    async fn tables(&self) -> Result<Vec<TableFacts>, Failure>;
+    async fn tables(&self) -> Result<Vec<TableFacts>, SqlError>;
 
     /// The last commits, the latest first, [`SNAPSHOTS_MAX`] at most. Errors: the catalog cannot be read.
-    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure>;
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, SqlError>;
 }
 
 /// Snapshots that are told.

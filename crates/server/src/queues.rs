@@ -33,12 +33,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use self::state::{Event, Request, State};
-use crate::backend::Failure;
 use crate::registry::{Phase, StatementEntry};
 
 /// How much of the gang a queue gets when others want it too.
@@ -191,7 +190,7 @@ impl Queues {
         cost: f64,
         memory: u64,
         entry: &StatementEntry,
-    ) -> Result<Ticket, Failure> {
+    ) -> Result<Ticket, SqlError> {
         // What nobody could estimate limits nobody.
         let cost = if cost.is_nan() { 0.0 } else { cost.max(0.0) };
         let (answer, mut answered) = oneshot::channel();
@@ -300,7 +299,7 @@ enum Refusal {
     Cost { queue: String, asked: f64, limit: f64 },
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for SqlError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoQueue { queue } => {
@@ -325,8 +324,8 @@ impl From<Refusal> for Failure {
     }
 }
 
-fn too_long(queue: &str, wait: Duration) -> Failure {
-    Failure::new(
+fn too_long(queue: &str, wait: Duration) -> SqlError {
+    SqlError::new(
         SqlState::LOCK_NOT_AVAILABLE,
         format!("canceling statement due to its wait in resource queue \"{queue}\""),
     )

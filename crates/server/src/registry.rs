@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
@@ -14,7 +14,6 @@ use crate::telemetry::TraceParent;
 use crate::work::{Memory, Probe, Work};
 
 use crate::audit::{self, Audit, Event, Ran, Subject};
-use crate::backend::Failure;
 
 /// Statements that have ended are remembered until this many others have.
 const FINISHED_MAX: usize = 500;
@@ -217,12 +216,12 @@ impl Registry {
     /// Whether sessions and statements may begin: what happens has to be written to the audit log, if there is one.
     ///
     /// Errors: it cannot be (58030).
-    pub fn check_audit(&self) -> Result<(), Failure> {
+    pub fn check_audit(&self) -> Result<(), SqlError> {
         self.audit.read().as_ref().map_or(Ok(()), |audit| audit.check())
     }
 
     /// To be told of a client that could not prove who it is.
-    pub fn refuse(&self, role: &str, database: &str, client: Option<SocketAddr>, failure: &Failure) {
+    pub fn refuse(&self, role: &str, database: &str, client: Option<SocketAddr>, failure: &SqlError) {
         if let Some(audit) = &*self.audit.read() {
             let subject = Subject { session: None, role, database, client, application: "" };
             audit.session(Event::AuthenticationFailed, subject, Some(failure));
@@ -337,7 +336,7 @@ impl Registry {
     }
 
     /// Lists a statement that never ran: it cannot be parsed, or planned.
-    pub fn never_ran(&self, session: &SessionEntry, text: &str, failure: &Failure) {
+    pub fn never_ran(&self, session: &SessionEntry, text: &str, failure: &SqlError) {
         let entry = self.entry(session, text, Phase::Planning);
         self.totals.statements.fetch_add(1, Ordering::Relaxed);
         self.end(&entry, Some((failure.sqlstate, failure.message.clone())));

@@ -233,7 +233,7 @@ fn check(script: &str) {
                 access = change.access;
                 warning.map_or(String::new(), |warning| format!("\"{warning}\""))
             }
-            Err(Error::Refused(refusal)) => refusal.state.to_string(),
+            Err(Error::Refused(refusal)) => refusal.sqlstate.to_string(),
             Err(error) => panic!("{line}: {error}"),
         };
         assert_eq!(outcome, expected, "{line}");

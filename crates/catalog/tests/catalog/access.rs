@@ -34,7 +34,7 @@ fn one(object: Object, privilege: Privilege, columns: &[i64], to: &str) -> Privi
 
 fn state_of<T: std::fmt::Debug>(outcome: Result<T>) -> String {
     match outcome {
-        Err(Error::Refused(refusal)) => refusal.state.to_string(),
+        Err(Error::Refused(refusal)) => refusal.sqlstate.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -175,7 +175,10 @@ fn a_copy_shows_what_the_first_one_shows() {
             // There is one already.
             let again =
                 copy_in(&url, lines.into_iter().map(Ok), &path, |place| identity.of_copy(place)).await;
-            assert!(matches!(&again, Err(Error::Refused(refusal)) if refusal.state == "42P07"), "{again:?}");
+            assert!(
+                matches!(&again, Err(Error::Refused(refusal)) if refusal.sqlstate == "42P07"),
+                "{again:?}"
+            );
         });
     }
 }

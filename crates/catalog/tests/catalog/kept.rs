@@ -306,7 +306,8 @@ fn a_file_that_takes_the_place_of_the_catalog_is_not_taken_for_it() {
         let path = lake.url.strip_prefix("sqlite:").unwrap().to_string();
         std::fs::copy(&path, format!("{path}.copy")).unwrap();
         std::fs::rename(format!("{path}.copy"), &path).unwrap();
-        let is_refused = |error: &Error| matches!(error, Error::Refused(refusal) if refusal.state == "55000");
+        let is_refused =
+            |error: &Error| matches!(error, Error::Refused(refusal) if refusal.sqlstate == "55000");
         assert!(lake.catalog.head().await.is_err_and(|error| is_refused(&error)));
         assert!(lake.catalog.table_stats(id).await.is_err_and(|error| is_refused(&error)));
     });

@@ -93,7 +93,7 @@ fn one_of_a_later_version_is_refused_by_its_name() {
             commit(&lake.catalog, &transaction).await.map(drop),
         ] {
             let Err(Error::Refused(refusal)) = outcome else { panic!("{outcome:?}") };
-            assert_eq!(refusal.state, "0A000");
+            assert_eq!(refusal.sqlstate, "0A000");
             assert!(refusal.message.contains("Harrier 9.8.7, in version 99"), "{refusal:?}");
             assert!(refusal.hint.as_deref().is_some_and(|hint| hint.contains("9.8.7")), "{refusal:?}");
         }

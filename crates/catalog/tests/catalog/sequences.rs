@@ -47,7 +47,7 @@ async fn made(catalog: &Catalog, name: &str) -> ObjectId {
 
 fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> SqlState {
     match outcome {
-        Err(Error::Refused(refusal)) => refusal.state,
+        Err(Error::Refused(refusal)) => refusal.sqlstate,
         other => panic!("{other:?}"),
     }
 }

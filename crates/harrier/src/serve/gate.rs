@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use harrier_engine::{Access, Engine};
-use harrier_error::SqlState;
+use harrier_error::{SqlError as Failure, SqlState};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::ldap::Ldap;
 use harrier_server::auth::peer::{self, Known, Peer};
 use harrier_server::auth::scram::{self, Challenge, Mock, Scram, Verifier};
 use harrier_server::auth::tls;
-use harrier_server::backend::Failure;
 use harrier_server::flight::{Attempt, Authenticate};
 use harrier_server::pg::{Arrival, CheckPassword, Exchange, Gate, Method};
 use harrier_server::registry::Registry;

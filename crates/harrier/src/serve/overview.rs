@@ -8,8 +8,7 @@ use arrow::datatypes::Int64Type;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
 use harrier_engine::{Engine, Outcome};
-use harrier_error::SqlState;
-use harrier_server::backend::Failure;
+use harrier_error::{SqlError as Failure, SqlState};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, SNAPSHOTS_MAX, ServerFacts, SnapshotFacts, TableFacts,
 };

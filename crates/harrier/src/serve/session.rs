@@ -22,15 +22,15 @@ use harrier_engine::{
     CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, StatementKind,
     Surroundings, Written, split,
 };
-use harrier_error::SqlState;
+use harrier_error::{SqlError as Failure, SqlState};
 use harrier_exec::canceled::{CancelOnDrop, Canceled};
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
 use harrier_exec::sqlstate::CodedError;
 use harrier_server::backend::{
-    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Failure, Identity, IntervalText,
-    KeptRows, Kind, Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
+    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Identity, IntervalText, KeptRows, Kind,
+    Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use parking_lot::RwLock;

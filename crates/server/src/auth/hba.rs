@@ -8,11 +8,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::ldap::Ldap;
 use super::peer;
-use crate::backend::Failure;
 
 /// Rules, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +203,7 @@ impl Rules {
         &self,
         connection: &Connection<'_>,
         is_member: impl Fn(&str) -> bool,
-    ) -> Result<&Rule, Failure> {
+    ) -> Result<&Rule, SqlError> {
         let Connection { origin, is_tls, database, user } = connection;
         let host = match origin {
             Origin::Local => "[local]".to_string(),
@@ -213,12 +212,12 @@ impl Rules {
         let encryption = if *is_tls { "SSL encryption" } else { "no encryption" };
         let what = format!("host \"{host}\", user \"{user}\", database \"{database}\", {encryption}");
         match self.find(connection, is_member) {
-            Some(rule) if rule.method == Method::Reject => Err(Failure::fatal(
+            Some(rule) if rule.method == Method::Reject => Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("an hba rule rejects connection for {what}"),
             )),
             Some(rule) => Ok(rule),
-            None => Err(Failure::fatal(
+            None => Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("no hba rule for {what}"),
             )),

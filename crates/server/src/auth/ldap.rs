@@ -18,13 +18,12 @@
 
 use std::time::Duration;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use ldap3::{LdapError, LdapResult, SearchEntry, SearchOptions, dn_escape, ldap_escape};
 
 use self::link::Link;
 pub use self::options::Ldap;
 use self::options::{Find, Secret, Server};
-use crate::backend::Failure;
 
 mod link;
 mod options;
@@ -62,12 +61,12 @@ impl Ldap {
     /// Whether the directory knows a role with this password.
     ///
     /// Errors: 28P01 the password is empty; 28000 it is wrong, nobody of this name is known, or no server can be asked, which the log tells apart.
-    pub async fn check(&self, role: &str, password: &str) -> Result<(), Failure> {
+    pub async fn check(&self, role: &str, password: &str) -> Result<(), SqlError> {
         if password.is_empty() {
-            return Err(Failure::fatal(SqlState::INVALID_PASSWORD, "empty password returned by client"));
+            return Err(SqlError::fatal(SqlState::INVALID_PASSWORD, "empty password returned by client"));
         }
         let failed = || {
-            Failure::fatal(
+            SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("LDAP authentication failed for user \"{role}\""),
             )

@@ -10,10 +10,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tokio::process::Command;
-
-use crate::backend::Failure;
 
 /// A connection may be missing from a list that changes while it is read.
 const LOOKS_MAX: usize = 3;
@@ -43,9 +41,9 @@ pub enum Known {
 /// As long as there are no roles, nobody but the user that runs the server.
 ///
 /// Errors: 28000, in the same words for a role that does not exist and for one of another name.
-pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Result<(), Failure> {
+pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Result<(), SqlError> {
     let failed = || {
-        Failure::fatal(
+        SqlError::fatal(
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("peer authentication failed for user \"{role}\""),
         )
@@ -53,7 +51,7 @@ pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Resu
     let Some(peer) = peer else { return Err(failed()) };
     match known {
         Known::NoRoles | Known::Exists if peer.uid == server => Ok(()),
-        Known::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => Err(Failure::fatal(
+        Known::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => Err(SqlError::fatal(
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("role \"{role}\" does not exist"),
         )),

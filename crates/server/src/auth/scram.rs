@@ -14,12 +14,11 @@ use std::num::NonZeroU32;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
 
 use super::wrong_password;
-use crate::backend::Failure;
 
 /// Without and with a channel that is bound in.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
@@ -74,9 +73,9 @@ impl Verifier {
     /// Of a new password, with a random salt. Takes milliseconds: not for a thread that many wait for.
     ///
     /// Errors: 22023 if it is empty.
-    pub fn of_password(password: &str, iterations: NonZeroU32) -> Result<Self, Failure> {
+    pub fn of_password(password: &str, iterations: NonZeroU32) -> Result<Self, SqlError> {
         if password.is_empty() {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 "empty string is not a valid password",
             ));
@@ -116,7 +115,7 @@ impl fmt::Debug for Mock {
 
 impl Mock {
     /// `iterations`: what passwords are made with here, or else the number tells who has none.
-    pub fn new(iterations: NonZeroU32) -> Result<Self, Failure> {
+    pub fn new(iterations: NonZeroU32) -> Result<Self, SqlError> {
         let mut key = [0; KEY_BYTES];
         random(&mut key)?;
         Ok(Self { key, iterations })
@@ -137,7 +136,7 @@ pub fn check_password(
     verifier: Option<&Verifier>,
     mock: &Mock,
     password: &str,
-) -> Result<(), Failure> {
+) -> Result<(), SqlError> {
     let instead = mock.verifier(user);
     let is_right = verifier.unwrap_or(&instead).check(password);
     match is_right && verifier.is_some() {
@@ -188,7 +187,7 @@ impl Scram {
     }
 
     /// The answer to the client's first message, and what to check its second with.
-    pub fn challenge(self, mechanism: &str, client_first: &[u8]) -> Result<(String, Challenge), Failure> {
+    pub fn challenge(self, mechanism: &str, client_first: &[u8]) -> Result<(String, Challenge), SqlError> {
         let mut nonce = [0; NONCE_BYTES];
         random(&mut nonce)?;
         self.challenge_with(mechanism, client_first, &BASE64.encode(nonce))
@@ -199,7 +198,7 @@ impl Scram {
         mechanism: &str,
         client_first: &[u8],
         own_nonce: &str,
-    ) -> Result<(String, Challenge), Failure> {
+    ) -> Result<(String, Challenge), SqlError> {
         if !self.mechanisms().contains(&mechanism) {
             return Err(protocol("the client selected a SASL mechanism that was not offered"));
         }
@@ -213,7 +212,7 @@ impl Scram {
             // It could, and thinks that the server cannot: somebody in between took the better mechanism from the list.
             ("y", false) if self.binding.is_some() => {
                 let message = "SCRAM channel binding negotiation error";
-                return Err(Failure::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message).with_detail(
+                return Err(SqlError::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message).with_detail(
                     "The client supports SCRAM channel binding but thinks the server does not. However, this server does \
                      support channel binding.",
                 ));
@@ -233,12 +232,12 @@ impl Scram {
         }
         if !identity.is_empty() {
             let message = "client uses authorization identity, but it is not supported";
-            return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
+            return Err(SqlError::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
         let mut attributes = first_bare.split(',');
         let name = attributes.next().unwrap_or_default();
         if name.starts_with("m=") {
-            return Err(Failure::fatal(
+            return Err(SqlError::fatal(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 "client requires an unsupported SCRAM extension",
             ));
@@ -275,7 +274,7 @@ impl Challenge {
     /// Checks the proof; the last message, by which the client knows the server.
     ///
     /// Errors: 28P01 if the password is wrong; 08P01 if the message is no answer to the challenge.
-    pub fn verify(self, client_final: &[u8]) -> Result<String, Failure> {
+    pub fn verify(self, client_final: &[u8]) -> Result<String, SqlError> {
         let client_final = message(client_final)?;
         let (without_proof, proof) =
             client_final.rsplit_once(",p=").ok_or_else(|| malformed("the proof is missing"))?;
@@ -284,7 +283,7 @@ impl Challenge {
         let channel = channel.and_then(|channel| BASE64.decode(channel).ok());
         let channel = channel.ok_or_else(|| malformed("the channel binding is missing"))?;
         if !is_same(&channel, &self.channel) {
-            return Err(Failure::fatal(
+            return Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 "SCRAM channel binding check failed",
             ));
@@ -312,23 +311,23 @@ impl Challenge {
     }
 }
 
-fn message(bytes: &[u8]) -> Result<&str, Failure> {
+fn message(bytes: &[u8]) -> Result<&str, SqlError> {
     if bytes.len() > MESSAGE_BYTES_MAX || bytes.contains(&0) {
         return Err(malformed("it is too long or has a zero in it"));
     }
     std::str::from_utf8(bytes).map_err(|_| malformed("it is not UTF-8"))
 }
 
-fn malformed(detail: &str) -> Failure {
+fn malformed(detail: &str) -> SqlError {
     protocol("malformed SCRAM message").with_detail(detail)
 }
 
-fn protocol(message: &str) -> Failure {
-    Failure::fatal(SqlState::PROTOCOL_VIOLATION, message)
+fn protocol(message: &str) -> SqlError {
+    SqlError::fatal(SqlState::PROTOCOL_VIOLATION, message)
 }
 
-fn random(bytes: &mut [u8]) -> Result<(), Failure> {
-    let failed = |_| Failure::fatal(SqlState::IO_ERROR, "the system gives no random numbers");
+fn random(bytes: &mut [u8]) -> Result<(), SqlError> {
+    let failed = |_| SqlError::fatal(SqlState::IO_ERROR, "the system gives no random numbers");
     SystemRandom::new().fill(bytes).map_err(failed)
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the configuration file, from its text to what is said about it.
 
+use harrier_error::SqlError;
+
 use super::values::*;
 use super::*;
 
@@ -321,7 +323,7 @@ fn a_file_is_loaded_or_the_error_names_it() {
         shown.ends_with("line 2: server.http_actions: 1 is not allowed (allowed: true or false)"),
         "{shown}"
     );
-    assert_eq!(Failure::from(error).sqlstate, "F0000");
+    assert_eq!(SqlError::from(error).sqlstate, "F0000");
     assert!(Config::load(&folder.join("absent")).unwrap_err().to_string().contains("No such file"));
     std::fs::remove_dir_all(&folder).unwrap();
 }

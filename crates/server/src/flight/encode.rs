@@ -10,9 +10,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::{FlightData, SchemaAsIpc};
-use harrier_error::SqlState;
-
-use crate::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 
 /// Bytes of a message that is cut from a larger batch. Clients take 4 MiB if nobody told them otherwise.
 const MESSAGE_BYTES: usize = 2 << 20;
@@ -84,16 +82,16 @@ impl Encoder {
     }
 
     /// The messages of a batch, in order.
-    pub fn encode(&mut self, batch: &RecordBatch) -> Result<Vec<FlightData>, Failure> {
+    pub fn encode(&mut self, batch: &RecordBatch) -> Result<Vec<FlightData>, SqlError> {
         let mut messages = Vec::with_capacity(1);
         self.encode_into(batch, &mut messages)?;
         Ok(messages)
     }
 
-    fn encode_into(&mut self, batch: &RecordBatch, messages: &mut Vec<FlightData>) -> Result<(), Failure> {
+    fn encode_into(&mut self, batch: &RecordBatch, messages: &mut Vec<FlightData>) -> Result<(), SqlError> {
         if batch.columns().iter().map(text_bytes).sum::<usize>() > TEXT_BYTES_MAX {
             if batch.num_rows() < 2 {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::PROGRAM_LIMIT_EXCEEDED,
                     "a row is too large for a message of Flight",
                 ));
@@ -163,8 +161,8 @@ fn of_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
     text_bytes(&list.values().slice(from.as_usize(), (to - from).as_usize()))
 }
 
-fn unencodable(error: ArrowError) -> Failure {
-    Failure::new(SqlState::INTERNAL_ERROR, format!("rows could not be encoded: {error}"))
+fn unencodable(error: ArrowError) -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, format!("rows could not be encoded: {error}"))
 }
 
 #[cfg(test)]

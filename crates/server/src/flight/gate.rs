@@ -9,7 +9,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -19,7 +19,6 @@ use tonic::server::NamedService;
 use super::connection::Peer;
 use super::login::{Login, Site};
 use super::status::status;
-use crate::backend::Failure;
 
 /// Characters of a client's name that are kept, as many as PostgreSQL keeps of an application's name.
 const APPLICATION_CHARACTERS_MAX: usize = 63;
@@ -92,7 +91,7 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().to_string()),
             _ => {
                 let failure =
-                    Failure::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "this call needs a session")
+                    SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "this call needs a session")
                         .with_hint("Log in by a handshake with the user's name and password.");
                 return Err(status(&failure));
             }
@@ -105,7 +104,7 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
     match token {
         Some(token) => site.find(&token, &peer).ok_or_else(|| {
             status(
-                &Failure::new(
+                &SqlError::new(
                     SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                     "the session does not exist, or has ended",
                 )

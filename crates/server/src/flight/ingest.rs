@@ -12,11 +12,10 @@ use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExist
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::prepared::{Sent, unreadable};
 use super::turn::{Discard, Given, Turn, row_count};
-use crate::backend::Failure;
 
 /// Rows that are written out at once.
 const ROWS: usize = 4096;
@@ -26,12 +25,12 @@ pub(super) async fn ingest(
     turn: &mut Turn,
     command: CommandStatementIngest,
     mut sent: Sent,
-) -> Result<i64, Failure> {
+) -> Result<i64, SqlError> {
     let table = table_name(&command)?;
     let (if_not_exists, if_exists) = modes(&command)?;
     let first = sent.try_next().await.map_err(unreadable)?;
     let Some(schema) = sent.schema().cloned() else {
-        return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, "an ingestion has to begin with a schema"));
+        return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "an ingestion has to begin with a schema"));
     };
     let columns = schema.fields().iter().map(|field| quoted(field.name())).collect::<Vec<_>>().join(", ");
     let mut before = Vec::new();
@@ -39,12 +38,12 @@ pub(super) async fn ingest(
     match (exists(turn, &table).await?, if_not_exists, if_exists) {
         (false, TableNotExistOption::Create, _) => before.push(create()?),
         (false, _, _) => {
-            return Err(Failure::new(SqlState::UNDEFINED_TABLE, format!("relation {table} does not exist")));
+            return Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation {table} does not exist")));
         }
         (true, _, TableExistsOption::Replace) => before.extend([format!("DROP TABLE {table}"), create()?]),
         (true, _, TableExistsOption::Append) => {}
         (true, _, _) => {
-            return Err(Failure::new(SqlState::DUPLICATE_TABLE, format!("relation {table} already exists")));
+            return Err(SqlError::new(SqlState::DUPLICATE_TABLE, format!("relation {table} already exists")));
         }
     }
     for field in schema.fields() {
@@ -59,7 +58,7 @@ pub(super) async fn ingest(
             starts.map(move |from| Ok(batch.slice(from, ROWS.min(batch.num_rows() - from)))),
         )
     });
-    let text = parts.try_flatten().map(|part: Result<RecordBatch, Failure>| lines(&part?)).boxed();
+    let text = parts.try_flatten().map(|part: Result<RecordBatch, SqlError>| lines(&part?)).boxed();
     let copy = format!("COPY {table} ({columns}) FROM STDIN");
     if before.is_empty() {
         return run_copy(turn, &copy, text).await;
@@ -78,14 +77,14 @@ pub(super) async fn ingest(
 async fn run_copy(
     turn: &mut Turn,
     copy: &str,
-    text: BoxStream<'static, Result<Bytes, Failure>>,
-) -> Result<i64, Failure> {
+    text: BoxStream<'static, Result<Bytes, SqlError>>,
+) -> Result<i64, SqlError> {
     let given = Given { input: Some(text), ..Given::default() };
     Ok(row_count(&turn.run(copy, given, &mut Discard).await?))
 }
 
 /// Whether there is a table of that name for this session.
-async fn exists(turn: &mut Turn, table: &str) -> Result<bool, Failure> {
+async fn exists(turn: &mut Turn, table: &str) -> Result<bool, SqlError> {
     match turn.describe(&format!("SELECT * FROM {table}")).await {
         Ok(_) => Ok(true),
         Err(failure)
@@ -97,12 +96,12 @@ async fn exists(turn: &mut Turn, table: &str) -> Result<bool, Failure> {
     }
 }
 
-fn modes(command: &CommandStatementIngest) -> Result<(TableNotExistOption, TableExistsOption), Failure> {
+fn modes(command: &CommandStatementIngest) -> Result<(TableNotExistOption, TableExistsOption), SqlError> {
     let Some(options) = &command.table_definition_options else {
         return Ok((TableNotExistOption::Fail, TableExistsOption::Append));
     };
     match (options.if_not_exist(), options.if_exists()) {
-        (TableNotExistOption::Unspecified, _) | (_, TableExistsOption::Unspecified) => Err(Failure::new(
+        (TableNotExistOption::Unspecified, _) | (_, TableExistsOption::Unspecified) => Err(SqlError::new(
             SqlState::INVALID_PARAMETER_VALUE,
             "an ingestion has to say what becomes of its table",
         )),
@@ -110,21 +109,21 @@ fn modes(command: &CommandStatementIngest) -> Result<(TableNotExistOption, Table
     }
 }
 
-fn table_name(command: &CommandStatementIngest) -> Result<String, Failure> {
+fn table_name(command: &CommandStatementIngest) -> Result<String, SqlError> {
     if command.table.is_empty() {
-        return Err(Failure::new(SqlState::INVALID_PARAMETER_VALUE, "an ingestion has to name a table"));
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "an ingestion has to name a table"));
     }
     let parts = [command.catalog.as_deref(), command.schema.as_deref(), Some(command.table.as_str())];
     let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
     Ok(parts.map(quoted).collect::<Vec<_>>().join("."))
 }
 
-fn create_table(table: &str, is_temporary: bool, schema: &Schema) -> Result<String, Failure> {
+fn create_table(table: &str, is_temporary: bool, schema: &Schema) -> Result<String, SqlError> {
     let columns = schema.fields().iter().map(|field| {
         let not_null = if field.is_nullable() { "" } else { " NOT NULL" };
         Ok(format!("{} {}{not_null}", quoted(field.name()), sql_type(field.data_type())?))
     });
-    let columns = columns.collect::<Result<Vec<_>, Failure>>()?.join(", ");
+    let columns = columns.collect::<Result<Vec<_>, SqlError>>()?.join(", ");
     let temporary = if is_temporary { "TEMPORARY " } else { "" };
     Ok(format!("CREATE {temporary}TABLE {table} ({columns})"))
 }
@@ -135,7 +134,7 @@ pub(super) fn quoted(name: impl AsRef<str>) -> String {
 }
 
 /// The type of SQL that holds an Arrow type's values.
-fn sql_type(data_type: &DataType) -> Result<String, Failure> {
+fn sql_type(data_type: &DataType) -> Result<String, SqlError> {
     Ok(match data_type {
         DataType::Boolean => "boolean",
         DataType::Int8 | DataType::UInt8 | DataType::Int16 => "smallint",
@@ -160,7 +159,7 @@ fn sql_type(data_type: &DataType) -> Result<String, Failure> {
         | DataType::Duration(_) => "interval",
         DataType::Dictionary(_, values) => return sql_type(values),
         other => {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("cannot ingest columns of type {other}"),
             )
@@ -171,7 +170,7 @@ fn sql_type(data_type: &DataType) -> Result<String, Failure> {
 }
 
 /// The rows of a batch in COPY's text format.
-fn lines(batch: &RecordBatch) -> Result<Bytes, Failure> {
+fn lines(batch: &RecordBatch) -> Result<Bytes, SqlError> {
     let options = FormatOptions::default()
         .with_display_error(false)
         .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
@@ -180,7 +179,7 @@ fn lines(batch: &RecordBatch) -> Result<Bytes, Failure> {
         .with_datetime_format(Some("%Y-%m-%d"))
         .with_duration_format(DurationFormat::Pretty);
     let unwritable =
-        |error: ArrowError| Failure::new(SqlState::DATA_EXCEPTION, format!("a value has no text: {error}"));
+        |error: ArrowError| SqlError::new(SqlState::DATA_EXCEPTION, format!("a value has no text: {error}"));
     let columns = batch.columns().iter().map(|column| Column::new(column.as_ref(), &options));
     let columns: Vec<Column<'_>> = columns.collect::<Result<_, _>>().map_err(unwritable)?;
     let mut text = String::with_capacity(batch.num_rows() * columns.len() * 8);

@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -33,7 +33,7 @@ use super::connection::{Connection, Peer};
 use super::prepared::Prepared;
 use super::turn::Rows;
 use super::{Attempt, Flight};
-use crate::backend::{Failure, Identity, Session, TransactionState};
+use crate::backend::{Identity, Session, TransactionState};
 use crate::registry::{SessionGuard, Stop};
 
 /// Settings of a client that further sessions get. There are fewer than that; a client that sets one of many spellings loses the oldest.
@@ -174,12 +174,12 @@ impl Drop for Open {
     }
 }
 
-pub(super) fn terminated() -> Failure {
-    Failure::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+pub(super) fn terminated() -> SqlError {
+    SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
-pub(super) fn stopping() -> Failure {
-    Failure::fatal(SqlState::CANNOT_CONNECT_NOW, "the server is shutting down")
+pub(super) fn stopping() -> SqlError {
+    SqlError::fatal(SqlState::CANNOT_CONNECT_NOW, "the server is shutting down")
 }
 
 impl Site {
@@ -199,7 +199,7 @@ impl Site {
         attempt: Attempt<'_>,
         application: &str,
         peer: &Peer,
-    ) -> Result<Arc<Login>, Failure> {
+    ) -> Result<Arc<Login>, SqlError> {
         let refused = || self.flight.registry.totals().refused.fetch_add(1, Ordering::Relaxed);
         if self.is_draining() {
             refused();
@@ -207,7 +207,7 @@ impl Site {
         }
         if self.logins.lock().len() >= self.flight.limits.sessions_max {
             refused();
-            return Err(Failure::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+            return Err(SqlError::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
         let role = self.flight.authenticate.authenticate(&attempt).await.inspect_err(|failure| {
             refused();
@@ -255,7 +255,7 @@ impl Site {
         database: &str,
         application: &str,
         peer: &Peer,
-    ) -> Result<Arc<Login>, Failure> {
+    ) -> Result<Arc<Login>, SqlError> {
         let mut held = peer.connection.anonymous.lock().await;
         if let Some(login) = held.upgrade().filter(|login| !login.has_ended()) {
             login.inner.lock().used = Instant::now();
@@ -348,7 +348,7 @@ impl Site {
         database: &str,
         application: &str,
         client: SocketAddr,
-    ) -> Result<Arc<Hosted>, Failure> {
+    ) -> Result<Arc<Hosted>, SqlError> {
         let registry = &self.flight.registry;
         let process = registry.next_session();
         let identity = Identity {
@@ -401,7 +401,7 @@ impl Site {
         self: &Arc<Self>,
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Lease, SqlError> {
         if login.has_ended() {
             return Err(terminated());
         }
@@ -450,7 +450,7 @@ impl Site {
         let side = match tokio::time::timeout(self.flight.limits.busy, permit).await {
             Ok(Ok(side)) => side,
             _ => {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::TOO_MANY_CONNECTIONS,
                     "too many statements of this connection run at once",
                 )
@@ -485,7 +485,7 @@ impl Site {
         login: &Arc<Login>,
         hosted: &Arc<Hosted>,
         transaction: Option<&Bytes>,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Lease, SqlError> {
         // Rows that nobody has asked for yet are given up, as those of PostgreSQL's unnamed portal are.
         let session = hosted.guard.entry.id;
         let is_left = |held: &Held| held.rows.is_some() && held.session == session;
@@ -494,7 +494,7 @@ impl Site {
         let busy = Arc::clone(&hosted.busy).lock_owned();
         match tokio::time::timeout(self.flight.limits.busy, busy).await {
             Ok(busy) => Ok(self.leased(login, hosted, transaction.cloned(), None, busy)),
-            Err(_) => Err(Failure::new(
+            Err(_) => Err(SqlError::new(
                 SqlState::OBJECT_IN_USE,
                 "rows of another statement of this transaction are still being read",
             )
@@ -587,11 +587,11 @@ impl Login {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    fn transaction(&self, id: &Bytes) -> Result<Arc<Hosted>, Failure> {
+    fn transaction(&self, id: &Bytes) -> Result<Arc<Hosted>, SqlError> {
         let inner = self.inner.lock();
         let transaction = inner.transactions.get(id).map(|transaction| Arc::clone(&transaction.hosted));
         transaction.ok_or_else(|| {
-            Failure::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no such transaction, or it has ended")
+            SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no such transaction, or it has ended")
         })
     }
 
@@ -637,10 +637,10 @@ impl Login {
         id
     }
 
-    pub fn savepoint(&self, id: &Bytes) -> Result<Savepoint, Failure> {
+    pub fn savepoint(&self, id: &Bytes) -> Result<Savepoint, SqlError> {
         let savepoint = self.inner.lock().savepoints.get(id).cloned();
         savepoint.ok_or_else(|| {
-            Failure::new(SqlState::INVALID_SAVEPOINT, "there is no such savepoint, or it was released")
+            SqlError::new(SqlState::INVALID_SAVEPOINT, "there is no such savepoint, or it was released")
         })
     }
 
@@ -649,22 +649,25 @@ impl Login {
     }
 
     /// Keeps a prepared statement. Returns its handle.
-    pub fn prepare(&self, prepared: Prepared, most: usize) -> Result<Bytes, Failure> {
+    pub fn prepare(&self, prepared: Prepared, most: usize) -> Result<Bytes, SqlError> {
         let mut inner = self.inner.lock();
         if inner.prepared.len() >= most {
             let hint = "Close those that are not needed any more.";
-            return Err(Failure::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many prepared statements")
-                .with_hint(hint));
+            return Err(SqlError::new(
+                SqlState::CONFIGURATION_LIMIT_EXCEEDED,
+                "too many prepared statements",
+            )
+            .with_hint(hint));
         }
         let id = handle();
         inner.prepared.insert(id.clone(), Arc::new(prepared));
         Ok(id)
     }
 
-    pub fn prepared(&self, id: &Bytes) -> Result<Arc<Prepared>, Failure> {
+    pub fn prepared(&self, id: &Bytes) -> Result<Arc<Prepared>, SqlError> {
         let prepared = self.inner.lock().prepared.get(id).cloned();
         prepared.ok_or_else(|| {
-            Failure::new(
+            SqlError::new(
                 SqlState::INVALID_STATEMENT_NAME,
                 "there is no such prepared statement, or it was closed",
             )
@@ -702,11 +705,11 @@ impl Login {
     }
 
     /// Gives rows to the client that asks for them, once.
-    pub fn redeem(&self, id: &Bytes) -> Result<(Rows, DropGuard), Failure> {
+    pub fn redeem(&self, id: &Bytes) -> Result<(Rows, DropGuard), SqlError> {
         let mut inner = self.inner.lock();
         let rows = inner.results.get_mut(id).and_then(|held| held.rows.take());
         rows.ok_or_else(|| {
-            Failure::new(
+            SqlError::new(
                 SqlState::INVALID_CURSOR_NAME,
                 "there are no such rows: they were read before, or not asked for in time",
             )

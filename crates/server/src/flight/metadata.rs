@@ -16,11 +16,10 @@ use arrow_flight::sql::{
     SqlInfo, SqlNullOrdering, SqlSupportedCaseSensitivity, SqlSupportedTransaction,
     SqlTransactionIsolationLevel, XdbcDataType, XdbcDatetimeSubcode,
 };
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::ingest::quoted;
 use super::turn::{Collect, Given, Turn};
-use crate::backend::Failure;
 
 /// What kinds of tables there are, by what `information_schema` calls them.
 const TABLE_TYPES: [(&str, &str); 4] = [
@@ -33,7 +32,7 @@ const TABLE_TYPES: [(&str, &str); 4] = [
 /// Schemas that are there without being made; their tables are of a kind of their own, which tools leave out.
 const SYSTEM_SCHEMAS: [&str; 3] = ["information_schema", "pg_catalog", "sys"];
 
-pub(super) async fn catalogs(turn: &mut Turn, command: CommandGetCatalogs) -> Result<RecordBatch, Failure> {
+pub(super) async fn catalogs(turn: &mut Turn, command: CommandGetCatalogs) -> Result<RecordBatch, SqlError> {
     let mut builder = command.into_builder();
     for row in query(turn, "SELECT DISTINCT catalog_name FROM information_schema.schemata").await? {
         builder.append(&row[0]);
@@ -41,7 +40,7 @@ pub(super) async fn catalogs(turn: &mut Turn, command: CommandGetCatalogs) -> Re
     builder.build().map_err(unbuildable)
 }
 
-pub(super) async fn schemas(turn: &mut Turn, command: CommandGetDbSchemas) -> Result<RecordBatch, Failure> {
+pub(super) async fn schemas(turn: &mut Turn, command: CommandGetDbSchemas) -> Result<RecordBatch, SqlError> {
     let mut text = "SELECT DISTINCT catalog_name, schema_name FROM information_schema.schemata".to_string();
     let conditions = conditions([
         ("catalog_name", "=", command.catalog.as_deref()),
@@ -55,7 +54,7 @@ pub(super) async fn schemas(turn: &mut Turn, command: CommandGetDbSchemas) -> Re
     builder.build().map_err(unbuildable)
 }
 
-pub(super) async fn tables(turn: &mut Turn, command: CommandGetTables) -> Result<RecordBatch, Failure> {
+pub(super) async fn tables(turn: &mut Turn, command: CommandGetTables) -> Result<RecordBatch, SqlError> {
     let mut text =
         "SELECT table_catalog, table_schema, table_name, table_type FROM information_schema.tables"
             .to_string();
@@ -87,7 +86,7 @@ pub(super) async fn tables(turn: &mut Turn, command: CommandGetTables) -> Result
     builder.build().map_err(unbuildable)
 }
 
-pub(super) fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, Failure> {
+pub(super) fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, SqlError> {
     let mut builder = command.into_builder();
     for (_, kind) in TABLE_TYPES {
         builder.append(kind);
@@ -107,7 +106,7 @@ fn table_type(schema: &str, kind: &str) -> String {
 }
 
 /// The columns of a table. `None`: it was dropped meanwhile.
-async fn columns(turn: &mut Turn, name: &[&String]) -> Result<Option<Schema>, Failure> {
+async fn columns(turn: &mut Turn, name: &[&String]) -> Result<Option<Schema>, SqlError> {
     let name = name.iter().map(quoted).collect::<Vec<_>>().join(".");
     match turn.describe(&format!("SELECT * FROM {name}")).await {
         Ok(described) => {
@@ -130,7 +129,7 @@ fn conditions<const N: usize>(wanted: [(&str, &str, Option<&str>); N]) -> String
 }
 
 /// The rows of a query as text; null is empty.
-async fn query(turn: &mut Turn, text: &str) -> Result<Vec<Vec<String>>, Failure> {
+async fn query(turn: &mut Turn, text: &str) -> Result<Vec<Vec<String>>, SqlError> {
     let mut collected = Collect::default();
     turn.run(text, Given::default(), &mut collected).await?;
     let mut rows = Vec::new();
@@ -145,8 +144,8 @@ async fn query(turn: &mut Turn, text: &str) -> Result<Vec<Vec<String>>, Failure>
     Ok(rows)
 }
 
-pub(super) fn unbuildable(error: arrow_flight::error::FlightError) -> Failure {
-    Failure::new(SqlState::INTERNAL_ERROR, format!("an answer could not be built: {error}"))
+pub(super) fn unbuildable(error: arrow_flight::error::FlightError) -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, format!("an answer could not be built: {error}"))
 }
 
 /// Keys are not kept: what asks for them gets no rows.
@@ -180,8 +179,8 @@ pub(super) fn foreign_keys() -> SchemaRef {
 }
 
 /// What the server says of itself.
-pub(super) fn sql_info() -> &'static Result<SqlInfoData, Failure> {
-    static INFO: LazyLock<Result<SqlInfoData, Failure>> = LazyLock::new(|| {
+pub(super) fn sql_info() -> &'static Result<SqlInfoData, SqlError> {
+    static INFO: LazyLock<Result<SqlInfoData, SqlError>> = LazyLock::new(|| {
         let mut builder = SqlInfoDataBuilder::new();
         builder.append(SqlInfo::FlightSqlServerName, "Harrier");
         builder.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
@@ -245,8 +244,8 @@ pub(super) fn sql_info() -> &'static Result<SqlInfoData, Failure> {
 }
 
 /// The types of SQL, for tools that make tables.
-pub(super) fn xdbc_types() -> &'static Result<XdbcTypeInfoData, Failure> {
-    static TYPES: LazyLock<Result<XdbcTypeInfoData, Failure>> = LazyLock::new(|| {
+pub(super) fn xdbc_types() -> &'static Result<XdbcTypeInfoData, SqlError> {
+    static TYPES: LazyLock<Result<XdbcTypeInfoData, SqlError>> = LazyLock::new(|| {
         use XdbcDataType as Xdbc;
         use XdbcDatetimeSubcode as Subcode;
         // Name, type, digits or bits or bytes, radix, quote, parameters, subcode.

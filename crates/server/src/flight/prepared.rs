@@ -9,12 +9,12 @@ use arrow_flight::sql::server::PeekableFlightDataStream;
 use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 
 use super::placeholders::numbered;
 use super::turn::{Consumer, Given, Turn};
-use crate::backend::{Description, Done, Failure, Statement};
+use crate::backend::{Description, Done, Statement};
 
 pub(super) struct Prepared {
     pub text: String,
@@ -30,7 +30,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Prepares a statement on the session of a turn. Its parameters may be question marks.
-    pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, Failure> {
+    pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, SqlError> {
         let text = numbered(&text).into_owned();
         let (parsed, description) = match turn.describe(&text).await {
             Ok(Some((statement, description))) => (Some(statement), Some(description)),
@@ -64,7 +64,7 @@ impl Prepared {
         turn: &mut Turn,
         parameters: Option<&RecordBatch>,
         consumer: &mut dyn Consumer,
-    ) -> Result<i64, Failure> {
+    ) -> Result<i64, SqlError> {
         let parameters = parameters.filter(|parameters| parameters.num_columns() > 0);
         let Some(parameters) = parameters else {
             self.check_count(0)?;
@@ -85,24 +85,24 @@ impl Prepared {
         turn: &mut Turn,
         values: &[ArrayRef],
         consumer: &mut dyn Consumer,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, SqlError> {
         let parsed = self.parsed.clone().filter(|_| turn.session_id() == self.session);
         let expected = self.description.as_ref().and_then(|description| description.columns.as_deref());
         turn.run(&self.text, Given { parsed, values, expected, ..Given::default() }, consumer).await
     }
 
-    fn check_count(&self, given: usize) -> Result<(), Failure> {
+    fn check_count(&self, given: usize) -> Result<(), SqlError> {
         match self.description.as_ref().map(|description| description.parameters.len()) {
             Some(expected) if expected != given => {
                 let message =
                     format!("{given} parameters were bound, but the prepared statement requires {expected}");
-                Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message))
+                Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message))
             }
             _ => Ok(()),
         }
     }
 
-    fn cast(&self, parameters: &RecordBatch) -> Result<Vec<ArrayRef>, Failure> {
+    fn cast(&self, parameters: &RecordBatch) -> Result<Vec<ArrayRef>, SqlError> {
         let Some(description) = &self.description else { return Ok(parameters.columns().to_vec()) };
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let columns = parameters.columns().iter().zip(&description.parameters).enumerate();
@@ -114,10 +114,10 @@ impl Prepared {
             if !can_cast_types(given, expected) {
                 let message =
                     format!("parameter ${} is of type {expected}, but was bound as {given}", at + 1);
-                return Err(Failure::new(SqlState::DATATYPE_MISMATCH, message));
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message));
             }
             cast_with_options(column, expected, &options).map_err(|error| {
-                Failure::new(SqlState::INVALID_PARAMETER_VALUE, format!("parameter ${}: {error}", at + 1))
+                SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("parameter ${}: {error}", at + 1))
             })
         });
         columns.collect()
@@ -136,13 +136,13 @@ pub(super) fn sent(stream: PeekableFlightDataStream) -> Sent {
 }
 
 /// What is wrong with what a client sends.
-pub(super) fn unreadable(error: FlightError) -> Failure {
+pub(super) fn unreadable(error: FlightError) -> SqlError {
     match error {
-        FlightError::Tonic(status) => Failure::new(
+        FlightError::Tonic(status) => SqlError::new(
             SqlState::CONNECTION_FAILURE,
             format!("the client stopped sending: {}", status.message()),
         ),
-        other => Failure::new(
+        other => SqlError::new(
             SqlState::PROTOCOL_VIOLATION,
             format!("what the client sent is not a stream of batches: {other}"),
         ),
@@ -150,12 +150,12 @@ pub(super) fn unreadable(error: FlightError) -> Failure {
 }
 
 /// All batches of a request as one. `bytes_max`: fails with 54000 beyond.
-pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<RecordBatch>, Failure> {
+pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<RecordBatch>, SqlError> {
     let (mut batches, mut bytes) = (Vec::new(), 0);
     while let Some(batch) = sent.try_next().await.map_err(unreadable)? {
         bytes += batch.get_array_memory_size();
         if bytes > bytes_max {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::PROGRAM_LIMIT_EXCEEDED,
                 format!("parameters are larger than {bytes_max} bytes"),
             ));
@@ -164,6 +164,6 @@ pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<R
     }
     let Some(schema) = sent.schema().filter(|schema| !schema.fields().is_empty()) else { return Ok(None) };
     arrow::compute::concat_batches(schema, &batches).map(Some).map_err(|error| {
-        Failure::new(SqlState::PROTOCOL_VIOLATION, format!("parameters do not fit together: {error}"))
+        SqlError::new(SqlState::PROTOCOL_VIOLATION, format!("parameters do not fit together: {error}"))
     })
 }

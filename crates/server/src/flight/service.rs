@@ -30,7 +30,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -44,7 +44,7 @@ use super::prepared::Prepared;
 use super::status::{refused, status};
 use super::turn::{Consumer, Discard, Forward, Given, Rows, Turn};
 use super::{Attempt, gate, ingest, metadata, options, prepared};
-use crate::backend::{Done, Failure};
+use crate::backend::Done;
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
@@ -104,23 +104,23 @@ impl Stream for Streamed {
     }
 }
 
-fn died() -> Failure {
-    Failure::new(SqlState::INTERNAL_ERROR, "the statement ended without saying how")
+fn died() -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, "the statement ended without saying how")
 }
 
 /// Runs to its end whatever becomes of the call; what it does may listen for that by itself.
 async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+) -> Result<T, SqlError> {
     tokio::spawn(work).await.unwrap_or_else(|_| Err(died()))
 }
 
 /// What a turn is asked for.
-type Work<T> = Box<dyn for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<T, Failure>> + Send>;
+type Work<T> = Box<dyn for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<T, SqlError>> + Send>;
 
 /// What a turn with rows for the client is asked for.
 type RowsWork =
-    Box<dyn for<'a> FnOnce(&'a mut Turn, &'a mut Forward) -> BoxFuture<'a, Result<(), Failure>> + Send>;
+    Box<dyn for<'a> FnOnce(&'a mut Turn, &'a mut Forward) -> BoxFuture<'a, Result<(), SqlError>> + Send>;
 
 impl Service {
     pub(super) fn login<T>(request: &Request<T>) -> Result<Arc<Login>, Status> {
@@ -138,7 +138,7 @@ impl Service {
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
         work: Work<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         let lease = self.0.lease(login, transaction).await?;
         let canceled = CancellationToken::new();
         let _guard = canceled.clone().drop_guard();
@@ -152,7 +152,7 @@ impl Service {
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
         work: RowsWork,
-    ) -> Result<(Rows, CancellationToken, DropGuard, i32), Failure> {
+    ) -> Result<(Rows, CancellationToken, DropGuard, i32), SqlError> {
         let lease = self.0.lease(login, transaction).await?;
         let canceled = CancellationToken::new();
         let guard = canceled.clone().drop_guard();
@@ -213,7 +213,7 @@ impl Service {
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
         text: String,
-    ) -> Result<i64, Failure> {
+    ) -> Result<i64, SqlError> {
         let work: Work<Done> = Box::new(move |turn| {
             Box::pin(async move { turn.run(&text, Given::default(), &mut Discard).await })
         });
@@ -291,7 +291,7 @@ impl Service {
         if login.cancel(&ticket.statement_handle) {
             Ok(())
         } else {
-            Err(status(&Failure::new(
+            Err(status(&SqlError::new(
                 SqlState::INVALID_CURSOR_NAME,
                 "there is no such statement, or it has ended",
             )))
@@ -299,7 +299,7 @@ impl Service {
     }
 }
 
-fn known<T>(value: &'static Result<T, Failure>) -> Result<&'static T, Status> {
+fn known<T>(value: &'static Result<T, SqlError>) -> Result<&'static T, Status> {
     value.as_ref().map_err(status)
 }
 
@@ -351,7 +351,7 @@ impl FlightSqlService for Service {
             }
         };
         let Some((user, password)) = given else {
-            let failure = Failure::new(
+            let failure = SqlError::new(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 "a handshake needs a user's name and a password",
             )
@@ -672,7 +672,7 @@ impl FlightSqlService for Service {
             }
             let mut lease = self.0.lease(&login, None).await?;
             if lease.hosted.session.transaction() != crate::backend::TransactionState::Idle {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::ACTIVE_TRANSACTION,
                     "there is already a transaction in progress",
                 )
@@ -722,7 +722,7 @@ impl FlightSqlService for Service {
             let is_committed = is_commit && result.as_ref().is_ok_and(|done| done.tag != "ROLLBACK");
             login.release(&id, is_committed);
             match result {
-                Ok(_) if is_commit && !is_committed => Err(Failure::new(
+                Ok(_) if is_commit && !is_committed => Err(SqlError::new(
                     SqlState::FAILED_TRANSACTION,
                     "the transaction had failed, and was rolled back",
                 )),
@@ -816,7 +816,7 @@ impl FlightSqlService for Service {
             }
             other => {
                 let failure =
-                    Failure::new(SqlState::FEATURE_NOT_SUPPORTED, format!("there is no action \"{other}\""));
+                    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("there is no action \"{other}\""));
                 return Err(status(&failure));
             }
         };
@@ -842,8 +842,8 @@ impl FlightSqlService for Service {
 /// Runs a prepared statement for all rows of all batches; `None` is a run without parameters.
 fn update_all(
     prepared: Arc<Prepared>,
-    mut batches: BoxStream<'static, Result<Option<RecordBatch>, Failure>>,
-) -> impl for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<i64, Failure>> {
+    mut batches: BoxStream<'static, Result<Option<RecordBatch>, SqlError>>,
+) -> impl for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<i64, SqlError>> {
     move |turn| {
         Box::pin(async move {
             let mut count = 0;

@@ -1,17 +1,15 @@
 //! Failures as gRPC statuses: the code that is closest, and everything else in the message and the trailers.
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
-
-use crate::backend::Failure;
 
 /// Bytes of a status's message. Clients refuse trailers beyond 8 KiB by default, in which other than ASCII counts threefold.
 const MESSAGE_BYTES_MAX: usize = 2000;
 
 /// The status of a failure. Its SQLSTATE stands at the end of the message's first line and in the trailer `sqlstate`; detail and
 /// hint follow on lines of their own, as psql prints them.
-pub(super) fn status(failure: &Failure) -> Status {
+pub(super) fn status(failure: &SqlError) -> Status {
     let mut message = format!("{} (SQLSTATE {})", cut(&failure.message), failure.sqlstate);
     for (name, text) in [("DETAIL", &failure.detail), ("HINT", &failure.hint)] {
         if let Some(text) = text {
@@ -29,7 +27,7 @@ pub(super) fn status(failure: &Failure) -> Status {
 }
 
 /// `map_err(refused)` where a handler answers.
-pub(super) fn refused(failure: Failure) -> Status {
+pub(super) fn refused(failure: SqlError) -> Status {
     status(&failure)
 }
 
@@ -77,13 +75,13 @@ mod tests {
     #[test]
     fn a_status_tells_everything_and_stays_short() {
         let failure =
-            Failure::new(SqlState::UNDEFINED_TABLE, "relation \"x\" does not exist").with_hint("Create it.");
+            SqlError::new(SqlState::UNDEFINED_TABLE, "relation \"x\" does not exist").with_hint("Create it.");
         let status = super::status(&failure);
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(status.message(), "relation \"x\" does not exist (SQLSTATE 42P01)\nHINT:  Create it.");
         assert_eq!(status.metadata().get("sqlstate").unwrap(), "42P01");
-        let long = super::status(&Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "ß".repeat(5000)));
+        let long = super::status(&SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "ß".repeat(5000)));
         assert!(long.message().len() <= MESSAGE_BYTES_MAX);
-        assert_eq!(super::status(&Failure::new(SqlState::SUCCESSFUL_COMPLETION, "")).code(), Code::Unknown);
+        assert_eq!(super::status(&SqlError::new(SqlState::SUCCESSFUL_COMPLETION, "")).code(), Code::Unknown);
     }
 }

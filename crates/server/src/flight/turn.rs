@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -24,7 +24,7 @@ use super::encode::{Encoder, wire_schema};
 use super::login::Lease;
 use super::status::status;
 use crate::backend::{
-    CopyIn, CopyInto, Description, Done, Failure, Kind, Outcome, Session, Statement, TransactionState,
+    CopyIn, CopyInto, Description, Done, Kind, Outcome, Session, Statement, TransactionState,
 };
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
@@ -32,10 +32,10 @@ use crate::registry::{Activity, Registry, StatementEntry, Stop};
 #[async_trait]
 pub(super) trait Consumer: Send {
     /// Called before the rows; again before those of a further run of the same statement.
-    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), Failure>;
+    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), SqlError>;
 
     /// Returns when it can take more.
-    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure>;
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), SqlError>;
 }
 
 /// Rows that nobody asked for.
@@ -43,11 +43,11 @@ pub(super) struct Discard;
 
 #[async_trait]
 impl Consumer for Discard {
-    async fn begin(&mut self, _: &SchemaRef) -> Result<(), Failure> {
+    async fn begin(&mut self, _: &SchemaRef) -> Result<(), SqlError> {
         Ok(())
     }
 
-    async fn take(&mut self, _: RecordBatch) -> Result<(), Failure> {
+    async fn take(&mut self, _: RecordBatch) -> Result<(), SqlError> {
         Ok(())
     }
 }
@@ -58,11 +58,11 @@ pub(super) struct Collect(pub Vec<RecordBatch>);
 
 #[async_trait]
 impl Consumer for Collect {
-    async fn begin(&mut self, _: &SchemaRef) -> Result<(), Failure> {
+    async fn begin(&mut self, _: &SchemaRef) -> Result<(), SqlError> {
         Ok(())
     }
 
-    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         self.0.push(batch);
         Ok(())
     }
@@ -80,18 +80,18 @@ const MESSAGES_AHEAD: usize = 4;
 
 /// Encodes rows for a client, and tells it when the first are there.
 pub(super) struct Forward {
-    started: Option<oneshot::Sender<Result<Rows, Failure>>>,
+    started: Option<oneshot::Sender<Result<Rows, SqlError>>>,
     encoder: Option<(SchemaRef, Encoder)>,
     messages: Option<mpsc::Sender<Result<Option<FlightData>, Status>>>,
 }
 
 impl Forward {
-    pub fn new(started: oneshot::Sender<Result<Rows, Failure>>) -> Self {
+    pub fn new(started: oneshot::Sender<Result<Rows, SqlError>>) -> Self {
         Self { started: Some(started), encoder: None, messages: None }
     }
 
     /// Tells the client how the statement ended. To be called when its session is free again: what the client does next finds it so.
-    pub async fn finish(mut self, result: Result<(), Failure>) {
+    pub async fn finish(mut self, result: Result<(), SqlError>) {
         match (self.started.take(), self.messages.take(), result) {
             (Some(started), _, Err(failure)) => drop(started.send(Err(failure))),
             (Some(started), _, Ok(())) => {
@@ -110,7 +110,7 @@ impl Forward {
         }
     }
 
-    async fn send(&self, message: FlightData) -> Result<(), Failure> {
+    async fn send(&self, message: FlightData) -> Result<(), SqlError> {
         match &self.messages {
             Some(messages) => messages.send(Ok(Some(message))).await.map_err(|_| gone()),
             None => Err(gone()),
@@ -118,18 +118,18 @@ impl Forward {
     }
 }
 
-fn gone() -> Failure {
-    Failure::new(SqlState::QUERY_CANCELED, "canceling statement because nobody waits for it")
+fn gone() -> SqlError {
+    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement because nobody waits for it")
 }
 
 #[async_trait]
 impl Consumer for Forward {
-    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), Failure> {
+    async fn begin(&mut self, schema: &SchemaRef) -> Result<(), SqlError> {
         if let Some((first, _)) = &self.encoder {
             return if first.fields() == schema.fields() {
                 Ok(())
             } else {
-                Err(Failure::new(
+                Err(SqlError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "rows for several sets of parameters have to be of the same types",
                 ))
@@ -148,7 +148,7 @@ impl Consumer for Forward {
         }
     }
 
-    async fn take(&mut self, batch: RecordBatch) -> Result<(), Failure> {
+    async fn take(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         let Some((_, encoder)) = &mut self.encoder else { return Err(gone()) };
         for message in encoder.encode(&batch)? {
             self.send(message).await?;
@@ -166,7 +166,7 @@ pub(super) struct Given<'a> {
     /// The columns that the client was told when it prepared the statement.
     pub expected: Option<&'a Schema>,
     /// What COPY reads.
-    pub input: Option<BoxStream<'a, Result<Bytes, Failure>>>,
+    pub input: Option<BoxStream<'a, Result<Bytes, SqlError>>>,
     /// It may open and end transactions: the protocol asks for it.
     pub is_control: bool,
 }
@@ -200,7 +200,7 @@ impl Turn {
         text: &str,
         given: Given<'_>,
         consumer: &mut dyn Consumer,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, SqlError> {
         let hosted = Arc::clone(&self.lease.hosted);
         let entry = self.registry.begin(&hosted.guard.entry, text);
         // Ends the listing also if this future is dropped.
@@ -215,10 +215,10 @@ impl Turn {
                 biased;
                 failure = stopped(&mut self.stops) => Err(failure),
                 () = self.canceled.cancelled() => {
-                    Err(Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
+                    Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
                 }
                 () = tokio::time::sleep(timeout), if !timeout.is_zero() => {
-                    Err(Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"))
+                    Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"))
                 }
                 result = work => result,
             }
@@ -233,7 +233,7 @@ impl Turn {
     }
 
     /// What a statement expects and returns. `None`: the text is empty.
-    pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, Failure> {
+    pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, SqlError> {
         let session = Arc::clone(self.session());
         let parsed = single(&*session, text);
         let Some(statement) = self.unless_stopped(parsed).await? else { return Ok(None) };
@@ -243,8 +243,8 @@ impl Turn {
 
     async fn unless_stopped<T>(
         &mut self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = Result<T, SqlError>>,
+    ) -> Result<T, SqlError> {
         tokio::select! {
             biased;
             failure = stopped(&mut self.stops) => Err(failure),
@@ -254,15 +254,15 @@ impl Turn {
     }
 
     /// Runs what the protocol itself asks for, such as COMMIT.
-    pub async fn control(&mut self, text: &str) -> Result<Done, Failure> {
+    pub async fn control(&mut self, text: &str) -> Result<Done, SqlError> {
         self.run(text, Given { is_control: true, ..Given::default() }, &mut Discard).await
     }
 
     /// Runs several statements as one: in the transaction that is open, or in one of their own.
     pub async fn together<'a, T>(
         &'a mut self,
-        work: impl for<'b> FnOnce(&'b mut Self) -> BoxFuture<'b, Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        work: impl for<'b> FnOnce(&'b mut Self) -> BoxFuture<'b, Result<T, SqlError>>,
+    ) -> Result<T, SqlError> {
         if self.session().transaction() != TransactionState::Idle {
             return work(self).await;
         }
@@ -284,12 +284,12 @@ impl Turn {
 }
 
 /// Parses what has to be a single statement. `None`: the text is empty.
-pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, Failure> {
+pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, SqlError> {
     let mut parts = session.split(text).into_iter();
     match (parts.next(), parts.next()) {
         (None, _) => Ok(None),
         (Some(part), None) => session.parse(&part.text).await.map(Some),
-        _ => Err(Failure::new(SqlState::SYNTAX_ERROR, "cannot run several statements at once")
+        _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "cannot run several statements at once")
             .with_hint("Send one statement after the other, in a transaction if they belong together.")),
     }
 }
@@ -301,7 +301,7 @@ async fn work(
     is_side: bool,
     entry: &Arc<StatementEntry>,
     consumer: &mut dyn Consumer,
-) -> Result<Done, Failure> {
+) -> Result<Done, SqlError> {
     let parsed = match given.parsed {
         Some(parsed) => Some(parsed),
         None => single(session, text).await?,
@@ -309,7 +309,7 @@ async fn work(
     let Some(statement) = parsed else { return Ok(Done::default()) };
     let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
     if is_control && is_side && !given.is_control {
-        return Err(Failure::new(
+        return Err(SqlError::new(
             SqlState::OBJECT_IN_USE,
             "rows of another statement of this connection are still being read",
         )
@@ -336,14 +336,14 @@ async fn work(
         Outcome::Done(done) => Ok(done),
         Outcome::CopyIn(CopyIn { input, done, .. }) => match (given.input, input) {
             (Some(source), CopyInto::Text(input)) => feed(source, input, done).await,
-            _ => Err(Failure::new(
+            _ => Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 "cannot copy from the client over Flight SQL",
             )
             .with_hint("Use bulk ingestion, which sends Arrow batches.")),
         },
         Outcome::CopyOut(_) => {
-            Err(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot copy to the client over Flight SQL")
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot copy to the client over Flight SQL")
                 .with_hint("Select the rows, which arrive as Arrow batches."))
         }
     }
@@ -355,7 +355,7 @@ async fn check_columns(
     statement: &Statement,
     schema: &Schema,
     expected: &Schema,
-) -> Result<(), Failure> {
+) -> Result<(), SqlError> {
     let of = |schema: &Schema| -> Vec<(String, DataType)> {
         let schema = wire_schema(schema);
         schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
@@ -368,16 +368,16 @@ async fn check_columns(
     let again = session.describe(statement, &[]).await.ok().and_then(|description| description.columns);
     match again {
         Some(columns) if of(&columns) == described => Ok(()),
-        _ => Err(Failure::changed_result()),
+        _ => Err(crate::backend::changed_result()),
     }
 }
 
 /// Gives a COPY what it reads. If there is no more to give for an error, the statement is given up, and never sees an end.
 async fn feed(
-    mut source: BoxStream<'_, Result<Bytes, Failure>>,
+    mut source: BoxStream<'_, Result<Bytes, SqlError>>,
     input: mpsc::Sender<Bytes>,
-    mut done: BoxFuture<'static, Result<Done, Failure>>,
-) -> Result<Done, Failure> {
+    mut done: BoxFuture<'static, Result<Done, SqlError>>,
+) -> Result<Done, SqlError> {
     let fed = {
         let feeding = async {
             while let Some(bytes) = source.next().await {
@@ -385,7 +385,7 @@ async fn feed(
                     break;
                 }
             }
-            Ok::<(), Failure>(())
+            Ok::<(), SqlError>(())
         };
         tokio::select! {
             biased;
@@ -409,7 +409,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn end(&self, failure: Option<&Failure>) {
+    fn end(&self, failure: Option<&SqlError>) {
         let failure = failure.map(|failure| (failure.sqlstate, failure.message.clone()));
         self.registry.end(&self.entry, failure);
         self.hosted.guard.entry.set_activity(match self.hosted.session.transaction() {
@@ -429,14 +429,14 @@ impl Drop for Listed {
 }
 
 /// Returns when the session is asked to stop what it does.
-async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> Failure {
+async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> SqlError {
     loop {
         if stops.changed().await.is_err() {
             return std::future::pending().await;
         }
         match stops.borrow_and_update().1 {
             Some(Stop::Statement) => {
-                return Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+                return SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
             }
             Some(Stop::Session) => return super::login::terminated(),
             // What runs may end.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use rand::Rng;
 use tokio_rustls::TlsAcceptor;
 
@@ -15,7 +15,7 @@ use super::listen::Server;
 use super::messages::{self, First, Message};
 use super::session::{Conversation, Trouble, terminated};
 use crate::auth::wrong_password;
-use crate::backend::{Failure, Identity};
+use crate::backend::Identity;
 
 /// The first byte of TLS without asking before.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -57,7 +57,7 @@ pub(super) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, origin: 
         Ok(Ok(None) | Err(Trouble::Gone(_))) => return,
         Ok(Err(Trouble::Failed(failure))) => {
             server.registry.totals().refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            io.reply.failure(&Failure { is_fatal: true, ..failure });
+            io.reply.failure(&SqlError { is_fatal: true, ..failure });
             let _ = tokio::time::timeout(limit, io.flush()).await;
             return;
         }
@@ -82,7 +82,7 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     }
     if server.is_stopping() {
         return Err(
-            Failure::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down").into()
+            SqlError::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down").into()
         );
     }
     let Wish { role, database, settings } = wish;
@@ -110,7 +110,7 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     let secret = rand::rng().random();
     let guard = server.registry.enter(process, secret, &role, &database, client);
     if server.registry.sessions().len() > server.options().sessions_max {
-        return Err(Failure::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
+        return Err(SqlError::fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already").into());
     }
     let identity = Identity { role, database, client, settings, process };
     let session = server.backend.open(identity).await?;
@@ -150,7 +150,7 @@ async fn startup(
                 // What came unencrypted behind the request could have been put there by somebody else.
                 if !io.input.is_empty() {
                     let message = "received unencrypted data after SSL request";
-                    return Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, message).into());
+                    return Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, message).into());
                 }
                 io.reply.0.extend_from_slice(if config.is_some() { b"S" } else { b"N" });
                 io.flush().await?;
@@ -175,7 +175,7 @@ async fn startup(
 }
 
 /// What the parameters of a startup message say.
-fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wish, Failure> {
+fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wish, SqlError> {
     let (mut role, mut database, mut settings) = (String::new(), String::new(), Vec::new());
     let mut unknown = Vec::new();
     for (name, value) in &parameters {
@@ -184,7 +184,7 @@ fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wi
             "database" => database.clone_from(value),
             "replication" if matches!(value.as_str(), "false" | "off" | "no" | "0") => {}
             "replication" => {
-                return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, "replication is not supported"));
+                return Err(SqlError::fatal(SqlState::FEATURE_NOT_SUPPORTED, "replication is not supported"));
             }
             "options" => settings.extend(command_line(value)?),
             protocol if protocol.starts_with("_pq_.") => unknown.push(protocol),
@@ -192,7 +192,7 @@ fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wi
         }
     }
     if role.is_empty() {
-        return Err(Failure::fatal(
+        return Err(SqlError::fatal(
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             "no PostgreSQL user name specified in startup packet",
         ));
@@ -207,7 +207,7 @@ fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wi
 }
 
 /// Settings in the form `-c name=value` or `--name=value`, with backslashes before blanks in values.
-fn command_line(text: &str) -> Result<Vec<(String, String)>, Failure> {
+fn command_line(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     let mut words = vec![String::new()];
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -230,7 +230,7 @@ fn command_line(text: &str) -> Result<Vec<(String, String)>, Failure> {
             Some((name, value)) if !name.is_empty() => settings.push((name.to_string(), value.to_string())),
             _ => {
                 let message = format!("invalid command-line argument for server process: {word}");
-                return Err(Failure::fatal(SqlState::SYNTAX_ERROR, message));
+                return Err(SqlError::fatal(SqlState::SYNTAX_ERROR, message));
             }
         }
     }
@@ -266,7 +266,7 @@ async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Tr
 }
 
 async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Trouble> {
-    let malformed = || Failure::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message");
+    let malformed = || SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message");
     let mut names = Vec::new();
     for mechanism in exchange.mechanisms() {
         names.extend_from_slice(mechanism.as_bytes());

@@ -12,12 +12,11 @@
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::{Buf, BytesMut};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::decode::{Decode, decoder, fit};
 use super::types::PgType;
 use super::values::{misfit_state, type_name};
-use crate::backend::Failure;
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
@@ -66,7 +65,7 @@ enum State {
 
 impl Reader {
     /// Errors: a column's type has no binary form (0A000).
-    pub(super) fn new(table: String, schema: SchemaRef) -> Result<Self, Failure> {
+    pub(super) fn new(table: String, schema: SchemaRef) -> Result<Self, SqlError> {
         let mut decoders = Vec::with_capacity(schema.fields().len());
         for field in schema.fields() {
             let decoder = match field.data_type() {
@@ -75,7 +74,7 @@ impl Reader {
             };
             decoders.push(decoder.ok_or_else(|| {
                 let message = format!("column \"{}\" has a type without a binary form", field.name());
-                Failure::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             })?);
         }
         Ok(Self {
@@ -98,13 +97,13 @@ impl Reader {
     /// Reads on as far as it can be; the next batch, if one is full.
     ///
     /// Errors: 22P04 for what is not of this format, 22P03 and others for values; with the row's number.
-    pub(super) fn next_full(&mut self) -> Result<Option<RecordBatch>, Failure> {
+    pub(super) fn next_full(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         loop {
             match self.state {
                 State::Header => {
                     let known = self.input.len().min(SIGNATURE.len());
                     if self.input[..known] != SIGNATURE[..known] {
-                        return Err(Failure::new(
+                        return Err(SqlError::new(
                             SqlState::BAD_COPY_FILE_FORMAT,
                             "COPY file signature not recognized",
                         ));
@@ -115,20 +114,20 @@ impl Reader {
                     self.input.advance(SIGNATURE.len());
                     let flags = self.input.get_u32();
                     if flags & WITH_OIDS != 0 {
-                        return Err(Failure::new(
+                        return Err(SqlError::new(
                             SqlState::BAD_COPY_FILE_FORMAT,
                             "invalid COPY file header (WITH OIDS)",
                         ));
                     }
                     if flags & CRITICAL_FLAGS != 0 {
-                        return Err(Failure::new(
+                        return Err(SqlError::new(
                             SqlState::BAD_COPY_FILE_FORMAT,
                             "unrecognized critical flags in COPY file header",
                         ));
                     }
                     let length = usize::try_from(self.input.get_i32());
                     let wrong = |_| {
-                        Failure::new(
+                        SqlError::new(
                             SqlState::BAD_COPY_FILE_FORMAT,
                             "invalid COPY file header (wrong length)",
                         )
@@ -155,7 +154,7 @@ impl Reader {
                 State::Ended if self.input.is_empty() => return Ok(None),
                 State::Ended => {
                     let failure =
-                        Failure::new(SqlState::BAD_COPY_FILE_FORMAT, "received copy data after EOF marker");
+                        SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "received copy data after EOF marker");
                     return Err(self.at(self.rows, None, failure));
                 }
             }
@@ -165,16 +164,16 @@ impl Reader {
     /// To be called after the last piece: what is left.
     ///
     /// Errors: it is not whole (22P04). The trailer may be missing.
-    pub(super) fn end(&mut self) -> Result<Option<RecordBatch>, Failure> {
+    pub(super) fn end(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         match self.state {
             State::Header if self.input.is_empty() => {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::BAD_COPY_FILE_FORMAT,
                     "COPY file signature not recognized",
                 ));
             }
             State::Header | State::Extension(1..) => {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::BAD_COPY_FILE_FORMAT,
                     "invalid COPY file header (missing flags)",
                 ));
@@ -183,7 +182,7 @@ impl Reader {
                 return Err(self.at(
                     self.rows,
                     None,
-                    Failure::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data"),
+                    SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data"),
                 ));
             }
             _ => {}
@@ -192,9 +191,9 @@ impl Reader {
     }
 
     /// Reads one row, or the trailer; false if not all of it is there.
-    fn row(&mut self) -> Result<bool, Failure> {
+    fn row(&mut self) -> Result<bool, SqlError> {
         let wrong = |this: &Self, message: String| {
-            this.at(this.rows, None, Failure::new(SqlState::BAD_COPY_FILE_FORMAT, message))
+            this.at(this.rows, None, SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message))
         };
         let Some(count) = self.input.get(..2) else {
             return Ok(false);
@@ -241,7 +240,7 @@ impl Reader {
             };
             if read.is_none() {
                 let failure =
-                    Failure::new(SqlState::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
+                    SqlError::new(SqlState::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
                 return Err(self.at(self.rows, Some(column), failure));
             }
         }
@@ -251,12 +250,12 @@ impl Reader {
     }
 
     /// The rows that were read, as the table has them.
-    fn batch(&mut self) -> Result<RecordBatch, Failure> {
+    fn batch(&mut self) -> Result<RecordBatch, SqlError> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.decoders.len());
         for column in 0..self.decoders.len() {
             let found = self.decoders[column].finish();
             let found = found
-                .ok_or_else(|| Failure::new(SqlState::INTERNAL_ERROR, "values could not be put together"))?;
+                .ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "values could not be put together"))?;
             let wanted = self.schema.field(column).data_type();
             let fitted = fit(&found, wanted, false).map_err(|error| {
                 // The first that is lost when it may be.
@@ -264,10 +263,10 @@ impl Reader {
                 let lossy = fit(&found, wanted, true).ok();
                 let row = lossy.and_then(|lossy| (0..found.len()).find(|row| is_lost(&lossy, row)));
                 let failure = match wanted.is_decimal() {
-                    true => Failure::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow"),
+                    true => SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow"),
                     false => {
                         let message = format!("value is no valid {}", type_name(wanted));
-                        Failure::new(misfit_state(&error, wanted), message)
+                        SqlError::new(misfit_state(&error, wanted), message)
                     }
                 };
                 self.at(row.unwrap_or(0), Some(column), failure)
@@ -277,7 +276,10 @@ impl Reader {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         let batch =
             RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(|error| {
-                Failure::new(SqlState::INTERNAL_ERROR, format!("the rows could not be put together: {error}"))
+                SqlError::new(
+                    SqlState::INTERNAL_ERROR,
+                    format!("the rows could not be put together: {error}"),
+                )
             })?;
         self.rows_before += self.rows as u64;
         (self.rows, self.bytes) = (0, 0);
@@ -285,11 +287,11 @@ impl Reader {
     }
 
     /// A failure in a row of the present batch, counted from 0.
-    fn at(&self, row: usize, column: Option<usize>, failure: Failure) -> Failure {
+    fn at(&self, row: usize, column: Option<usize>, failure: SqlError) -> SqlError {
         let column = column.map(|at| format!(", column {}", self.schema.field(at).name()));
         let line = self.rows_before + row as u64 + 1;
         let context = format!("COPY {}, line {line}{}", self.table, column.unwrap_or_default());
-        Failure { context: Some(context), ..failure }
+        SqlError { context: Some(context), ..failure }
     }
 }
 
@@ -335,7 +337,7 @@ mod tests {
             values.extend(batch.column(0).as_primitive::<Int32Type>().iter());
             assert_eq!(batch.column(1).data_type(), &DataType::Decimal128(4, 1));
         };
-        let told = |failure: Failure| (failure.sqlstate.to_string(), failure.context);
+        let told = |failure: SqlError| (failure.sqlstate.to_string(), failure.context);
         for piece in pieces {
             reader.feed(piece);
             while let Some(batch) = reader.next_full().map_err(told)? {

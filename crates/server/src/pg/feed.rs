@@ -4,15 +4,15 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use harrier_error::SqlError;
 
 use super::reply::{Column, Reply};
 use super::rows::{Batch, Zone};
-use crate::backend::Failure;
 
 /// Rows that are written before it is looked whether they are to be sent.
 const ROWS_AT_ONCE: usize = 1024;
 
-pub(crate) type Batches = BoxStream<'static, Result<RecordBatch, Failure>>;
+pub(crate) type Batches = BoxStream<'static, Result<RecordBatch, SqlError>>;
 
 /// What is left of a result.
 pub(crate) struct Feed {
@@ -35,7 +35,7 @@ impl Feed {
     }
 
     /// Waits for the next rows; false at the end.
-    pub(crate) async fn next(&mut self) -> Result<bool, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<bool, SqlError> {
         while self.batch.is_none() {
             let Some(stream) = &mut self.stream else {
                 return Ok(false);
@@ -55,7 +55,7 @@ impl Feed {
     }
 
     /// Waits for the next rows as they come, to be kept; `None` at the end. Not to be mixed with [`Self::next`].
-    pub(crate) async fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         let Some(stream) = &mut self.stream else {
             return Ok(None);
         };
@@ -74,7 +74,7 @@ impl Feed {
         head: &mut Bytes,
         zone: Zone,
         reply: &mut Reply,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, SqlError> {
         let Some(batch) = &self.batch else {
             return Ok(0);
         };

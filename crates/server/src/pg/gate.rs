@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
-
-use crate::backend::Failure;
+use harrier_error::SqlError;
 
 /// A client that has said who it wants to be.
 #[derive(Debug, Clone)]
@@ -35,7 +34,7 @@ pub enum Method {
 #[async_trait]
 pub trait CheckPassword: Send + Sync {
     /// Errors: it is not (28P01 or 28000), in words that do not tell whether the role exists.
-    async fn check(&self, password: &str) -> Result<(), Failure>;
+    async fn check(&self, password: &str) -> Result<(), SqlError>;
 }
 
 /// A conversation of SASL.
@@ -44,23 +43,23 @@ pub trait Exchange: Send {
     fn mechanisms(&self) -> Vec<String>;
 
     /// What to answer to the client's first message, in the mechanism that it chose.
-    fn first(&mut self, mechanism: &str, data: &[u8]) -> Result<Vec<u8>, Failure>;
+    fn first(&mut self, mechanism: &str, data: &[u8]) -> Result<Vec<u8>, SqlError>;
 
     /// What to answer to its last. An error if it does not know the password.
-    fn last(&mut self, data: &[u8]) -> Result<Vec<u8>, Failure>;
+    fn last(&mut self, data: &[u8]) -> Result<Vec<u8>, SqlError>;
 }
 
 /// Lets clients in, or not.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
     /// Errors: nobody may come in from there in this way (28000).
-    async fn method(&self, arrival: &Arrival) -> Result<Method, Failure>;
+    async fn method(&self, arrival: &Arrival) -> Result<Method, SqlError>;
 
     /// To be called when the client has proved who it is.
     ///
     /// Errors: the role does not exist or may not log in (28000), or has too many sessions (53300).
-    async fn admit(&self, arrival: &Arrival) -> Result<(), Failure>;
+    async fn admit(&self, arrival: &Arrival) -> Result<(), SqlError>;
 
     /// To be told of those that could not prove it.
-    fn refused(&self, arrival: &Arrival, failure: &Failure);
+    fn refused(&self, arrival: &Arrival, failure: &SqlError);
 }

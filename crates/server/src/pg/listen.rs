@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use harrier_error::SqlError;
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::{self, Origin};
 use super::gate::Gate;
 use super::io::Stream;
-use crate::backend::{Backend, Failure};
+use crate::backend::Backend;
 use crate::registry::{Registry, Stop};
 
 /// Connections that have not said who they are yet, for each session that may be there.
@@ -41,7 +42,7 @@ pub struct Server {
     options: RwLock<ServerOptions>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     /// What everybody who comes is told instead of being let in.
-    closed: RwLock<Option<Failure>>,
+    closed: RwLock<Option<SqlError>>,
     is_stopping: AtomicBool,
     connections: AtomicUsize,
 }
@@ -84,11 +85,11 @@ impl Server {
     }
 
     /// Lets in nobody from now on, and tells them why; or everybody again.
-    pub fn set_closed(&self, failure: Option<Failure>) {
+    pub fn set_closed(&self, failure: Option<SqlError>) {
         *self.closed.write() = failure;
     }
 
-    pub(super) fn closed(&self) -> Option<Failure> {
+    pub(super) fn closed(&self) -> Option<SqlError> {
         self.closed.read().clone()
     }
 

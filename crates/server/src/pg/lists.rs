@@ -4,13 +4,12 @@ use arrow::array::{Array, AsArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::DataType;
 use bytes::{BufMut, BytesMut};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::put::{Put, put, sized};
 use super::ready::Ready;
 use super::rows::Zone;
 use super::types;
-use crate::backend::Failure;
 
 /// Where the values of each row begin and end.
 enum Bounds<'a> {
@@ -40,7 +39,7 @@ pub(super) fn put_list<'a>(
     items: &'a Ready,
     is_binary: bool,
     zone: Zone,
-) -> Result<Put<'a>, Failure> {
+) -> Result<Put<'a>, SqlError> {
     match (is_binary, lists.pg_type.oid) {
         (true, _) => put_binary(lists, items, zone),
         (false, types::INT2VECTOR | types::OIDVECTOR) => put_vector(lists, items, zone),
@@ -49,7 +48,7 @@ pub(super) fn put_list<'a>(
 }
 
 /// `{1,NULL,"a b"}`
-fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
     let bounds = bounds(lists);
     let mut put = put(items, false, zone)?;
     let is_nested = items.items.is_some();
@@ -89,7 +88,7 @@ fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a
 }
 
 /// `1 2`, as the catalogs have it.
-fn put_vector<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+fn put_vector<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
     let bounds = bounds(lists);
     let mut put = put(items, false, zone)?;
     Ok(Box::new(move |row, out| {
@@ -104,7 +103,7 @@ fn put_vector<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<
     }))
 }
 
-fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, Failure> {
+fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
     let mut leaves = items;
     while let Some(inner) = &leaves.items {
         leaves = inner;
@@ -149,7 +148,7 @@ fn measure(
     (from, to): (usize, usize),
     depth: usize,
     lengths: &mut Vec<usize>,
-) -> Result<(usize, usize), Box<Failure>> {
+) -> Result<(usize, usize), Box<SqlError>> {
     match lengths.get(depth) {
         Some(length) if *length != to - from => return Err(jagged()),
         Some(_) => {}
@@ -170,7 +169,7 @@ fn measure(
     Ok(whole.unwrap_or((0, 0)))
 }
 
-fn jagged() -> Box<Failure> {
+fn jagged() -> Box<SqlError> {
     let message = "arrays that differ in length, or are NULL, inside of an array have no binary form";
-    Box::new(Failure::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("ask for the result as text"))
+    Box::new(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("ask for the result as text"))
 }

@@ -3,9 +3,7 @@
 //! Source: PostgreSQL's documentation, "Message Formats".
 
 use bytes::{Buf, Bytes, BytesMut};
-use harrier_error::SqlState;
-
-use crate::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 
 /// The longest message, in bytes, as PostgreSQL has it.
 const MESSAGE_BYTES_MAX: usize = 0x3fff_ffff;
@@ -86,7 +84,7 @@ pub(crate) struct Bind {
 /// The first message, once all of it is there.
 ///
 /// Errors: it is none (08P01), or of another protocol (0A000). The connection is of no more use then.
-pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, Failure> {
+pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, SqlError> {
     let Some(length) = length(input, 0, STARTUP_BYTES_MAX)? else {
         return Ok(None);
     };
@@ -112,7 +110,7 @@ pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, Failure> {
             let (major, minor) = (code >> 16, code & 0xffff);
             let message =
                 format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
-            return Err(Failure::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
+            return Err(SqlError::fatal(SqlState::FEATURE_NOT_SUPPORTED, message));
         }
     }))
 }
@@ -120,13 +118,13 @@ pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, Failure> {
 /// The next message, once all of it is there. `is_known`: the client has said who it is.
 ///
 /// Errors: it is none that a client may send (08P01, fatal); its text is not UTF-8 (22021).
-pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Message>, Failure> {
+pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Message>, SqlError> {
     let Some(kind) = input.first().copied() else {
         return Ok(None);
     };
     let max = if is_known { MESSAGE_BYTES_MAX } else { PASSWORD_BYTES_MAX };
     if !b"QPBDECHSXdcfpF".contains(&kind) || (!is_known && kind != b'p' && kind != b'X') {
-        return Err(Failure::fatal(
+        return Err(SqlError::fatal(
             SqlState::PROTOCOL_VIOLATION,
             format!("invalid frontend message type {kind}"),
         ));
@@ -159,7 +157,7 @@ pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Messag
         b'f' => Message::CopyFail(body.text()?),
         b'p' => Message::Password(std::mem::take(&mut body.0)),
         _ => {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 "fastpath function calls are not supported",
             ));
@@ -171,7 +169,7 @@ pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Messag
     Ok(Some(message))
 }
 
-fn bind(body: &mut Body) -> Result<Bind, Failure> {
+fn bind(body: &mut Body) -> Result<Bind, SqlError> {
     let (portal, statement) = (body.text()?, body.text()?);
     let formats = body.formats()?;
     let count = body.count(4)?;
@@ -188,7 +186,7 @@ fn bind(body: &mut Body) -> Result<Bind, Failure> {
 }
 
 /// How many bytes a message has, its kind aside, if all of them are there.
-fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, Failure> {
+fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, SqlError> {
     let Some(bytes) = input.get(at..at + 4) else {
         return Ok(None);
     };
@@ -197,42 +195,45 @@ fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, Fail
         Ok(length) if (4..=max).contains(&length) => {
             // The first message has a code behind its length.
             if at == 0 && length < 8 {
-                return Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid length of startup packet"));
+                return Err(SqlError::fatal(
+                    SqlState::PROTOCOL_VIOLATION,
+                    "invalid length of startup packet",
+                ));
             }
             Ok((input.len() >= at + length).then_some(length))
         }
-        _ => Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message length")),
+        _ => Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message length")),
     }
 }
 
-fn malformed() -> Failure {
-    Failure::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message format")
+fn malformed() -> SqlError {
+    SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message format")
 }
 
 /// What is left of one message.
 struct Body(Bytes);
 
 impl Body {
-    fn i16(&mut self) -> Result<i16, Failure> {
+    fn i16(&mut self) -> Result<i16, SqlError> {
         self.0.try_get_i16().map_err(|_| malformed())
     }
 
-    fn i32(&mut self) -> Result<i32, Failure> {
+    fn i32(&mut self) -> Result<i32, SqlError> {
         self.0.try_get_i32().map_err(|_| malformed())
     }
 
     /// How many follow, of at least `bytes` each.
-    fn count(&mut self, bytes: usize) -> Result<usize, Failure> {
+    fn count(&mut self, bytes: usize) -> Result<usize, SqlError> {
         let count = usize::from(self.i16()? as u16);
         if count * bytes > self.0.len() { Err(malformed()) } else { Ok(count) }
     }
 
-    fn formats(&mut self) -> Result<Vec<i16>, Failure> {
+    fn formats(&mut self) -> Result<Vec<i16>, SqlError> {
         let count = self.count(2)?;
         (0..count)
             .map(|_| match self.i16()? {
                 format @ (0 | 1) => Ok(format),
-                other => Err(Failure::new(
+                other => Err(SqlError::new(
                     SqlState::INVALID_PARAMETER_VALUE,
                     format!("unsupported format code: {other}"),
                 )),
@@ -240,16 +241,19 @@ impl Body {
             .collect()
     }
 
-    fn text(&mut self) -> Result<String, Failure> {
+    fn text(&mut self) -> Result<String, SqlError> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
         let bytes = self.0.split_to(end);
         self.0.advance(1);
         String::from_utf8(bytes.into()).map_err(|_| {
-            Failure::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"")
+            SqlError::new(
+                SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+                "invalid byte sequence for encoding \"UTF8\"",
+            )
         })
     }
 
-    fn target(&mut self) -> Result<Target, Failure> {
+    fn target(&mut self) -> Result<Target, SqlError> {
         match self.0.try_get_u8() {
             Ok(b'S') => Ok(Target::Statement),
             Ok(b'P') => Ok(Target::Portal),

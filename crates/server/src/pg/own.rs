@@ -1,8 +1,6 @@
 //! Statements about the conversation itself, which no engine needs to see: cursors, DISCARD, DEALLOCATE, LISTEN.
 
-use harrier_error::SqlState;
-
-use crate::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 
 /// A statement that the session with the client answers by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +92,7 @@ impl Own {
 /// `text` as such a statement, if it is one.
 ///
 /// Errors: it is one that is not understood (42601), or that asks for what there is not (0A000).
-pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
+pub(crate) fn parse(text: &str) -> Result<Option<Own>, SqlError> {
     let mut words = Words { rest: text };
     let Some(first) = words.next() else {
         return Ok(None);
@@ -131,7 +129,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
             Own::Nothing("UNLISTEN")
         }
         "listen" | "notify" => {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("{} is not supported", first.to_uppercase()),
             ));
@@ -145,7 +143,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>, Failure> {
     }
 }
 
-fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
+fn declare(words: &mut Words<'_>) -> Result<Own, SqlError> {
     let name = plain(words.next().ok_or_else(|| unexpected(None))?);
     let (mut is_held, mut is_binary, mut scrolls, mut goes_forward) = (false, false, false, false);
     loop {
@@ -172,7 +170,7 @@ fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
         }
     }
     if scrolls && goes_forward {
-        return Err(Failure::new(
+        return Err(SqlError::new(
             SqlState::INVALID_CURSOR_DEFINITION,
             "cannot specify both SCROLL and NO SCROLL",
         ));
@@ -184,7 +182,7 @@ fn declare(words: &mut Words<'_>) -> Result<Own, Failure> {
     }
 }
 
-fn fetch<'t>(words: &mut Words<'t>, is_move: bool) -> Result<Own, Failure> {
+fn fetch<'t>(words: &mut Words<'t>, is_move: bool) -> Result<Own, SqlError> {
     let mut word = words.next().ok_or_else(|| unexpected(None))?;
     let mut next = |word: &mut &'t str| match words.next() {
         Some(next) => {
@@ -234,8 +232,8 @@ fn fetch<'t>(words: &mut Words<'t>, is_move: bool) -> Result<Own, Failure> {
 /// The number that `word` begins, behind which `word` is then; `None` if it is none.
 fn signed<'t>(
     word: &mut &'t str,
-    next: &mut impl FnMut(&mut &'t str) -> Result<(), Failure>,
-) -> Result<Option<i64>, Failure> {
+    next: &mut impl FnMut(&mut &'t str) -> Result<(), SqlError>,
+) -> Result<Option<i64>, SqlError> {
     let is_positive = *word == "+";
     if is_positive {
         next(word)?;
@@ -248,10 +246,10 @@ fn signed<'t>(
     Ok(Some(number))
 }
 
-fn unexpected(word: Option<&str>) -> Failure {
+fn unexpected(word: Option<&str>) -> SqlError {
     match word {
-        Some(word) => Failure::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{word}\"")),
-        None => Failure::new(SqlState::SYNTAX_ERROR, "syntax error at end of input"),
+        Some(word) => SqlError::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{word}\"")),
+        None => SqlError::new(SqlState::SYNTAX_ERROR, "syntax error at end of input"),
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema};
+use harrier_error::SqlError;
 
 use super::feed::Feed;
 use super::own::Own;
 use super::types::PgType;
-use crate::backend::{Description, Failure, Statement};
+use crate::backend::{Description, Statement};
 use crate::registry::{Registry, StatementEntry};
 
 /// A statement that Parse has named.
@@ -79,7 +80,7 @@ impl OpenRows {
     }
 
     /// Ends the statement, which has failed; nothing of it is kept.
-    pub(crate) fn give_up(&mut self, failure: &Failure) {
+    pub(crate) fn give_up(&mut self, failure: &SqlError) {
         self.feed.give_up();
         self.registry.end(&self.entry, Some((failure.sqlstate, failure.message.clone())));
     }

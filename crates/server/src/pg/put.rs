@@ -13,19 +13,18 @@ use arrow::datatypes::{
 use arrow::json::writer::{EncoderOptions, make_encoder};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::{BufMut, BytesMut};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::lists::put_list;
 use super::ready::Ready;
 use super::rows::Zone;
 use super::text;
 use super::types;
-use crate::backend::Failure;
 
 /// Writes one value of a column, which is not NULL.
 ///
 /// Errors: it has no such form. What was written of it then is to be taken back.
-pub(super) type Put<'a> = Box<dyn FnMut(usize, &mut BytesMut) -> Result<(), Box<Failure>> + 'a>;
+pub(super) type Put<'a> = Box<dyn FnMut(usize, &mut BytesMut) -> Result<(), Box<SqlError>> + 'a>;
 
 /// What nested values are written with.
 static JSON: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
@@ -39,7 +38,7 @@ fn sure<'a>(mut put: impl FnMut(usize, &mut BytesMut) + 'a) -> Put<'a> {
 }
 
 /// The bytes of a UUID that is a text.
-fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<Failure>> {
+fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<SqlError>> {
     match uuid::Uuid::parse_str(text) {
         Ok(uuid) => {
             out.put_slice(uuid.as_bytes());
@@ -47,7 +46,7 @@ fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<Failure>> {
         }
         Err(_) => {
             let message = format!("invalid input syntax for type uuid: \"{text}\"");
-            Err(Box::new(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message)))
+            Err(Box::new(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)))
         }
     }
 }
@@ -55,8 +54,8 @@ fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<Failure>> {
 /// What `put` writes, behind its length.
 pub(super) fn sized(
     out: &mut BytesMut,
-    put: impl FnOnce(&mut BytesMut) -> Result<(), Box<Failure>>,
-) -> Result<(), Box<Failure>> {
+    put: impl FnOnce(&mut BytesMut) -> Result<(), Box<SqlError>>,
+) -> Result<(), Box<SqlError>> {
     let at = out.len();
     out.put_i32(0);
     put(out)?;
@@ -66,7 +65,7 @@ pub(super) fn sized(
 }
 
 /// Writes the values of a column.
-pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>, Failure> {
+pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>, SqlError> {
     let array = &column.array;
     if let Some(items) = &column.items {
         return put_list(column, items, is_binary, zone);
@@ -154,7 +153,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
         ) => text_time(array, zone),
         (DataType::Struct(_) | DataType::Map(_, _), _) => {
             let failed =
-                |error| Failure::new(SqlState::INTERNAL_ERROR, format!("could not write JSON: {error}"));
+                |error| SqlError::new(SqlState::INTERNAL_ERROR, format!("could not write JSON: {error}"));
             let mut encoder = make_encoder(&column.field, array.as_ref(), &JSON).map_err(failed)?;
             let mut json = Vec::new();
             sure(move |row, out| {
@@ -166,7 +165,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
         _ => {
             let formatter =
                 ArrayFormatter::try_new(array.as_ref(), &FormatOptions::new()).map_err(|error| {
-                    Failure::new(SqlState::INTERNAL_ERROR, format!("could not write a value: {error}"))
+                    SqlError::new(SqlState::INTERNAL_ERROR, format!("could not write a value: {error}"))
                 })?;
             let is_decimal = matches!(array.data_type(), DataType::Decimal256(_, _));
             sure(move |row, out| {

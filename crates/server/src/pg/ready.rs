@@ -5,10 +5,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::types::{self, PgType};
-use crate::backend::Failure;
 
 /// A column that can be written.
 pub(crate) struct Ready {
@@ -21,12 +20,12 @@ pub(crate) struct Ready {
 
 impl Ready {
     /// Errors: there is no such cast (XX000).
-    fn new(array: &ArrayRef, field: &FieldRef) -> Result<Self, Failure> {
+    fn new(array: &ArrayRef, field: &FieldRef) -> Result<Self, SqlError> {
         let pg_type = PgType::of_field(field);
         let mut array = Arc::clone(array);
         while let Some(wanted) = written_as(array.data_type()) {
             let failed = |error| {
-                Failure::new(
+                SqlError::new(
                     SqlState::INTERNAL_ERROR,
                     format!("could not write a value of type {wanted}: {error}"),
                 )
@@ -60,7 +59,7 @@ impl Ready {
 }
 
 /// The columns of a batch, ready to be written.
-pub(crate) fn ready(batch: &RecordBatch) -> Result<Vec<Ready>, Failure> {
+pub(crate) fn ready(batch: &RecordBatch) -> Result<Vec<Ready>, SqlError> {
     let schema = batch.schema_ref();
     batch.columns().iter().zip(schema.fields()).map(|(array, field)| Ready::new(array, field)).collect()
 }

@@ -1,9 +1,10 @@
 //! What a server says: the backend messages of the PostgreSQL protocol, written into a buffer.
 
 use bytes::{BufMut, BytesMut};
+use harrier_error::SqlError;
 
 use super::types::PgType;
-use crate::backend::{Failure, TransactionState};
+use crate::backend::TransactionState;
 
 /// Writes messages one behind the other.
 #[derive(Debug, Default)]
@@ -163,16 +164,16 @@ impl Reply {
         self.plain(b'c');
     }
 
-    pub(crate) fn failure(&mut self, failure: &Failure) {
+    pub(crate) fn failure(&mut self, failure: &SqlError) {
         let severity = if failure.is_fatal { "FATAL" } else { "ERROR" };
         self.report(b'E', severity, failure);
     }
 
-    pub(crate) fn notice(&mut self, severity: &str, failure: &Failure) {
+    pub(crate) fn notice(&mut self, severity: &str, failure: &SqlError) {
         self.report(b'N', severity, failure);
     }
 
-    fn report(&mut self, kind: u8, severity: &str, failure: &Failure) {
+    fn report(&mut self, kind: u8, severity: &str, failure: &SqlError) {
         self.message(kind, |out| {
             let position = failure.position.map(|position| position.to_string());
             let fields = [
@@ -184,7 +185,7 @@ impl Reply {
                 (b'H', failure.hint.as_deref()),
                 (b'P', position.as_deref()),
                 (b'W', failure.context.as_deref()),
-                (b'R', failure.routine()),
+                (b'R', crate::backend::routine(failure)),
             ];
             for (field, value) in fields {
                 if let Some(value) = value {

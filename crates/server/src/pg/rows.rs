@@ -8,13 +8,13 @@ use arrow::datatypes::{Field, Schema, TimestampMicrosecondType};
 use arrow::temporal_conversions::as_datetime_with_timezone;
 use bytes::{BufMut, Bytes, BytesMut};
 use chrono::Offset;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::put::{put, sized};
 use super::ready::{Ready, ready};
 use super::reply::{Column, Origin};
 use super::types::PgType;
-use crate::backend::{Failure, IntervalText};
+use crate::backend::IntervalText;
 
 /// Where the session is, for points in time as text, and how it writes intervals.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl Zone {
 }
 
 /// What a client is told of the columns of `schema`. `formats`: none for text, one for all, or one for each.
-pub(crate) fn columns(schema: &Schema, formats: &[i16]) -> Result<Vec<Column>, Failure> {
+pub(crate) fn columns(schema: &Schema, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
     let column = |field: &Arc<Field>| {
         let pg_type = PgType::of_field(field);
         // What has no form of its own in binary is text in both.
@@ -67,12 +67,12 @@ fn origin(field: &Field) -> Origin {
 }
 
 /// Columns in other formats.
-pub(crate) fn formatted(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec<Column>, Failure> {
+pub(crate) fn formatted(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
     let count = columns.len();
     if formats.len() > 1 && formats.len() != count {
         let message =
             format!("bind message has {} result formats but query has {count} columns", formats.len());
-        return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message));
+        return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message));
     }
     for (at, column) in columns.iter_mut().enumerate() {
         column.format = *formats.get(at).or(formats.first()).unwrap_or(&0);
@@ -90,7 +90,7 @@ impl Batch {
     /// `told`: what the client was told of the columns, which says more than the batch may.
     ///
     /// Errors: a value cannot be written (XX000).
-    pub(crate) fn new(batch: &RecordBatch, told: &[Column]) -> Result<Self, Failure> {
+    pub(crate) fn new(batch: &RecordBatch, told: &[Column]) -> Result<Self, SqlError> {
         let mut columns = ready(batch)?;
         columns.iter_mut().zip(told).for_each(|(column, told)| column.tell(told.pg_type));
         Ok(Self { columns, rows: batch.num_rows() })
@@ -108,13 +108,13 @@ impl Batch {
         formats: impl Iterator<Item = i16>,
         zone: Zone,
         out: &mut BytesMut,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlError> {
         let mut puts = self
             .columns
             .iter()
             .zip(formats)
             .map(|(column, format)| Ok((&column.array, put(column, format == 1, zone)?)))
-            .collect::<Result<Vec<_>, Failure>>()?;
+            .collect::<Result<Vec<_>, SqlError>>()?;
         for row in from..to {
             let begin = out.len();
             out.put_u8(kind);

@@ -3,11 +3,13 @@
 //! # Memory bound
 //! What the session keeps in memory and on disk for a statement ([`KeptRows`]), and one batch that is ready to be written.
 
+use harrier_error::SqlError;
+
 use super::feed::Feed;
 use super::own::{Count, Step};
 use super::reply::Column;
 use super::rows::Batch;
-use crate::backend::{Failure, KeptRows};
+use crate::backend::KeptRows;
 
 /// Where a cursor is in its result, and the rows that it had so far.
 pub(crate) struct Scroll {
@@ -47,7 +49,7 @@ impl Scroll {
     /// in its pquery.c): whoever asks for more rows than there are is behind the last, or before the first.
     ///
     /// Errors: those of the result, and of keeping it.
-    pub(crate) async fn go(&mut self, step: Step, feed: &mut Feed) -> Result<Rows, Failure> {
+    pub(crate) async fn go(&mut self, step: Step, feed: &mut Feed) -> Result<Rows, SqlError> {
         match step {
             Step::Forward(Count::Rows(0)) | Step::Relative(0) => {
                 let is_row = (1..=self.kept.rows()).contains(&self.at);
@@ -91,7 +93,7 @@ impl Scroll {
     }
 
     /// Goes to one row, counted from 1.
-    async fn to(&mut self, row: u64, feed: &mut Feed) -> Result<Rows, Failure> {
+    async fn to(&mut self, row: u64, feed: &mut Feed) -> Result<Rows, SqlError> {
         self.have(row, feed).await?;
         let rows = self.kept.rows();
         self.at = row.min(rows + 1);
@@ -103,7 +105,7 @@ impl Scroll {
     }
 
     /// Waits until so many rows are kept, or all.
-    async fn have(&mut self, rows: u64, feed: &mut Feed) -> Result<(), Failure> {
+    async fn have(&mut self, rows: u64, feed: &mut Feed) -> Result<(), SqlError> {
         while !self.is_whole && self.kept.rows() < rows {
             match feed.next_batch().await? {
                 Some(batch) => self.kept.push(batch).await?,
@@ -114,7 +116,7 @@ impl Scroll {
     }
 
     /// The batch in which a row is, counted from 0, and the number of its first. `columns`: what the client was told of them.
-    pub(crate) async fn load(&mut self, row: u64, columns: &[Column]) -> Result<(u64, &Batch), Failure> {
+    pub(crate) async fn load(&mut self, row: u64, columns: &[Column]) -> Result<(u64, &Batch), SqlError> {
         let is_there = |(first, batch): &(u64, Batch)| (*first..first + batch.rows as u64).contains(&row);
         let loaded = match self.loaded.take().filter(is_there) {
             Some(loaded) => loaded,

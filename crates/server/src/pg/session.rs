@@ -23,7 +23,7 @@ use super::messages::{self, Message, Target};
 use super::portal::{OpenRows, Portal, Prepared};
 use super::rows::Zone;
 use super::scroll::Scroll;
-use crate::backend::{Failure, Part, Session, TransactionState};
+use crate::backend::{Part, Session, TransactionState};
 use crate::registry::{Activity, Registry, SessionGuard, Stop};
 
 mod copy;
@@ -34,7 +34,7 @@ mod interrupt;
 mod run;
 mod simple;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 pub(super) use interrupt::terminated;
 use interrupt::{Stops, expiry, flush, stopped};
 
@@ -47,13 +47,13 @@ const NAMES_MAX: usize = 10_000;
 /// Why something was not done.
 pub(super) enum Trouble {
     /// The client is told.
-    Failed(Failure),
+    Failed(SqlError),
     /// Nobody is there to be told.
     Gone(io::Error),
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
+impl From<SqlError> for Trouble {
+    fn from(failure: SqlError) -> Self {
         Self::Failed(failure)
     }
 }
@@ -197,7 +197,7 @@ impl Conversation {
                     break;
                 }
                 _ = stopped(&mut self.stops) => {}
-                () = &mut timer => return Err(Failure::fatal(code, message).into()),
+                () = &mut timer => return Err(SqlError::fatal(code, message).into()),
             }
         }
         self.guard.entry.set_activity(Activity::Active);
@@ -235,7 +235,7 @@ impl Conversation {
                 self.io.reply.close_complete();
                 Ok(())
             }
-            _ => Err(Failure::fatal(SqlState::PROTOCOL_VIOLATION, "unexpected message").into()),
+            _ => Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "unexpected message").into()),
         };
         if let Err(trouble) = done {
             self.is_skipping = true;
@@ -253,7 +253,7 @@ impl Conversation {
         }
     }
 
-    fn fail(&mut self, failure: Failure) -> Result<(), Trouble> {
+    fn fail(&mut self, failure: SqlError) -> Result<(), Trouble> {
         if failure.is_fatal {
             return Err(failure.into());
         }
@@ -320,14 +320,14 @@ async fn settled<T>(session: &dyn Session, done: Result<T, Trouble>) -> Result<T
     }
 }
 
-fn failed_transaction() -> Failure {
+fn failed_transaction() -> SqlError {
     let message = "current transaction is aborted, commands ignored until end of transaction block";
-    Failure::new(SqlState::FAILED_TRANSACTION, message)
+    SqlError::new(SqlState::FAILED_TRANSACTION, message)
 }
 
 /// The position of a failure in a longer text.
-fn shift(failure: Failure, offset: usize) -> Failure {
-    Failure { position: failure.position.map(|position| position + offset), ..failure }
+fn shift(failure: SqlError, offset: usize) -> SqlError {
+    SqlError { position: failure.position.map(|position| position + offset), ..failure }
 }
 
 fn failure_of<T>(done: &Result<T, Trouble>) -> Option<(SqlState, String)> {

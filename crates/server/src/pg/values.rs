@@ -10,11 +10,10 @@ use arrow::buffer::OffsetBuffer;
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field};
 use arrow::error::ArrowError;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::decode::{decoder, fit};
 use super::types::{self, NUMERIC_PRECISION, PgType};
-use crate::backend::Failure;
 
 /// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the client takes it for.
 ///
@@ -25,13 +24,13 @@ pub(crate) fn value(
     oid: u32,
     wanted: &DataType,
     number: usize,
-) -> Result<ArrayRef, Failure> {
+) -> Result<ArrayRef, SqlError> {
     let Some(bytes) = bytes else {
         return Ok(new_null_array(wanted, 1));
     };
     let found = match is_binary {
         true => binary(bytes, oid).ok_or_else(|| {
-            Failure::new(
+            SqlError::new(
                 SqlState::INVALID_BINARY_REPRESENTATION,
                 format!("incorrect binary data format in bind parameter {number}"),
             )
@@ -51,7 +50,7 @@ pub(crate) fn value(
             false => misfit_state_of(bytes, &error, wanted),
         };
         let name = type_name(wanted);
-        Failure::new(state, format!("invalid input syntax for type {name}{}", text()))
+        SqlError::new(state, format!("invalid input syntax for type {name}{}", text()))
             .with_detail(format!("parameter ${number}"))
     })
 }
@@ -112,9 +111,9 @@ pub(super) fn type_name(data_type: &DataType) -> &'static str {
 }
 
 /// Text as Arrow can make a value of `wanted` from it.
-fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
+fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, SqlError> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Failure::new(
+        return Err(SqlError::new(
             SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             "invalid byte sequence for encoding \"UTF8\"",
         ));
@@ -126,20 +125,20 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
                 "f" | "false" | "n" | "no" | "off" | "0" => false,
                 _ => {
                     let message = format!("invalid input syntax for type boolean: \"{text}\"");
-                    return Err(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
+                    return Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
                 }
             };
             Arc::new(BooleanArray::from(vec![value]))
         }
         DataType::Binary | DataType::BinaryView | DataType::LargeBinary => {
             let value = bytea(text).ok_or_else(|| {
-                Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")
+                SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")
             })?;
             Arc::new(BinaryArray::from(vec![value.as_slice()]))
         }
         DataType::List(item) => {
             let items = array_items(text).ok_or_else(|| {
-                Failure::new(
+                SqlError::new(
                     SqlState::INVALID_TEXT_REPRESENTATION,
                     format!("malformed array literal: \"{text}\""),
                 )
@@ -152,18 +151,18 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, Failure> {
                 })
                 .collect::<Result<Vec<_>, _>>()?;
             return list(&parts, item).ok_or_else(|| {
-                Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, "malformed array literal")
+                SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "malformed array literal")
             });
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Arc::new(StringArray::from(vec![text])),
         DataType::FixedSizeBinary(16) => {
             let Ok(uuid) = uuid::Uuid::parse_str(text.trim()) else {
                 let message = format!("invalid input syntax for type uuid: \"{text}\"");
-                return Err(Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
+                return Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message));
             };
             Arc::new(
                 FixedSizeBinaryArray::try_from_iter(std::iter::once(uuid.as_bytes()))
-                    .map_err(|error| Failure::new(SqlState::INTERNAL_ERROR, error.to_string()))?,
+                    .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?,
             )
         }
         // JDBC says in which zone a time is, which PostgreSQL reads and forgets.

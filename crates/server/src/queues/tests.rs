@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use harrier_error::SqlError;
+
 use super::state::OVERTAKES_MAX;
 use super::*;
 use crate::registry::Registry;
@@ -407,7 +409,7 @@ async fn until_waiting(queues: &Queues, count: usize) {
     }
 }
 
-fn spawn(queues: &Queues, entry: &Arc<StatementEntry>) -> tokio::task::JoinHandle<Result<Ticket, Failure>> {
+fn spawn(queues: &Queues, entry: &Arc<StatementEntry>) -> tokio::task::JoinHandle<Result<Ticket, SqlError>> {
     let (queues, entry) = (queues.clone(), Arc::clone(entry));
     tokio::spawn(async move { queues.admit("q", 50.0, 10, &entry).await })
 }

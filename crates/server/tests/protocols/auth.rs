@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{ClientCertificate, Connection, Method, Origin, Rules};
 use harrier_server::auth::peer::{self, Known};
 use harrier_server::auth::scram::{self, Mock, Scram, Verifier};
 use harrier_server::auth::tls::{self, Tls, TlsFiles};
 use harrier_server::auth::wrong_certificate;
-use harrier_server::backend::Failure;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -114,7 +113,7 @@ async fn serve(socket: TcpStream, door: Arc<Door>) {
             }
         }
         Err(failure) => {
-            let Failure { sqlstate, message, .. } = failure;
+            let SqlError { sqlstate, message, .. } = failure;
             let body = format!("SFATAL\0VFATAL\0C{sqlstate}\0M{message}\0\0");
             send(&mut *stream, b'E', body.as_bytes()).await;
         }
@@ -127,7 +126,7 @@ async fn admit(
     ends: &Ends,
     user: &str,
     database: &str,
-) -> Result<(), Failure> {
+) -> Result<(), SqlError> {
     let origin = Origin::Tcp(ends.client.ip());
     let rule = door.rules.admit(&Connection { origin, is_tls: ends.is_tls, database, user }, |_| false)?;
     match (rule.client_certificate, &ends.certificate) {
@@ -136,7 +135,7 @@ async fn admit(
         _ => return Err(wrong_certificate(user)),
     }
     let verifier = (user == "anna").then(|| door.verifier.clone());
-    let gone = || Failure::fatal(SqlState::CONNECTION_FAILURE, "the client is gone");
+    let gone = || SqlError::fatal(SqlState::CONNECTION_FAILURE, "the client is gone");
     match rule.method {
         Method::Trust | Method::Cert => Ok(()),
         Method::Reject => unreachable!("admit has refused it"),

@@ -28,8 +28,7 @@ use arrow_flight::{Action, CancelFlightInfoRequest, FlightDescriptor, FlightInfo
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use harrier_error::SqlState;
-use harrier_server::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::flight::{Attempt, Authenticate, Encryption, Flight, Limits, serve};
 use harrier_server::registry::{Phase, Registry, Stop};
 use prost::Message;
@@ -52,14 +51,14 @@ struct Door {
 
 #[async_trait]
 impl Authenticate for Door {
-    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, Failure> {
+    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         match (attempt.user, attempt.password) {
             ("ada", Some("secret: 1")) => Ok("ada".to_string()),
             ("", None) if self.lets_strangers_in => Ok("stranger".to_string()),
             ("", None) => {
-                Err(Failure::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "no user was named"))
+                Err(SqlError::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "no user was named"))
             }
-            (user, _) => Err(Failure::fatal(
+            (user, _) => Err(SqlError::fatal(
                 SqlState::INVALID_PASSWORD,
                 format!("password authentication failed for user \"{user}\""),
             )),

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use harrier_error::SqlState;
-use harrier_server::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
@@ -30,7 +29,7 @@ struct Said {
     closed: Option<String>,
     wanted: usize,
     ranks: Vec<RankState>,
-    tables: Result<Vec<TableFacts>, Failure>,
+    tables: Result<Vec<TableFacts>, SqlError>,
     /// Nothing is answered about ranks.
     stuck: bool,
 }
@@ -85,11 +84,11 @@ impl Overview for Teller {
         }]
     }
 
-    async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
+    async fn tables(&self) -> Result<Vec<TableFacts>, SqlError> {
         self.0.lock().tables.clone()
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, SqlError> {
         Ok(vec![SnapshotFacts {
             id: 4711,
             at: SystemTime::now(),
@@ -516,7 +515,7 @@ async fn health_is_whether_all_is_as_wanted_and_readiness_whether_statements_run
 async fn an_overview_that_does_not_answer_makes_no_page_hang() {
     let server = Server::start(|_| {}).await;
     server.teller.0.lock().stuck = true;
-    server.teller.0.lock().tables = Err(Failure::new(SqlState::CONNECTION_FAILURE, "catalog server <gone>"));
+    server.teller.0.lock().tables = Err(SqlError::new(SqlState::CONNECTION_FAILURE, "catalog server <gone>"));
     let began = Instant::now();
     let (health, page, metrics, tables) = tokio::join!(
         server.get("/healthz"),

@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use harrier_error::SqlState;
-use harrier_server::backend::Failure;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::overview::{Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
 use harrier_server::registry::{Registry, SessionGuard};
 use harrier_server::telemetry::{self, Options, Resource};
@@ -139,11 +138,11 @@ impl Overview for Alone {
         vec![]
     }
 
-    async fn tables(&self) -> Result<Vec<TableFacts>, Failure> {
+    async fn tables(&self) -> Result<Vec<TableFacts>, SqlError> {
         Ok(vec![])
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, Failure> {
+    async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, SqlError> {
         Ok(vec![])
     }
 }

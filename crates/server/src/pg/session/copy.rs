@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tokio::sync::mpsc;
 
 use super::super::copy::{HEADER, Reader, TRAILER};
@@ -17,7 +17,7 @@ use super::super::messages::{self, Message};
 use super::super::rows;
 use super::interrupt::{interrupted, send, until};
 use super::{Conversation, Trouble};
-use crate::backend::{CopyIn, CopyInto, CopyOut, Done, Failure};
+use crate::backend::{CopyIn, CopyInto, CopyOut, Done};
 use crate::registry::StatementEntry;
 
 /// What takes the rows of a COPY FROM.
@@ -30,7 +30,7 @@ impl Intake {
     /// Hands on what a client has sent; waits until it is wanted.
     ///
     /// Errors: it is not in the format that it should be.
-    async fn feed(&mut self, data: Bytes) -> Result<(), Failure> {
+    async fn feed(&mut self, data: Bytes) -> Result<(), SqlError> {
         match self {
             // What takes them ends by itself, and tells why.
             Self::Text(input) => drop(input.send(data).await),
@@ -49,7 +49,7 @@ impl Intake {
     /// Hands on what is left at the end.
     ///
     /// Errors: it is not whole.
-    async fn end(&mut self) -> Result<(), Failure> {
+    async fn end(&mut self) -> Result<(), SqlError> {
         if let Self::Binary(reader, input) = self
             && let Some(batch) = reader.end()?
         {
@@ -82,7 +82,7 @@ impl Conversation {
         send(&mut self.io, &mut self.stops, deadline, |_| running = None).await?;
         let Some(mut done) = running else {
             return Err(
-                Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request").into()
+                SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request").into()
             );
         };
         match self.take_rows(&mut intake, &mut done, entry, deadline).await {
@@ -103,7 +103,7 @@ impl Conversation {
     async fn take_rows(
         &mut self,
         intake: &mut Intake,
-        done: &mut BoxFuture<'static, Result<Done, Failure>>,
+        done: &mut BoxFuture<'static, Result<Done, SqlError>>,
         entry: &StatementEntry,
         deadline: Option<Instant>,
     ) -> Result<Option<Done>, Trouble> {
@@ -129,7 +129,7 @@ impl Conversation {
                 }
                 Message::CopyDone => return self.hand_on(intake.end(), done, deadline).await,
                 Message::CopyFail(reason) => {
-                    return Err(Failure::new(
+                    return Err(SqlError::new(
                         SqlState::QUERY_CANCELED,
                         format!("COPY from stdin failed: {reason}"),
                     )
@@ -137,7 +137,7 @@ impl Conversation {
                 }
                 Message::Flush | Message::Sync => {}
                 _ => {
-                    return Err(Failure::fatal(
+                    return Err(SqlError::fatal(
                         SqlState::PROTOCOL_VIOLATION,
                         "unexpected message during COPY from stdin",
                     )
@@ -150,8 +150,8 @@ impl Conversation {
     /// Does `work`, unless the statement ends before, or is interrupted.
     async fn hand_on(
         &mut self,
-        work: impl Future<Output = Result<(), Failure>>,
-        done: &mut BoxFuture<'static, Result<Done, Failure>>,
+        work: impl Future<Output = Result<(), SqlError>>,
+        done: &mut BoxFuture<'static, Result<Done, SqlError>>,
         deadline: Option<Instant>,
     ) -> Result<Option<Done>, Trouble> {
         let either = async {

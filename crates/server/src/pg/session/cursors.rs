@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use arrow::array::ArrayRef;
 use bytes::Bytes;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::super::own::{Count, Own, Step};
 use super::super::portal::{OpenRows, Prepared};
@@ -15,15 +15,15 @@ use super::super::rows;
 use super::super::scroll::{Order, Rows, Scroll};
 use super::interrupt::{send, until};
 use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
-use crate::backend::{CursorKind, Discard, Failure, Named, TransactionState};
+use crate::backend::{CursorKind, Discard, Named, TransactionState};
 
 /// Rows of a cursor that goes back that are written before it is looked whether they are to be sent.
 const ROWS_AT_ONCE: u64 = 1024;
 
 impl Conversation {
-    pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, Failure> {
+    pub(super) fn cursor(&mut self, name: &str) -> Result<&mut Cursor, SqlError> {
         let missing =
-            || Failure::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"));
+            || SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"));
         self.cursors.get_mut(name).ok_or_else(missing)
     }
 
@@ -63,7 +63,7 @@ impl Conversation {
         &mut self,
         name: &str,
         formats: Option<&[i16]>,
-    ) -> Result<Vec<Column>, Failure> {
+    ) -> Result<Vec<Column>, SqlError> {
         let cursor = self.cursor(name)?;
         let own = [i16::from(cursor.is_binary)];
         rows::formatted(cursor.rows.feed.columns.clone(), formats.unwrap_or(&own))
@@ -102,7 +102,7 @@ impl Conversation {
             Own::DiscardAll => {
                 if self.session.transaction() == TransactionState::Open {
                     let message = "DISCARD ALL cannot run inside a transaction block";
-                    return Err(Failure::new(SqlState::ACTIVE_TRANSACTION, message).into());
+                    return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into());
                 }
                 self.cursors.clear();
                 self.portals.clear();
@@ -125,7 +125,7 @@ impl Conversation {
             Own::Checkpoint => {
                 if self.session.parameter("is_superuser").as_deref() != Some("on") {
                     let message = "permission denied to execute CHECKPOINT command";
-                    return Err(Failure::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                    return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
                         .with_detail("Only roles with the SUPERUSER attribute may execute this command.")
                         .into());
                 }
@@ -150,27 +150,27 @@ impl Conversation {
         })?;
         if self.session.transaction() == TransactionState::Idle && !is_held {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
-            return Err(Failure::new(SqlState::NO_ACTIVE_TRANSACTION, message).into());
+            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, message).into());
         }
         if self.cursors.contains_key(name) {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::DUPLICATE_CURSOR,
                 format!("cursor \"{name}\" already exists"),
             )
             .into());
         }
         if self.cursors.len() >= NAMES_MAX {
-            return Err(Failure::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many cursors").into());
+            return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many cursors").into());
         }
         // They would have written before anybody fetches.
         if matches!(statement.tag, "INSERT" | "UPDATE" | "DELETE" | "MERGE") {
             let message = format!("a cursor is for a query, and not for {}", statement.tag);
-            return Err(Failure::new(SqlState::SYNTAX_ERROR, message).into());
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into());
         }
         match self.start(&statement, values, &[], false, None).await? {
             Some(rows) => Ok(rows),
             None => {
-                Err(Failure::new(SqlState::SYNTAX_ERROR, "a cursor is for a query that returns rows").into())
+                Err(SqlError::new(SqlState::SYNTAX_ERROR, "a cursor is for a query that returns rows").into())
             }
         }
     }
@@ -220,7 +220,7 @@ impl Conversation {
             Step::Absolute(row) if row > 0 && row as u64 > here => (row as u64 - 1 - here, 1),
             _ => {
                 let failure =
-                    Failure::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "cursor can only scan forward")
+                    SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "cursor can only scan forward")
                         .with_hint("Declare it with SCROLL option to enable backward scan.");
                 return Err(failure.into());
             }
@@ -269,7 +269,7 @@ impl Conversation {
                 Order::Backward => at.saturating_sub(here),
             };
             if self.io.is_full() {
-                let give_up = |failure: &Failure| rows.give_up(failure);
+                let give_up = |failure: &SqlError| rows.give_up(failure);
                 send(&mut self.io, &mut self.stops, deadline, give_up).await?;
             }
         }

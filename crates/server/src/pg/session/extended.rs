@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::DataType;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::super::messages::{Bind, Target};
 use super::super::own::{self, Count, Own, Step};
@@ -13,24 +13,26 @@ use super::super::types::{self, PgType};
 use super::super::{rows, values};
 use super::interrupt::until;
 use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, settled, shift, split};
-use crate::backend::{Description, Failure, Kind, TransactionState};
+use crate::backend::{Description, Kind, TransactionState};
 
 impl Conversation {
     pub(super) async fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Trouble> {
         if !name.is_empty() && self.statements.contains_key(&name) {
             let message = format!("prepared statement \"{name}\" already exists");
-            return Err(Failure::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into());
+            return Err(SqlError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into());
         }
         self.statements.remove(&name);
         if self.statements.len() >= NAMES_MAX {
-            return Err(Failure::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into());
+            return Err(
+                SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many prepared statements").into()
+            );
         }
         let mut parts = split(&*self.session, text).into_iter();
         let prepared = match (parts.next(), parts.next()) {
             (None, _) => Prepared::Empty,
             (_, Some(_)) => {
                 let message = "cannot insert multiple commands into a prepared statement";
-                return Err(Failure::new(SqlState::SYNTAX_ERROR, message).into());
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into());
             }
             (Some(part), None) => self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
                 Trouble::Failed(failure) => {
@@ -100,7 +102,7 @@ impl Conversation {
                 values.len(),
                 expected.len()
             );
-            return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message).into());
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message).into());
         }
         if formats.len() > 1 && formats.len() != values.len() {
             let message = format!(
@@ -108,7 +110,7 @@ impl Conversation {
                 formats.len(),
                 values.len()
             );
-            return Err(Failure::new(SqlState::PROTOCOL_VIOLATION, message).into());
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message).into());
         }
         if self.session.transaction() == TransactionState::Failed
             && !matches!(prepared.as_ref(), Prepared::Sql { statement, .. } if statement.kind == Kind::Control)
@@ -116,14 +118,14 @@ impl Conversation {
             return Err(failed_transaction().into());
         }
         if !portal.is_empty() && self.portals.contains_key(&portal) {
-            return Err(Failure::new(
+            return Err(SqlError::new(
                 SqlState::DUPLICATE_CURSOR,
                 format!("cursor \"{portal}\" already exists"),
             )
             .into());
         }
         if self.portals.len() >= NAMES_MAX {
-            return Err(Failure::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many portals").into());
+            return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many portals").into());
         }
         let values = values
             .iter()
@@ -139,13 +141,13 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>, Failure> {
+    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
         self.statements.get(name).map(|(prepared, _)| Arc::clone(prepared)).ok_or_else(|| {
             let message = match name.is_empty() {
                 true => "unnamed prepared statement does not exist".to_string(),
                 false => format!("prepared statement \"{name}\" does not exist"),
             };
-            Failure::new(SqlState::INVALID_STATEMENT_NAME, message)
+            SqlError::new(SqlState::INVALID_STATEMENT_NAME, message)
         })
     }
 
@@ -161,7 +163,7 @@ impl Conversation {
                     return Ok(());
                 }
                 None => {
-                    return Err(Failure::new(
+                    return Err(SqlError::new(
                         SqlState::INVALID_CURSOR_NAME,
                         format!("portal \"{name}\" does not exist"),
                     )
@@ -191,7 +193,7 @@ impl Conversation {
 
     pub(super) async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), Trouble> {
         let missing =
-            || Failure::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"));
+            || SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"));
         if !self.portals.contains_key(&name) && self.cursors.contains_key(&name) {
             let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max as u64) };
             return self.fetch(&name, Step::Forward(count), false, None).await;

@@ -1,11 +1,11 @@
 //! Transactions that the client did not open: statements that came together belong together.
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::super::own;
 use super::interrupt::{stopped, terminated, until};
 use super::{Conversation, Trouble, failure_of};
-use crate::backend::{Failure, Kind, Statement, TransactionState};
+use crate::backend::{Kind, Statement, TransactionState};
 use crate::registry::Stop;
 
 impl Conversation {
@@ -48,7 +48,7 @@ impl Conversation {
             Kind::Alone => {
                 let words = statement.text.split_whitespace().next().unwrap_or_default().to_uppercase();
                 let message = format!("{words} cannot be executed from a function or multi-command string");
-                Err(Failure::new(SqlState::ACTIVE_TRANSACTION, message).into())
+                Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into())
             }
         }
     }
@@ -57,7 +57,7 @@ impl Conversation {
     /// all that is in it; a statement out of place is warned of.
     ///
     /// Errors: it can only be used in a transaction that the client has opened (25P01).
-    pub(super) fn take_over(&mut self, statement: &Statement) -> Result<(), Failure> {
+    pub(super) fn take_over(&mut self, statement: &Statement) -> Result<(), SqlError> {
         let state = self.session.transaction();
         let is_begun = state != TransactionState::Idle && !self.is_implicit;
         let words: Vec<String> = own::words(&statement.text).map(str::to_ascii_lowercase).collect();
@@ -69,15 +69,15 @@ impl Conversation {
             let words = if ends { &words[..] } else { &words[..words.len().min(1)] };
             let message =
                 format!("{} can only be used in transaction blocks", words.join(" ").to_uppercase());
-            return Err(Failure::new(SqlState::NO_ACTIVE_TRANSACTION, message));
+            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, message));
         }
         self.is_implicit = false;
         let warning = match statement.kind {
             Kind::Begin if is_begun && state == TransactionState::Open => {
-                Failure::new(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress")
+                SqlError::new(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress")
             }
             Kind::Control if !is_begun => {
-                Failure::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")
+                SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, "there is no transaction in progress")
             }
             _ => return Ok(()),
         };

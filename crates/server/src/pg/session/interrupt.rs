@@ -4,29 +4,28 @@ use std::future::Future;
 use std::io;
 use std::time::Instant;
 
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 use super::super::io::Io;
 use super::Trouble;
-use crate::backend::Failure;
 use crate::registry::Stop;
 
 /// What a session is asked to stop.
 pub(super) type Stops = watch::Receiver<(u64, Option<Stop>)>;
 
 /// What a session ends with when somebody ends it.
-pub(in crate::pg) fn terminated() -> Failure {
-    Failure::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+pub(in crate::pg) fn terminated() -> SqlError {
+    SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
-fn canceled() -> Failure {
-    Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
+fn canceled() -> SqlError {
+    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
 }
 
-fn timed_out() -> Failure {
-    Failure::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
+fn timed_out() -> SqlError {
+    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
 }
 
 /// Waits for a point in time; for ever if there is none.
@@ -50,7 +49,7 @@ pub(super) async fn stopped(stops: &mut Stops) -> Stop {
 }
 
 /// Waits for what ends a statement, and returns with what it ends.
-pub(super) async fn interrupted(stops: &mut Stops, deadline: Option<Instant>) -> Failure {
+pub(super) async fn interrupted(stops: &mut Stops, deadline: Option<Instant>) -> SqlError {
     let timer = expiry(deadline);
     tokio::pin!(timer);
     loop {
@@ -88,7 +87,7 @@ pub(super) async fn send(
     io: &mut Io,
     stops: &mut Stops,
     deadline: Option<Instant>,
-    give_up: impl FnOnce(&Failure),
+    give_up: impl FnOnce(&SqlError),
 ) -> Result<(), Trouble> {
     let flushed = io.flush();
     tokio::pin!(flushed);

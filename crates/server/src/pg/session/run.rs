@@ -7,14 +7,14 @@ use std::time::Instant;
 use arrow::array::ArrayRef;
 use arrow::datatypes::Schema;
 use bytes::Bytes;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 
 use super::super::feed::Feed;
 use super::super::portal::{Expected, OpenRows};
 use super::super::rows;
 use super::interrupt::{send, terminated, until};
 use super::{Conversation, Trouble, failure_of, settled};
-use crate::backend::{Failure, Kind, Outcome, Statement};
+use crate::backend::{Kind, Outcome, Statement};
 use crate::registry::{Phase, Stop};
 
 impl Conversation {
@@ -89,12 +89,12 @@ impl Conversation {
         self.registry.end(&entry, failure_of(&done));
         let done = done?;
         for notice in &done.notices {
-            self.io.reply.notice("NOTICE", &Failure::new(SqlState::SUCCESSFUL_COMPLETION, notice.as_str()));
+            self.io.reply.notice("NOTICE", &SqlError::new(SqlState::SUCCESSFUL_COMPLETION, notice.as_str()));
         }
         // Of transactions it was warned before: only here it is known which of them the client has opened.
         let is_warned = matches!(statement.kind, Kind::Begin | Kind::Control);
         for warning in done.warnings.iter().filter(|_| !is_warned) {
-            self.io.reply.notice("WARNING", &Failure::new(SqlState::WARNING, warning.as_str()));
+            self.io.reply.notice("WARNING", &SqlError::new(SqlState::WARNING, warning.as_str()));
         }
         self.io.reply.complete(&done.tag);
         Ok(None)
@@ -118,7 +118,7 @@ impl Conversation {
         let columns = again.ok().and_then(|description| description.columns);
         match columns.map(|columns| rows::columns(&columns, &[])).transpose()? {
             Some(columns) if columns == described => Ok(()),
-            _ => Err(Failure::changed_result().into()),
+            _ => Err(crate::backend::changed_result().into()),
         }
     }
 
@@ -160,7 +160,7 @@ impl Conversation {
             rows.entry.rows.fetch_add(count as u64, Ordering::Relaxed);
             rows.entry.bytes.fetch_add((self.io.reply.0.len() - before) as u64, Ordering::Relaxed);
             if self.io.is_full() {
-                let give_up = |failure: &Failure| rows.give_up(failure);
+                let give_up = |failure: &SqlError| rows.give_up(failure);
                 send(&mut self.io, &mut self.stops, deadline, give_up).await?;
             }
         }

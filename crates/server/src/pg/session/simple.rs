@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use harrier_error::SqlError;
+
 use super::super::own::{self, Own};
 use super::super::portal::Prepared;
 use super::{Conversation, Trouble, shift, split};
-use crate::backend::{Description, Failure, Kind};
+use crate::backend::{Description, Kind};
 
 impl Conversation {
     pub(super) async fn query(&mut self, text: &str) -> Result<(), Trouble> {
@@ -14,7 +16,7 @@ impl Conversation {
         let mut parsed = Vec::new();
         let (registry, session) = (Arc::clone(&self.registry), Arc::clone(&self.guard.entry));
         for part in split(&*self.session, text) {
-            let shifted = |failure: Failure| {
+            let shifted = |failure: SqlError| {
                 registry.never_ran(&session, &part.text, &failure);
                 shift(failure, part.offset)
             };

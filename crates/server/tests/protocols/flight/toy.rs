@@ -10,10 +10,10 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
-use harrier_error::SqlState;
+use harrier_error::{SqlError, SqlState};
 use harrier_server::backend::{
-    Backend, CopyIn, CopyInto, Description, Discard, Done, Failure, Identity, Kind, Outcome, Part, Session,
-    Statement, TimeLimits, TransactionState,
+    Backend, CopyIn, CopyInto, Description, Discard, Done, Identity, Kind, Outcome, Part, Session, Statement,
+    TimeLimits, TransactionState,
 };
 use harrier_server::registry::StatementEntry;
 use parking_lot::Mutex;
@@ -47,9 +47,9 @@ struct Own {
 
 #[async_trait]
 impl Backend for Toy {
-    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, Failure> {
+    async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, SqlError> {
         if identity.database == "nowhere" {
-            return Err(Failure::fatal(
+            return Err(SqlError::fatal(
                 SqlState::INVALID_CATALOG_NAME,
                 "database \"nowhere\" does not exist",
             ));
@@ -96,7 +96,7 @@ fn quoted_after<'a>(text: &'a str, before: &str) -> Option<&'a str> {
 }
 
 impl Inner {
-    fn with_tables<T>(&self, work: impl FnOnce(&mut Tables) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn with_tables<T>(&self, work: impl FnOnce(&mut Tables) -> Result<T, SqlError>) -> Result<T, SqlError> {
         let mut own = self.own.lock();
         match &mut own.transaction {
             Some(tables) => work(tables),
@@ -104,13 +104,13 @@ impl Inner {
         }
     }
 
-    fn table(&self, name: &str) -> Result<RecordBatch, Failure> {
+    fn table(&self, name: &str) -> Result<RecordBatch, SqlError> {
         let missing =
-            || Failure::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+            || SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
         self.with_tables(|tables| tables.get(name).cloned().ok_or_else(missing))
     }
 
-    fn append(&self, name: &str, columns: Vec<ArrayRef>) -> Result<usize, Failure> {
+    fn append(&self, name: &str, columns: Vec<ArrayRef>) -> Result<usize, SqlError> {
         let table = self.table(name)?;
         let count = columns[0].len();
         let columns = table.columns().iter().zip(columns).map(|(old, new)| {
@@ -118,12 +118,12 @@ impl Inner {
             concat(&[old.as_ref(), new.as_ref()]).unwrap()
         });
         let table = RecordBatch::try_new(table.schema(), columns.collect());
-        let table = table.map_err(|error| Failure::new(SqlState::NOT_NULL_VIOLATION, error.to_string()))?;
+        let table = table.map_err(|error| SqlError::new(SqlState::NOT_NULL_VIOLATION, error.to_string()))?;
         self.with_tables(|tables| Ok(tables.insert(name.to_string(), table)))?;
         Ok(count)
     }
 
-    fn control(&self, text: &str) -> Result<Option<Outcome>, Failure> {
+    fn control(&self, text: &str) -> Result<Option<Outcome>, SqlError> {
         let mut own = self.own.lock();
         let name = text.rsplit(' ').next().unwrap_or_default().to_string();
         Ok(Some(match text {
@@ -160,7 +160,7 @@ impl Inner {
         }))
     }
 
-    fn catalog(&self, text: &str) -> Result<Outcome, Failure> {
+    fn catalog(&self, text: &str) -> Result<Outcome, SqlError> {
         let names: Vec<String> = self.with_tables(|tables| Ok(tables.keys().cloned().collect()))?;
         let word = str::to_string;
         if text.starts_with("SELECT DISTINCT catalog_name FROM") {
@@ -175,12 +175,12 @@ impl Inner {
         Ok(texts(["table_catalog", "table_schema", "table_name", "table_type"], all))
     }
 
-    async fn run(self: &Arc<Self>, text: &str, values: &[ArrayRef]) -> Result<Outcome, Failure> {
+    async fn run(self: &Arc<Self>, text: &str, values: &[ArrayRef]) -> Result<Outcome, SqlError> {
         if let Some(outcome) = self.control(text)? {
             return Ok(outcome);
         }
         if self.own.lock().has_failed {
-            return Err(Failure::new(SqlState::FAILED_TRANSACTION, "current transaction is aborted"));
+            return Err(SqlError::new(SqlState::FAILED_TRANSACTION, "current transaction is aborted"));
         }
         if text.contains("FROM information_schema.") {
             return self.catalog(text);
@@ -204,7 +204,7 @@ impl Inner {
         if text == "SELECT then fail" {
             return Ok(self.numbers(
                 i64::MAX,
-                Some(Failure::new(SqlState::DIVISION_BY_ZERO, "division by zero").with_detail("Late.")),
+                Some(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").with_detail("Late.")),
             ));
         }
         if text == "SELECT then panic" {
@@ -220,7 +220,7 @@ impl Inner {
             let (name, value) = setting.split_once(" = ").unwrap();
             let (name, value) = (name.trim_matches('"').to_string(), value.trim_matches('\'').to_string());
             if name == "unknown" {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::UNDEFINED_OBJECT,
                     "unrecognized configuration parameter \"unknown\"",
                 ));
@@ -261,7 +261,7 @@ impl Inner {
                 .collect();
             let table = RecordBatch::new_empty(Arc::new(Schema::new(fields)));
             let exists =
-                Failure::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
+                SqlError::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
             self.with_tables(|tables| match tables.contains_key(name) {
                 true => Err(exists),
                 false => Ok(tables.insert(name.to_string(), table)),
@@ -281,11 +281,11 @@ impl Inner {
         }
         let name = quoted_after(text, "SELECT * FROM ");
         let name =
-            name.ok_or_else(|| Failure::new(SqlState::SYNTAX_ERROR, format!("syntax error at \"{text}\"")))?;
+            name.ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, format!("syntax error at \"{text}\"")))?;
         self.table(name).map(rows)
     }
 
-    fn numbers(&self, count: i64, mut failure: Option<Failure>) -> Outcome {
+    fn numbers(&self, count: i64, mut failure: Option<SqlError>) -> Outcome {
         let made = Arc::clone(&self.made);
         let mut from = 0;
         let batches = std::iter::from_fn(move || {
@@ -309,7 +309,7 @@ impl Inner {
     }
 
     /// Rows go to the table at the end of the input.
-    fn copy(self: &Arc<Self>, name: &str) -> Result<Outcome, Failure> {
+    fn copy(self: &Arc<Self>, name: &str) -> Result<Outcome, SqlError> {
         let schema = self.table(name)?.schema();
         let (input, mut output) = mpsc::channel::<bytes::Bytes>(2);
         let (table_name, whole) = (name.to_string(), Arc::clone(&schema));
@@ -328,7 +328,7 @@ impl Inner {
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();
             let columns = columns
-                .map_err(|error| Failure::new(SqlState::INVALID_TEXT_REPRESENTATION, error.to_string()))?;
+                .map_err(|error| SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, error.to_string()))?;
             own.append(&name, columns)?;
             Ok(Done { tag: format!("COPY {}", lines.len()), ..Done::default() })
         });
@@ -344,11 +344,11 @@ impl Session for ToySession {
         texts.map(|text| Part { text: text.to_string(), offset: 0 }).collect()
     }
 
-    async fn parse(&self, text: &str) -> Result<Statement, Failure> {
+    async fn parse(&self, text: &str) -> Result<Statement, SqlError> {
         if text.starts_with("SELEC ") {
-            return Err(Failure {
+            return Err(SqlError {
                 position: Some(1),
-                ..Failure::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"SELEC\"")
+                ..SqlError::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"SELEC\"")
             });
         }
         let kind = match text.split(' ').next() {
@@ -360,7 +360,7 @@ impl Session for ToySession {
         Ok(Statement { text: text.to_string(), inner, tag: "SELECT", kind })
     }
 
-    async fn describe(&self, statement: &Statement, _: &[Option<DataType>]) -> Result<Description, Failure> {
+    async fn describe(&self, statement: &Statement, _: &[Option<DataType>]) -> Result<Description, SqlError> {
         let text = statement.text.as_str();
         let none = Vec::new();
         Ok(match text {
@@ -386,7 +386,7 @@ impl Session for ToySession {
                 Description { parameters: types, names: vec![], columns: None }
             }
             _ if text.starts_with("SELECT * FROM \"toy\".\"pg_catalog\"") => {
-                return Err(Failure::new(
+                return Err(SqlError::new(
                     SqlState::INSUFFICIENT_PRIVILEGE,
                     "permission denied for table pg_class",
                 ));
@@ -404,7 +404,7 @@ impl Session for ToySession {
         statement: &Statement,
         values: &[ArrayRef],
         _: &Arc<StatementEntry>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, SqlError> {
         let parsed_by = statement.inner.downcast_ref::<usize>();
         assert_eq!(
             parsed_by,
@@ -431,7 +431,7 @@ impl Session for ToySession {
         own.has_failed |= own.transaction.is_some();
     }
 
-    async fn discard(&self, _: Discard) -> Result<(), Failure> {
+    async fn discard(&self, _: Discard) -> Result<(), SqlError> {
         Ok(())
     }
 
@@ -447,7 +447,7 @@ impl Session for ToySession {
         self.0.own.lock().settings.get(name).cloned()
     }
 
-    async fn settle(&self) -> Result<(), Failure> {
+    async fn settle(&self) -> Result<(), SqlError> {
         Ok(())
     }
 }
