@@ -6,13 +6,14 @@
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::NullTreatment;
-use datafusion::logical_expr::{Expr, LogicalPlan, WindowFunctionDefinition};
+use datafusion::logical_expr::expr::{Cast, NullTreatment};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_exec::window_functions;
 
-use crate::rewriting::rewritten;
+use crate::rewriting::{rewritten, schema_below};
 
 /// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other
 /// aggregates in.
@@ -25,9 +26,32 @@ impl AnalyzerRule for WindowFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let whole = |plan| rewritten(plan, |expr| Ok(whole(expr)));
+        let whole = |plan: LogicalPlan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |expr| Ok(whole(without_null_offset(expr, &schema)?)))
+        };
         Ok(plan.transform_up_with_subqueries(whole)?.data)
     }
+}
+
+/// `lag` and `lead` by NULL rows are NULL, defaults or not; DataFusion takes them for 1.
+fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::WindowFunction(call) = &mut expr
+        && matches!(call.fun.name(), "lag" | "lead")
+        && let [value, offset, ..] = call.params.args.as_slice()
+        && matches!(without_casts(offset), Expr::Literal(offset, _) if offset.is_null())
+    {
+        let null = ScalarValue::try_new_null(&value.get_type(schema)?)?;
+        call.params.args = vec![lit(null)];
+    }
+    Ok(expr)
+}
+
+fn without_casts(mut expr: &Expr) -> &Expr {
+    while let Expr::Cast(Cast { expr: inner, .. }) = expr {
+        expr = inner;
+    }
+    expr
 }
 
 fn whole(expr: Expr) -> Transformed<Expr> {
