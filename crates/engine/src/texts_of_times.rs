@@ -1,5 +1,5 @@
 //! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
-//! And timestamps and intervals that become texts.
+//! And timestamps and intervals that become texts, and elements of arrays that `array_to_string` makes texts of.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
@@ -17,7 +17,7 @@ use harrier_exec::local_times::{is_local, moments_in};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::infinite;
 use harrier_exec::times::Kind;
-use harrier_exec::{shown_intervals, shown_times};
+use harrier_exec::{shown_elements, shown_intervals, shown_times};
 
 use crate::array_texts;
 use crate::rewriting::{rewritten, schema_below};
@@ -47,6 +47,9 @@ impl AnalyzerRule for TextsOfTimes {
                             }
                             None => field.data_type().is_string() && write(expr, style, &schema),
                         }
+                    }
+                    Expr::ScalarFunction(call) if call.func.name() == "array_to_string" => {
+                        call.args.first_mut().is_some_and(|array| write_elements(array, style, &schema))
                     }
                     _ => false,
                 };
@@ -134,6 +137,16 @@ fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let arguments = [std::mem::take(expr)].into_iter().chain(style).collect();
     *expr = Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments));
     true
+}
+
+/// Has an array be the texts of its elements; tells whether it changed anything.
+fn write_elements(array: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+    let is_shown = array.get_type(schema).is_ok_and(|kind| shown_elements::are_shown(&kind));
+    if is_shown {
+        let arguments = vec![std::mem::take(array), lit(style.name())];
+        *array = Expr::ScalarFunction(ScalarFunction::new_udf(shown_elements::function(), arguments));
+    }
+    is_shown
 }
 
 /// How the session writes intervals.

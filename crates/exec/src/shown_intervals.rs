@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, StringBuilder};
+use datafusion::arrow::array::{Array, AsArray, PrimitiveArray, StringArray, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
@@ -48,18 +48,7 @@ impl ScalarUDFImpl for Shown {
         let style = IntervalStyle::named(style).unwrap_or_default();
         let is_scalar = matches!(values, ColumnarValue::Scalar(_));
         let values = values.to_array(if is_scalar { 1 } else { arguments.number_rows })?;
-        let values = values.as_primitive::<IntervalMonthDayNanoType>();
-        let mut texts = StringBuilder::new();
-        for at in 0..values.len() {
-            if values.is_null(at) {
-                texts.append_null();
-                continue;
-            }
-            let value = values.value(at);
-            style.write(&mut texts, value.months, value.days, value.nanoseconds / 1_000)?;
-            texts.append_value("");
-        }
-        let texts = texts.finish();
+        let texts = shown(values.as_primitive::<IntervalMonthDayNanoType>(), style)?;
         match is_scalar {
             true => ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar),
             false => Ok(ColumnarValue::Array(Arc::new(texts))),
@@ -70,4 +59,22 @@ impl ScalarUDFImpl for Shown {
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
+}
+
+/// The texts of intervals.
+pub(crate) fn shown(
+    values: &PrimitiveArray<IntervalMonthDayNanoType>,
+    style: IntervalStyle,
+) -> Result<StringArray> {
+    let mut texts = StringBuilder::new();
+    for at in 0..values.len() {
+        if values.is_null(at) {
+            texts.append_null();
+            continue;
+        }
+        let value = values.value(at);
+        style.write(&mut texts, value.months, value.days, value.nanoseconds / 1_000)?;
+        texts.append_value("");
+    }
+    Ok(texts.finish())
 }

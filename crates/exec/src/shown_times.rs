@@ -136,7 +136,8 @@ impl DisplayIndex for Infinite<'_> {
     }
 }
 
-fn shown(values: &ArrayRef) -> Result<StringArray> {
+/// The texts of timestamps and times of day.
+pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
     let options = FormatOptions::new()
         .with_timestamp_format(Some(TIMESTAMP))
