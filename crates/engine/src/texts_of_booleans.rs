@@ -1,4 +1,4 @@
-//! Booleans among the arguments of `concat` and `concat_ws`, which write `t` and `f`, as results of a client are written. A cast to text
+//! Booleans among the arguments of `concat`, `concat_ws` and `format`, which write `t` and `f`, as results of a client are written. A cast to text
 //! writes `true` and `false`.
 
 use datafusion::arrow::datatypes::DataType;
@@ -32,7 +32,7 @@ impl AnalyzerRule for TextsOfBooleans {
 
 fn written(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::ScalarFunction(call) = &mut expr else { return Transformed::no(expr) };
-    if !matches!(call.func.name(), "concat" | "concat_ws") {
+    if !matches!(call.func.name(), "concat" | "concat_ws" | "format") {
         return Transformed::no(expr);
     }
     let mut is_changed = false;

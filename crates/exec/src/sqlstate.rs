@@ -452,6 +452,13 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("ORDER BY expressions must appear in argument list", SqlState::INVALID_COLUMN_REFERENCE),
     ("string is not a valid identifier", SqlState::INVALID_PARAMETER_VALUE),
+    ("format() type specifier", SqlState::INVALID_PARAMETER_VALUE),
+    ("too few arguments for format()", SqlState::INVALID_PARAMETER_VALUE),
+    ("format specifies argument 0", SqlState::INVALID_PARAMETER_VALUE),
+    ("width argument position must be ended by", SqlState::INVALID_PARAMETER_VALUE),
+    ("number is out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+    ("null values cannot be formatted", SqlState::literal("22004")),
+    ("invalid input syntax for type", SqlState::INVALID_TEXT_REPRESENTATION),
     ("is not yet defined in this session", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
     ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),

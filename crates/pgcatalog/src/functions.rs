@@ -25,6 +25,7 @@ use crate::types::catalog_field;
 
 mod acl;
 mod definitions;
+mod formats;
 mod key_definitions;
 mod lists;
 mod lookups;

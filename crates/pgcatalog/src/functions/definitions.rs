@@ -6,9 +6,10 @@ use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 
 use super::Argument::{Any, Big, Bool, Either, Int, Ints, Text, Texts};
+use super::formats::formatted;
 use super::lookups::{
-    argument_types, bound, comment, described, formatted, function_arguments, function_result, of_system,
-    proc_by_text, proc_text, procedure_by_text, type_by_text, type_text,
+    argument_types, bound, comment, described, function_arguments, function_result, of_system, proc_by_text,
+    proc_text, procedure_by_text, type_by_text, type_text,
 };
 use super::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::catalog::{DATABASE_OID, Found, quote_identifier, split_name};
@@ -334,7 +335,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Value::Text(text) => Ok(quote_literal(text).into()),
         _ => Ok("NULL".into()),
     }),
-    ("format", "text", 1, &[Text, Text, Text, Text, Text, Text, Text, Text], |_, values| formatted(values)),
+    // As many arguments as any function may have in PostgreSQL.
+    ("format", "text", 1, &[Text; 100], |_, values| formatted(values)),
     // Definitions.
     ("pg_get_expr", "text", 2, &[Text, Int, Bool], |_, values| Ok(values[0].clone())),
     ("pg_get_viewdef", "text", 1, &[Either, Any], |call, values| {

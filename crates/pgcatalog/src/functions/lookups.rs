@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::Int32Type;
-use datafusion::common::exec_err;
-use datafusion::error::Result;
 
-use super::definitions::quote_literal;
-use super::{Call, Value, text, value};
+use super::{Call, Value, value};
 use crate::catalog::{Found, quote_identifier, split_name};
 use crate::system::{SYSTEM, elements};
 use crate::types::format_type;
@@ -133,34 +130,6 @@ pub(super) fn argument_types(function: i32) -> Option<String> {
     let types = list_of_system(function, "proargtypes")?;
     let types = types.iter().map(|type_oid| type_text(type_oid.parse().ok()?)).collect::<Option<Vec<_>>>()?;
     Some(types.join(","))
-}
-
-/// `format`, with `%s`, `%I`, `%L` and `%%`.
-pub(super) fn formatted(values: &[Value]) -> Result<Value> {
-    let Some(Value::Text(pattern)) = values.first() else { return Ok(Value::Null) };
-    let (mut written, mut letters, mut next) = (String::new(), pattern.chars(), values[1..].iter());
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            written.push(letter);
-            continue;
-        }
-        let kind = letters.next();
-        if kind == Some('%') {
-            written.push('%');
-            continue;
-        }
-        let Some(argument) = next.next() else { return exec_err!("too few arguments for format()") };
-        match (kind, argument) {
-            (Some('s'), argument) => written += text(argument),
-            (Some('I'), Value::Text(name)) => written += &quote_identifier(name),
-            (Some('I'), _) => return exec_err!("null values cannot be formatted as an SQL identifier"),
-            (Some('L'), Value::Text(literal)) => written += &quote_literal(literal),
-            (Some('L'), _) => written += "NULL",
-            (Some(other), _) => return exec_err!("unrecognized format() type specifier \"{other}\""),
-            (None, _) => return exec_err!("unterminated format() type specifier"),
-        }
-    }
-    Ok(written.into())
 }
 
 pub(super) fn proc_text(function: i32) -> Option<String> {
