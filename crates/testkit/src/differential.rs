@@ -3,8 +3,10 @@
 //!
 //! The statements read or change the tables of [`tables`]. They are made so that SQL leaves nothing of their
 //! answer open: a limit comes only with an order by every column, functions that tell peers apart only over
-//! an order that has none, aggregates that mind the order of their rows only with one; numbers are exact;
-//! nothing divides by zero or leaves its type.
+//! an order that has none, aggregates that mind the order of their rows only with one; what is added up is
+//! exact; nothing divides by zero or leaves its type.
+//!
+//! REAL and DOUBLE PRECISION have values that tell them apart from each other, and from INT and NUMERIC.
 //!
 //! A statement whose answers differ is made again from fewer choices as long as they still differ, before it
 //! is reported.
@@ -12,6 +14,7 @@
 mod changes;
 mod choices;
 mod expressions;
+mod numbers;
 mod orders;
 mod queries;
 mod rewrites;
@@ -78,22 +81,31 @@ pub fn shrink(seed: u64, mut differs: impl FnMut(&Statement) -> bool) -> Stateme
 /// Statements that make the tables. `options` stands behind each CREATE TABLE.
 pub fn tables(options: &str) -> Vec<String> {
     vec![
-        format!("CREATE TABLE a (id INT, k INT, n NUMERIC(8,2), s TEXT, d DATE, f BOOLEAN){options}"),
-        "INSERT INTO a VALUES (1, 1, 1.50, 'a', '2024-01-31', true), (2, 2, NULL, 'b', '2024-02-29', false), \
-         (3, 2, -2.25, NULL, NULL, NULL)"
+        format!(
+            "CREATE TABLE a (id INT, k INT, n NUMERIC(8,2), s TEXT, d DATE, f BOOLEAN, r REAL, \
+             x DOUBLE PRECISION){options}"
+        ),
+        "INSERT INTO a VALUES (1, 1, 1.50, 'a', '2024-01-31', true, 16777216, 16777217), \
+         (2, 2, NULL, 'b', '2024-02-29', false, 0.1, 0.1), (3, 2, -2.25, NULL, NULL, NULL, '-0', 'NaN')"
             .to_owned(),
-        "INSERT INTO a VALUES (4, NULL, 0.00, '', '1999-12-31', true), (5, 3, 1.50, 'ab', '2024-02-29', NULL)"
+        "INSERT INTO a VALUES (4, NULL, 0.00, '', '1999-12-31', true, 'NaN', 1e10), \
+         (5, 3, 1.50, 'ab', '2024-02-29', NULL, 'Infinity', 0)"
             .to_owned(),
-        "INSERT INTO a VALUES (6, 5, 10.00, 'a', '2024-03-01', false), (7, NULL, NULL, NULL, NULL, true)"
+        "INSERT INTO a VALUES (6, 5, 10.00, 'a', '2024-03-01', false, 1e10, 'Infinity'), \
+         (7, NULL, NULL, NULL, NULL, true, NULL, NULL)"
             .to_owned(),
-        format!("CREATE TABLE b (id INT, k INT, n NUMERIC(8,2), s TEXT, t TIMESTAMP, f BOOLEAN){options}"),
-        "INSERT INTO b VALUES (1, 2, 2.50, 'b', '2024-02-29 12:30:00', false), \
-         (2, 2, 1.50, 'abc', '2024-02-29 23:59:59', true)"
+        format!(
+            "CREATE TABLE b (id INT, k INT, n NUMERIC(8,2), s TEXT, t TIMESTAMP, f BOOLEAN, r REAL, \
+             x DOUBLE PRECISION){options}"
+        ),
+        "INSERT INTO b VALUES (1, 2, 2.50, 'b', '2024-02-29 12:30:00', false, 2.5, 16777216), \
+         (2, 2, 1.50, 'abc', '2024-02-29 23:59:59', true, 16777216, '-0')"
             .to_owned(),
-        "INSERT INTO b VALUES (3, 4, NULL, 'a', NULL, NULL), (4, NULL, -1.00, 'b', '2024-01-01 00:00:00', true), \
-         (5, 3, 3.00, NULL, '1999-12-31 00:00:01', NULL)"
+        "INSERT INTO b VALUES (3, 4, NULL, 'a', NULL, NULL, 0.1, 0.1), \
+         (4, NULL, -1.00, 'b', '2024-01-01 00:00:00', true, NULL, '-Infinity'), \
+         (5, 3, 3.00, NULL, '1999-12-31 00:00:01', NULL, 'NaN', 'NaN')"
             .to_owned(),
-        "INSERT INTO b VALUES (6, 1, 0.25, '', '2024-03-01 00:00:00', false)".to_owned(),
+        "INSERT INTO b VALUES (6, 1, 0.25, '', '2024-03-01 00:00:00', false, 0, NULL)".to_owned(),
         format!("CREATE TABLE c (id INT, k INT, s TEXT){options}"),
         "INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b')".to_owned(),
         "INSERT INTO c VALUES (3, 3, 'c')".to_owned(),
@@ -134,13 +146,15 @@ fn comparable(statement: &Statement, rows: &Rows) -> Rows {
 
 fn trimmed(value: &str) -> String {
     let digits = value.strip_prefix('-').unwrap_or(value);
-    let is_number = digits.contains('.') && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match is_number {
-        false => value.to_owned(),
-        true => {
+        true if digits.contains('.') => {
             let short = value.trim_end_matches('0').trim_end_matches('.');
             if short == "-0" { "0".to_owned() } else { short.to_owned() }
         }
+        // -0 and 0 are equal.
+        _ if value == "-0" => "0".to_owned(),
+        _ => value.to_owned(),
     }
 }
 

@@ -6,8 +6,15 @@ use super::expressions::Maker;
 use super::scope::{Column, Kind, Scope};
 
 /// The table that is changed, with its columns but the first, which identifies a row.
-const COLUMNS: [(&str, Kind); 5] =
-    [("k", Kind::Int), ("n", Kind::Numeric), ("s", Kind::Text), ("d", Kind::Date), ("f", Kind::Bool)];
+const COLUMNS: [(&str, Kind); 7] = [
+    ("k", Kind::Int),
+    ("n", Kind::Numeric),
+    ("s", Kind::Text),
+    ("d", Kind::Date),
+    ("f", Kind::Bool),
+    ("r", Kind::Real),
+    ("x", Kind::Double),
+];
 
 /// An INSERT, UPDATE, DELETE or MERGE.
 pub(super) fn statement(choices: &mut Choices) -> Statement {
@@ -18,7 +25,7 @@ pub(super) fn statement(choices: &mut Choices) -> Statement {
         3 => insert(&mut maker),
         _ => merge(&mut maker),
     };
-    let check = "SELECT id, k, n, s, d, f FROM a".to_owned();
+    let check = "SELECT id, k, n, s, d, f, r, x FROM a".to_owned();
     Statement { sql, check: Some(check), is_ordered: false }
 }
 
@@ -62,13 +69,13 @@ fn assignments(maker: &mut Maker, scope: &Scope) -> String {
 
 /// A value that the column can hold.
 fn stored(maker: &mut Maker, kind: Kind, scope: &Scope) -> String {
-    maker.expr(kind, 2, scope)
+    maker.narrower_expr(kind, 2, scope)
 }
 
 fn insert(maker: &mut Maker) -> String {
     let kinds: Vec<Kind> = std::iter::once(Kind::Int).chain(COLUMNS.iter().map(|(_, kind)| *kind)).collect();
     let query = maker.query(&kinds, 2, &Scope::default());
-    format!("INSERT INTO a (id, k, n, s, d, f) {query}")
+    format!("INSERT INTO a (id, k, n, s, d, f, r, x) {query}")
 }
 
 /// Into the rows of a table of which each matches one row at most.

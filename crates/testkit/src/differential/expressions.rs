@@ -1,6 +1,7 @@
 //! Expressions of each type, conditions, and the subqueries in them.
 
 use super::choices::Choices;
+use super::numbers;
 use super::scope::{KINDS, Kind, Scope};
 
 /// Makes the parts of one statement.
@@ -38,13 +39,13 @@ impl Maker<'_> {
         match self.choices.choose(8) {
             0 => self.atom(kind, scope),
             1 => {
-                let (first, second) = (self.expr(kind, next, scope), self.expr(kind, next, scope));
+                let (first, second) = (self.expr(kind, next, scope), self.narrower_expr(kind, next, scope));
                 let function = self.choices.one_of(&["coalesce", "nullif", "greatest", "least"]);
                 format!("{function}({first}, {second})")
             }
             2 => {
                 let condition = self.condition(next, scope);
-                let (first, second) = (self.expr(kind, next, scope), self.expr(kind, next, scope));
+                let (first, second) = (self.expr(kind, next, scope), self.narrower_expr(kind, next, scope));
                 match self.choices.happens(1, 3) {
                     true => format!("CASE WHEN {condition} THEN {first} END"),
                     false => format!("CASE WHEN {condition} THEN {first} ELSE {second} END"),
@@ -62,7 +63,8 @@ impl Maker<'_> {
 
     fn operation(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
         match kind {
-            Kind::Int => match self.choices.choose(9) {
+            Kind::Int => match self.choices.choose(10) {
+                9 => self.whole(scope),
                 0 | 1 => {
                     let operator = self.choices.one_of(&["+", "-", "*"]);
                     self.binary(Kind::Int, operator, depth, scope)
@@ -91,7 +93,8 @@ impl Maker<'_> {
                     format!("extract({field} FROM {left} - {right})::int")
                 }
             },
-            Kind::Numeric => match self.choices.choose(6) {
+            Kind::Numeric => match self.choices.choose(7) {
+                6 => self.decimal(scope),
                 0 | 1 => {
                     let operator = self.choices.one_of(&["+", "-", "*"]);
                     let (left, right) =
@@ -110,7 +113,8 @@ impl Maker<'_> {
                     format!("round({left} / nullif({right}, 0), 3)")
                 }
             },
-            Kind::Text => match self.choices.choose(8) {
+            Kind::Text => match self.choices.choose(9) {
+                8 => self.digits(depth, scope),
                 0 | 1 => self.binary(Kind::Text, "||", depth, scope),
                 2 => format!("upper({})", self.expr(Kind::Text, depth, scope)),
                 3 => format!("substr({}, 2)", self.expr(Kind::Text, depth, scope)),
@@ -143,6 +147,8 @@ impl Maker<'_> {
                 _ => self.atom(Kind::Time, scope),
             },
             Kind::Bool => self.condition(depth, scope),
+            Kind::Real => self.real_operation(depth, scope),
+            Kind::Double => self.double_operation(depth, scope),
         }
     }
 
@@ -216,6 +222,9 @@ impl Maker<'_> {
     fn comparison(&mut self, depth: usize, scope: &Scope) -> String {
         if self.choices.happens(1, 12) {
             return self.row_condition(scope);
+        }
+        if self.choices.happens(1, 8) {
+            return self.mixed_comparison(depth, scope);
         }
         let kind = self.kind();
         let operator = self.choices.one_of(&["=", "<>", "<", "<=", ">", ">="]);
@@ -316,6 +325,8 @@ pub(super) fn name_of(kind: Kind) -> &'static str {
         Kind::Date => "date",
         Kind::Time => "timestamp",
         Kind::Bool => "boolean",
+        Kind::Real => "real",
+        Kind::Double => "double precision",
     }
 }
 
@@ -324,8 +335,24 @@ fn literal(kind: Kind, choices: &mut Choices) -> &'static str {
         Kind::Int => &["1", "2", "0", "3", "7"],
         Kind::Numeric => &["1.5", "0.25", "-2.25", "10.0", "3"],
         Kind::Text => &["'a'", "'b'", "''", "'ab'"],
-        Kind::Date => &["DATE '2024-02-29'", "DATE '2024-01-31'", "DATE '1999-12-31'"],
-        Kind::Time => &["TIMESTAMP '2024-02-29 12:30:00'", "TIMESTAMP '2024-01-01 00:00:00'"],
+        Kind::Date => &[
+            "DATE '2024-02-29'",
+            "DATE '2024-01-31'",
+            "DATE '1999-12-31'",
+            "DATE '1969-12-31'",
+            "DATE '0001-01-01'",
+            "DATE '9999-12-31'",
+        ],
+        Kind::Time => &[
+            "TIMESTAMP '2024-02-29 12:30:00'",
+            "TIMESTAMP '2024-01-01 00:00:00'",
+            "TIMESTAMP '1969-12-31 23:59:59.999999'",
+            "TIMESTAMP '0001-01-01 00:00:00'",
+            "TIMESTAMP '1677-09-21 00:12:43'",
+            "TIMESTAMP '9999-12-31 23:59:59.999999'",
+        ],
         Kind::Bool => &["true", "false"],
+        Kind::Real => numbers::REALS,
+        Kind::Double => numbers::DOUBLES,
     })
 }

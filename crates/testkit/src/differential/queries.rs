@@ -3,6 +3,7 @@
 use super::Statement;
 use super::choices::Choices;
 use super::expressions::Maker;
+use super::numbers::summable;
 use super::scope::{Column, Kind, Scope};
 
 /// The tables with their columns; the first identifies a row.
@@ -16,6 +17,8 @@ const TABLES: [(&str, &[(&str, Kind)]); 4] = [
             ("s", Kind::Text),
             ("d", Kind::Date),
             ("f", Kind::Bool),
+            ("r", Kind::Real),
+            ("x", Kind::Double),
         ],
     ),
     (
@@ -27,6 +30,8 @@ const TABLES: [(&str, &[(&str, Kind)]); 4] = [
             ("s", Kind::Text),
             ("t", Kind::Time),
             ("f", Kind::Bool),
+            ("r", Kind::Real),
+            ("x", Kind::Double),
         ],
     ),
     ("c", &[("id", Kind::Int), ("k", Kind::Int), ("s", Kind::Text)]),
@@ -95,7 +100,10 @@ impl Maker<'_> {
             "INTERSECT ALL",
             "EXCEPT ALL",
         ]);
-        let (left, right) = (self.query(kinds, depth, scope), self.query(kinds, depth, scope));
+        let left = self.query(kinds, depth, scope);
+        // The columns of both sides together are those of the left.
+        let kinds: Vec<Kind> = kinds.iter().map(|kind| self.narrower(*kind)).collect();
+        let right = self.query(&kinds, depth, scope);
         format!("({left}) {operator} ({right})")
     }
 
@@ -194,6 +202,17 @@ impl Maker<'_> {
     /// Equality of a column of either side.
     fn join_condition(&mut self, before: usize, scope: &Scope) -> String {
         let (left, right) = scope.columns.split_at(before);
+        if self.choices.happens(1, 6) {
+            let numbers = |columns: &[Column]| -> Vec<String> {
+                let numbers = columns.iter().filter(|column| column.kind.is_number());
+                numbers.map(|column| column.text.clone()).collect()
+            };
+            let (left, right) = (numbers(left), numbers(right));
+            if !left.is_empty() && !right.is_empty() {
+                let left = &left[self.choices.choose(left.len())];
+                return format!("{left} = {}", right[self.choices.choose(right.len())]);
+            }
+        }
         for kind in [Kind::Int, Kind::Text, Kind::Numeric, Kind::Bool, Kind::Date, Kind::Time] {
             let left: Vec<&Column> = left.iter().filter(|column| column.kind == kind).collect();
             let right: Vec<&Column> = right.iter().filter(|column| column.kind == kind).collect();
@@ -310,6 +329,22 @@ impl Maker<'_> {
                 let function = self.choices.one_of(&["bool_and", "bool_or"]);
                 format!("{function}({of})")
             }
+            Kind::Real => match self.choices.choose(4) {
+                0 => format!("sum({})", summable(&of)),
+                1 => format!("sum(DISTINCT {})", summable(&of)),
+                2 => format!("max({of})"),
+                _ => format!("min({of})"),
+            },
+            Kind::Double => match self.choices.choose(5) {
+                0 => format!("sum({})", summable(&of)),
+                1 => format!("avg({})", summable(&of)),
+                2 => match inner.of_kind(Kind::Real).is_empty() {
+                    true => format!("avg({})", summable(&of)),
+                    false => format!("avg({})", summable(&self.column(Kind::Real, &inner))),
+                },
+                3 => format!("max({of})"),
+                _ => format!("min({of})"),
+            },
         };
         let filter = match !call.starts_with("round") && self.choices.happens(1, 5) {
             true => format!(" FILTER (WHERE {})", self.condition(0, &inner)),
@@ -447,6 +482,7 @@ impl Maker<'_> {
             (Kind::Int, 7) => "count(*)".to_owned(),
             (Kind::Int, 8) => format!("ntile({})", 1 + self.choices.choose(3)),
             (Kind::Numeric, 6..) => format!("sum({of})"),
+            (Kind::Real | Kind::Double, 6..) => format!("sum({})", summable(&of)),
             (_, 0) => format!("lag({of})"),
             (_, 1) => format!("lead({of}, {})", 1 + self.choices.choose(2)),
             (_, 2) => {
@@ -480,11 +516,16 @@ impl Maker<'_> {
             Kind::Int => self.choices.one_of(&["count", "sum", "max", "min"]),
             Kind::Numeric => self.choices.one_of(&["sum", "max", "min"]),
             Kind::Bool => self.choices.one_of(&["bool_and", "bool_or"]),
+            Kind::Real | Kind::Double => self.choices.one_of(&["sum", "max", "min"]),
             _ => self.choices.one_of(&["max", "min"]),
         };
         let filter = match self.choices.happens(1, 4) {
             true => format!(" FILTER (WHERE {})", self.condition(0, scope)),
             false => String::new(),
+        };
+        let of = match call == "sum" && matches!(kind, Kind::Real | Kind::Double) {
+            true => summable(&of),
+            false => of,
         };
         format!("{call}({of}){filter}")
     }

@@ -9,10 +9,12 @@ pub(super) enum Kind {
     Date,
     Time,
     Bool,
+    Real,
+    Double,
 }
 
-pub(super) const KINDS: [Kind; 6] =
-    [Kind::Int, Kind::Numeric, Kind::Text, Kind::Bool, Kind::Date, Kind::Time];
+pub(super) const KINDS: [Kind; 8] =
+    [Kind::Int, Kind::Numeric, Kind::Text, Kind::Bool, Kind::Date, Kind::Time, Kind::Real, Kind::Double];
 
 /// A column, or what stands for one, as an aggregate does above a GROUP BY.
 #[derive(Debug, Clone)]
