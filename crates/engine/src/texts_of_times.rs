@@ -1,5 +1,5 @@
 //! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
-//! And timestamps and intervals that become texts, and elements of arrays that `array_to_string` makes texts of.
+//! And timestamps, intervals and doubles that become texts, and elements of arrays that `array_to_string` makes texts of.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
@@ -17,7 +17,7 @@ use harrier_exec::local_times::{is_local, moments_in};
 use harrier_exec::sqlstate::{CodedError, SqlState};
 use harrier_exec::table_files::infinite;
 use harrier_exec::times::Kind;
-use harrier_exec::{shown_elements, shown_intervals, shown_times};
+use harrier_exec::{shown_doubles, shown_elements, shown_intervals, shown_times};
 
 use crate::array_texts;
 use crate::rewriting::{rewritten, schema_below};
@@ -123,12 +123,13 @@ fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 
-/// Has a timestamp or an interval be the text that a cast passes on; tells whether it changed anything.
+/// Has a timestamp, an interval or a double be the text that a cast passes on; tells whether it changed anything.
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
         Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
             (shown_times::function(), None)
         }
+        Ok(DataType::Float32 | DataType::Float64) => (shown_doubles::function(), None),
         Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
             (shown_intervals::function(), Some(lit(style.name())))
         }

@@ -13,7 +13,7 @@ use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
     exact_doubles, json, large_values, lengths, local_times, long_functions, long_states, means, named_casts,
     never, only, patterns, postgres_functions, quotients, regexp_lists, replacements, row_checks,
-    row_numbers, row_samples, samples, shown_elements, shown_intervals, shown_times, sums, times,
+    row_numbers, row_samples, samples, shown_doubles, shown_elements, shown_intervals, shown_times, sums, times,
     whole_decimals, whole_times, window_functions, written_rows,
 };
 
@@ -36,6 +36,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         replacements::function(),
         row_checks::function(),
         row_samples::function(),
+        shown_doubles::function(),
         shown_elements::function(),
         shown_intervals::function(),
         shown_times::function(),

@@ -74,6 +74,7 @@ mod lengths;
 pub mod limits;
 pub mod orc;
 pub mod patterns;
+pub mod shown_doubles;
 pub mod shown_elements;
 pub mod shown_intervals;
 pub mod shown_times;

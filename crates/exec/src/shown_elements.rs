@@ -1,5 +1,5 @@
 //! Elements of arrays as the texts that `array_to_string` puts together, as PostgreSQL writes values of their types. A cast by itself
-//! writes booleans as `true` and `false`, a `T` into timestamps, and takes bytes for UTF-8.
+//! writes booleans as `true` and `false`, a `T` into timestamps and `5.0` for a double, and takes bytes for UTF-8.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::interval_texts::IntervalStyle;
-use crate::{shown_intervals, shown_times};
+use crate::{shown_doubles, shown_intervals, shown_times};
 
 /// (array, style of intervals by its name) → array of texts, of one dimension: the elements in the order in which they are stored.
 pub fn function() -> Arc<ScalarUDF> {
@@ -23,10 +23,10 @@ pub fn function() -> Arc<ScalarUDF> {
 
 /// Whether arrays of this type have elements that a cast writes otherwise.
 pub fn are_shown(kind: &DataType) -> bool {
-    use DataType::{Binary, BinaryView, Boolean, Interval, LargeBinary, List, Time32, Time64, Timestamp};
+    use DataType::{Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Time32, Time64, Timestamp};
     match kind {
         List(item) => match item.data_type() {
-            Boolean | Binary | BinaryView | LargeBinary => true,
+            Boolean | Binary | BinaryView | Float32 | Float64 | LargeBinary => true,
             Time32(_) | Time64(_) | Timestamp(..) | Interval(IntervalUnit::MonthDayNano) => true,
             inner => are_shown(inner),
         },
@@ -100,6 +100,7 @@ fn texts(elements: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
         DataType::Interval(_) => {
             Ok(shown_intervals::shown(elements.as_primitive::<IntervalMonthDayNanoType>(), style)?)
         }
+        DataType::Float32 | DataType::Float64 => shown_doubles::shown(elements.as_ref()),
         kind if kind.is_binary() => {
             let bytes = cast(elements, &DataType::Binary)?;
             let hex = |bytes: &[u8]| {
