@@ -100,18 +100,13 @@ fn name_casts(statement: &mut Statement) {
     };
 }
 
-/// Whether a name would leave a cast out.
-fn is_unnamed(expr: &Expr) -> bool {
-    matches!(expr, Expr::Cast { expr: inner, .. } if !matches!(inner.as_ref(), Expr::Value(_)))
-}
-
 struct HasCast;
 
 impl Visitor for HasCast {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        if is_unnamed(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if matches!(expr, Expr::Cast { .. }) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -122,9 +117,7 @@ impl VisitorMut for NameCasts {
 
     // Behind what is in it: what it becomes is not visited.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if is_unnamed(expr)
-            && let Expr::Cast { data_type, .. } = &*expr
-        {
+        if let Expr::Cast { data_type, .. } = &*expr {
             let kind = Expr::value(Value::SingleQuotedString(data_type.to_string()));
             let cast = std::mem::replace(expr, Expr::value(Value::Null));
             *expr = Expr::Function(function_call(named_casts::NAME, vec![cast, kind]));
@@ -148,7 +141,11 @@ mod tests {
                 "SELECT max(w), max(w::INT) FROM t",
                 Some("SELECT max(w), max(harrier_named_cast(w::INT, 'INT')) FROM t"),
             ),
-            ("SELECT max(w), '1'::INT FROM t", None),
+            (
+                "SELECT sum(abs('1'::REAL)) FROM t",
+                Some("SELECT sum(abs(harrier_named_cast('1'::REAL, 'REAL'))) FROM t"),
+            ),
+            ("SELECT max(w), 1 FROM t", None),
         ] {
             let statement = state.sql_to_statement(sql, &Dialect::PostgreSQL).unwrap();
             assert_eq!(with_names(&statement).map(|named| named.to_string()).as_deref(), expected);
