@@ -23,6 +23,8 @@ use harrier_exec::exact_doubles::{self, DIGITS_EXACT};
 
 use crate::rewriting::{level_keys, level_sides, rewritten, schema_below};
 
+mod results;
+
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
 pub(crate) struct DoubleComparisons;
@@ -33,7 +35,15 @@ impl AnalyzerRule for DoubleComparisons {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(compared)?.data)
+        // Types of columns are other ones above what has changed.
+        let mut is_changed = false;
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let plan = if is_changed { plan.recompute_schema()? } else { plan };
+            let changed = compared(plan)?;
+            is_changed |= changed.transformed;
+            Ok(changed)
+        })?;
+        Ok(changed.data)
     }
 }
 
@@ -109,7 +119,7 @@ pub(crate) fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
     let is_changed = level_keys(&mut plan, |keys| scope.level(keys));
     let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
     changed.transformed |= is_changed;
-    Ok(changed)
+    changed.transform_data(results::unite_inputs)
 }
 
 /// Where columns come from.
@@ -132,7 +142,10 @@ impl Scope<'_> {
             Expr::ScalarFunction(function) if matches!(function.name(), "round" | "trunc") => {
                 count_places(function)
             }
-            other => self.take_reals(other) || level_sides(other, |sides| self.level(sides)),
+            other => {
+                let is_leveled = self.take_reals(other) || level_sides(other, |sides| self.level(sides));
+                self.unite(other) || self.compare_nullif(other) || is_leveled
+            }
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     }
