@@ -23,8 +23,9 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use orc_rust::error::OrcError;
 
 mod encode;
+mod exact;
+mod footer;
 mod source;
-mod times;
 
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};

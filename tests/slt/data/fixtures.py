@@ -1,4 +1,4 @@
-"""Writes the Avro, Arrow and Parquet files of this folder, whole and damaged, and some texts. Needs pyarrow and fastavro.
+"""Writes the Avro, Arrow, ORC and Parquet files of this folder, whole and damaged, and some texts. Needs pyarrow, fastavro and pyorc.
 
 The files are committed: this says what is in them and makes more of their kind. What it writes differs from release to
 release of those libraries, so it is not run by any test.
@@ -15,6 +15,7 @@ import struct
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyorc
 
 HERE = pathlib.Path(__file__).parent
 
@@ -244,6 +245,24 @@ def odd_parquet():
     pq.write_table(pa.table({"Foo": [1, 2], "BAR": ["x", None]}), path / "case.parquet")
 
 
+def odd_orc():
+    """Integers that their columns have no bits for, as old writers have them, and rows that are no structs."""
+    path = folder("orc")
+    rows = [(n % 50 - 20000 + (n % 40 == 7) * 65536, n * 97 % 3000 - 2**31 + (n % 40 == 9) * 2**32, [n * 131 % 65536]) for n in range(600)]
+    with open(path / "narrow.orc", "wb") as file:
+        kind = "struct<s:bigint,i:bigint,l:array<bigint>>"
+        with pyorc.Writer(file, kind, compression=pyorc.CompressionKind.NONE) as writer:
+            writer.writerows(rows)
+    whole = (path / "narrow.orc").read_bytes()
+    # BIGINT, as it stands in the list of types, becomes SMALLINT, INT and SMALLINT.
+    assert whole.count(b"\x22\x08\x08\x04") == 3
+    for kind in b"\x02\x03\x02":
+        whole = whole.replace(b"\x22\x08\x08\x04", bytes([0x22, 8, 8, kind]), 1)
+    (path / "narrow.orc").write_bytes(whole)
+    with open(path / "no_struct.orc", "wb") as file, pyorc.Writer(file, "int") as writer:
+        writer.write(1)
+
+
 def json_layouts():
     """Records that are no lines."""
     path = folder("json")
@@ -295,6 +314,7 @@ if __name__ == "__main__":
     hidden()
     quoted()
     avro_blocks()
+    odd_orc()
     avro()
     arrow()
     parquet()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -17,7 +17,7 @@ use orc_rust::projection::ProjectionMask;
 use orc_rust::reader::AsyncChunkReader;
 use orc_rust::schema::TimestampPrecision;
 
-use super::{explain, explain_rows, times};
+use super::{exact, explain, explain_rows, footer};
 use crate::damaged;
 use crate::file_formats::OwnScan;
 use crate::sqlstate::{CodedError, SqlState};
@@ -27,6 +27,9 @@ const EXACT: CastOptions<'static> =
 
 /// Versions of the format that are settled, and that of files which say none. What writers of the next one make is not settled yet.
 const VERSIONS: [&str; 3] = ["", "0.11", "0.12"];
+
+/// Bytes at the end of a file that are read first: as many as the library asks for.
+const TAIL_BYTES: u64 = 16 * 1024;
 
 /// How ORC files are opened: at those of their stripes that are asked for.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +67,7 @@ impl FileOpener for OrcOpener {
         let file_schema = Arc::clone(&self.file_schema);
         let columns = self.columns.clone();
         Ok(async move {
-            let mut builder = open(store, file.object_meta.clone()).await?;
+            let (builder, wide) = open_wide(store, file.object_meta.clone()).await?;
             let root = builder.file_metadata().root_data_type();
             let names: Vec<&str> = root.children().iter().map(|column| column.name()).collect();
             // Where each column that is read is in the file.
@@ -80,16 +83,17 @@ impl FileOpener for OrcOpener {
                 root,
                 read.iter().map(|at| root.children()[*at].data_type().column_index()),
             );
+            let told = builder.with_projection(mask.clone()).schema();
+            let mut reader = wide.with_batch_size(batch_rows).with_projection(mask);
             if let Some(range) = &file.range {
-                builder = builder.with_file_byte_range(range.start as usize..range.end as usize);
+                reader = reader.with_file_byte_range(range.start as usize..range.end as usize);
             }
-            let builder = builder.with_batch_size(batch_rows).with_projection(mask);
-            let told = builder.schema();
-            let batches = builder.with_schema(times::exact(&told)).build_async();
+            let read = exact::schema(&reader.schema());
+            let batches = reader.with_schema(read).build_async();
             let wanted: SchemaRef = Arc::new(file_schema.project(&columns)?);
             let batches = batches
                 .map(move |batch| {
-                    let batch = times::in_batch(&batch.map_err(explain_rows)?, &told)?;
+                    let batch = exact::in_batch(&batch.map_err(explain_rows)?, &told)?;
                     shape(&batch, &wanted, &places, &read_names)
                 })
                 .boxed();
@@ -133,13 +137,38 @@ fn shape(
 }
 
 /// Reads the footer of a file.
+///
+/// Errors: it is damaged (XX001), or of a version that is not settled, or its rows are no structs (0A000).
 pub(super) async fn open(
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
 ) -> Result<ArrowReaderBuilder<Chunks>> {
-    let name = file.location.filename().unwrap_or_default().to_string();
-    let opening = ArrowReaderBuilder::try_new_async(Chunks { store, file }).map_err(explain);
-    let builder = damaged::opened(&name, opening).await?;
+    open_chunks(&Chunks::new(store, file).await?).await
+}
+
+/// The same twice: with the types of the file, and with integers of 64 bits, as its rows are to be read.
+async fn open_wide(
+    store: Arc<dyn ObjectStore>,
+    file: ObjectMeta,
+) -> Result<(ArrowReaderBuilder<Chunks>, ArrowReaderBuilder<Chunks>)> {
+    let chunks = Chunks::new(store, file).await?;
+    let builder = open_chunks(&chunks).await?;
+    let tail = footer::widened(&chunks.tail, builder.file_metadata().compression());
+    let wide = open_chunks(&Chunks { tail: tail.unwrap_or_else(|| chunks.tail.clone()), ..chunks }).await?;
+    Ok((builder, wide))
+}
+
+async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
+    let name = chunks.file.location.filename().unwrap_or_default().to_string();
+    let opening = ArrowReaderBuilder::try_new_async(chunks.clone()).map_err(explain);
+    let builder = damaged::opened(&name, opening).await.map_err(|error| match is_of_root(&error) {
+        true => CodedError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "ORC files whose rows are no structs are not supported",
+        )
+        .into(),
+        false => error,
+    })?;
     let version = builder.file_metadata().file_format_version().to_string();
     if !VERSIONS.contains(&version.as_str()) {
         let message = format!("ORC files of version {version} are not supported");
@@ -148,24 +177,79 @@ pub(super) async fn open(
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
 
-/// A file, as the library reads it.
+/// Whether an error is that of the library's assertion that rows are structs, which the format does not ask for.
+fn is_of_root(error: &DataFusionError) -> bool {
+    let DataFusionError::External(source) = error else { return false };
+    let detail = source.downcast_ref::<CodedError>().and_then(|error| error.detail.as_deref());
+    detail.is_some_and(|detail| detail.contains("Kind::Struct"))
+}
+
+/// A file, as the library reads it. What is behind `start` is not what the file has there, but `tail`.
+#[derive(Clone)]
 pub(super) struct Chunks {
     store: Arc<dyn ObjectStore>,
     file: ObjectMeta,
+    start: u64,
+    tail: Bytes,
+}
+
+impl Chunks {
+    /// Reads the metadata at the end of a file, which need one request more if they are long.
+    async fn new(store: Arc<dyn ObjectStore>, file: ObjectMeta) -> Result<Self> {
+        let read = |start: u64| {
+            let (store, file) = (&store, &file);
+            async move {
+                match start == file.size {
+                    // Stores refuse to be asked for nothing.
+                    true => Ok(Bytes::new()),
+                    false => store.get_range(&file.location, start..file.size).await,
+                }
+            }
+        };
+        let mut start = file.size.saturating_sub(TAIL_BYTES);
+        let mut tail = read(start).await?;
+        if let Some(length) = footer::length(&tail).filter(|length| *length > file.size - start)
+            && length <= file.size
+        {
+            start = file.size - length;
+            tail = read(start).await?;
+        }
+        Ok(Self { store, file, start, tail })
+    }
 }
 
 impl AsyncChunkReader for Chunks {
     fn len(&mut self) -> BoxFuture<'_, std::io::Result<u64>> {
-        futures::future::ready(Ok(self.file.size)).boxed()
+        futures::future::ready(Ok(self.start + self.tail.len() as u64)).boxed()
     }
 
     fn get_bytes(&mut self, offset: u64, length: u64) -> BoxFuture<'_, std::io::Result<Bytes>> {
-        // Stores refuse to be asked for nothing, which streams of empty texts have.
-        if length == 0 {
-            return async { Ok(Bytes::new()) }.boxed();
+        async move {
+            let end = offset.checked_add(length).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+            // Stores refuse to be asked for nothing, which streams of empty texts have.
+            if length == 0 {
+                return Ok(Bytes::new());
+            }
+            let stored = match offset < self.start {
+                true => {
+                    let range = offset..end.min(self.start);
+                    self.store.get_range(&self.file.location, range).await.map_err(std::io::Error::from)?
+                }
+                false => Bytes::new(),
+            };
+            if end <= self.start {
+                return Ok(stored);
+            }
+            let within = (offset.max(self.start) - self.start) as usize..(end - self.start) as usize;
+            if within.end > self.tail.len() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            let tail = self.tail.slice(within);
+            match stored.is_empty() {
+                true => Ok(tail),
+                false => Ok([stored, tail].concat().into()),
+            }
         }
-        let range = offset..offset + length;
-        async move { self.store.get_range(&self.file.location, range).await.map_err(std::io::Error::from) }
-            .boxed()
+        .boxed()
     }
 }

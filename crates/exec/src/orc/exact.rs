@@ -1,5 +1,8 @@
-//! Timestamps of ORC files, which have nanoseconds of any year: the library reads them into 128 bits, and from there they
-//! become microseconds, the moment before where there are more digits.
+//! What the library reads with more bits than a column has.
+//!
+//! Timestamps of ORC files have nanoseconds of any year: the library reads them into 128 bits, and from there they become microseconds, the
+//! moment before where there are more digits. Integers are read into 64 bits ([`super::footer`]), of which the lowest are the value, as
+//! for other readers: old writers add up runs with as many bits as the column has.
 
 use std::sync::Arc;
 
@@ -7,7 +10,9 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, ListArray, MapArray, RecordBatch, RecordBatchOptions, StructArray,
     TimestampMicrosecondArray,
 };
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, DecimalType, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, DecimalType, FieldRef, Int16Type, Int32Type, Int64Type, Schema, SchemaRef,
+};
 use datafusion::common::Result;
 
 use crate::sqlstate::{CodedError, SqlState};
@@ -18,7 +23,7 @@ const EXACT: DataType = DataType::Decimal128(Decimal128Type::MAX_PRECISION, 9);
 const MICROSECOND_NS: i128 = 1000;
 
 /// The columns of a file with timestamps as they can be read exactly.
-pub(super) fn exact(schema: &Schema) -> SchemaRef {
+pub(super) fn schema(schema: &Schema) -> SchemaRef {
     let fields: Vec<FieldRef> = schema.fields().iter().map(exact_field).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
@@ -34,20 +39,20 @@ fn exact_field(field: &FieldRef) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(kind))
 }
 
-/// Rows that were read as [`exact`] has them, as the schema of the file says.
+/// Rows that were read as [`schema`] has them, as the schema of the file says.
 ///
 /// Errors: a timestamp is out of range (22008).
 pub(super) fn in_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| microseconds(column, field.data_type()));
+    let columns = columns.map(|(column, field)| as_told(column, field.data_type()));
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect::<Result<_>>()?, &options)?)
 }
 
-/// What was read as [`exact`] has it, as the type that the column has in the schema of the file.
+/// What was read as [`schema`] has it, as the type that the column has in the schema of the file.
 ///
 /// Errors: a timestamp is out of range (22008).
-fn microseconds(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+fn as_told(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     Ok(match (kind, column.data_type()) {
         (DataType::Timestamp(_, zone), DataType::Decimal128(..)) => {
             let exact = column.as_primitive::<Decimal128Type>();
@@ -64,21 +69,27 @@ fn microseconds(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
             let times: TimestampMicrosecondArray = times.collect::<Result<_>>()?;
             Arc::new(times.with_timezone_opt(zone.clone()))
         }
+        (DataType::Int16, DataType::Int64) => {
+            Arc::new(column.as_primitive::<Int64Type>().unary::<_, Int16Type>(|number| number as i16))
+        }
+        (DataType::Int32, DataType::Int64) => {
+            Arc::new(column.as_primitive::<Int64Type>().unary::<_, Int32Type>(|number| number as i32))
+        }
         (DataType::List(item), DataType::List(_)) => {
             let (_, ends, items, nulls) = column.as_list::<i32>().clone().into_parts();
-            let items = microseconds(&items, item.data_type())?;
+            let items = as_told(&items, item.data_type())?;
             Arc::new(ListArray::try_new(Arc::clone(item), ends, items, nulls)?)
         }
         (DataType::Map(entries, is_sorted), DataType::Map(..)) => {
             let (_, ends, items, nulls, _) = column.as_map().clone().into_parts();
-            let items = microseconds(&(Arc::new(items) as ArrayRef), entries.data_type())?;
+            let items = as_told(&(Arc::new(items) as ArrayRef), entries.data_type())?;
             let items = items.as_struct().clone();
             Arc::new(MapArray::try_new(Arc::clone(entries), ends, items, nulls, *is_sorted)?)
         }
         (DataType::Struct(fields), DataType::Struct(_)) => {
             let (_, columns, nulls) = column.as_struct().clone().into_parts();
             let columns =
-                columns.iter().zip(fields).map(|(column, field)| microseconds(column, field.data_type()));
+                columns.iter().zip(fields).map(|(column, field)| as_told(column, field.data_type()));
             let columns = columns.collect::<Result<Vec<_>>>()?;
             Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, column.len())?)
         }
@@ -88,11 +99,20 @@ fn microseconds(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{Decimal128Array, Int32Array};
+    use datafusion::arrow::array::{Decimal128Array, Int32Array, Int64Array};
     use datafusion::arrow::buffer::OffsetBuffer;
     use datafusion::arrow::datatypes::{Field, Fields, TimeUnit};
 
     use super::*;
+
+    #[test]
+    fn integers_wrap_around() {
+        let wide: ArrayRef = Arc::new(Int64Array::from(vec![Some(62_463), None, Some(-5), Some(1 << 31)]));
+        let small = as_told(&wide, &DataType::Int16).unwrap();
+        assert_eq!(*small.as_primitive::<Int16Type>(), vec![Some(-3073), None, Some(-5), Some(0)].into());
+        let middle = as_told(&wide, &DataType::Int32).unwrap();
+        assert_eq!(middle.as_primitive::<Int32Type>().value(3), i32::MIN);
+    }
 
     #[test]
     fn times_are_those_before_where_they_have_more_digits() {
@@ -104,7 +124,7 @@ mod tests {
         ]);
         let nested = DataType::Struct(fields.clone());
         let file = Schema::new(vec![Field::new("s", nested.clone(), true)]);
-        let exact = exact(&file);
+        let exact = schema(&file);
         let DataType::Struct(read) = exact.field(0).data_type() else { panic!("{exact}") };
         let DataType::List(read_item) = read[1].data_type() else { panic!("{read:?}") };
         assert_eq!(*read_item.data_type(), EXACT);
@@ -115,7 +135,7 @@ mod tests {
             ListArray::new(Arc::clone(read_item), OffsetBuffer::from_lengths([3]), Arc::new(times), None);
         let columns: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(vec![7])), Arc::new(list)];
         let given: ArrayRef = Arc::new(StructArray::new(read.clone(), columns, None));
-        let found = microseconds(&given, &nested).unwrap();
+        let found = as_told(&given, &nested).unwrap();
         assert_eq!(*found.data_type(), nested);
         let list = found.as_struct().column(1).as_list::<i32>().value(0);
         let expected = TimestampMicrosecondArray::from_iter([Some(253_402_214_400_000_000), Some(-1), None]);
@@ -123,8 +143,8 @@ mod tests {
         // A decimal stays one.
         let decimal: ArrayRef =
             Arc::new(Decimal128Array::from(vec![1]).with_precision_and_scale(38, 9).unwrap());
-        assert_eq!(microseconds(&decimal, &EXACT).unwrap().data_type(), &EXACT);
+        assert_eq!(as_told(&decimal, &EXACT).unwrap().data_type(), &EXACT);
         let far: ArrayRef = Arc::new(Decimal128Array::from(vec![i128::MAX / 2]));
-        assert!(microseconds(&far, &kind).is_err());
+        assert!(as_told(&far, &kind).is_err());
     }
 }
