@@ -245,6 +245,16 @@ def odd_parquet():
     pq.write_table(pa.table({"Foo": [1, 2], "BAR": ["x", None]}), path / "case.parquet")
 
 
+def odd_avro():
+    """A record without fields."""
+    empty = {"type": "record", "name": "empty", "fields": []}
+    fields = [{"name": "i", "type": "int"}, {"name": "e", "type": empty}, {"name": "n", "type": ["null", "empty"]}]
+    schema = {"type": "record", "name": "row", "fields": fields}
+    rows = [{"i": 1, "e": {}, "n": {}}, {"i": 2, "e": {}, "n": None}]
+    with open(folder("avro_odd") / "empty_record.avro", "wb") as file:
+        fastavro.writer(file, schema, rows, sync_marker=b"0123456789abcdef")
+
+
 def odd_orc():
     """Integers that their columns have no bits for, as old writers have them, and rows that are no structs."""
     path = folder("orc")
@@ -314,6 +324,7 @@ if __name__ == "__main__":
     hidden()
     quoted()
     avro_blocks()
+    odd_avro()
     odd_orc()
     avro()
     arrow()

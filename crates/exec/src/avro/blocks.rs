@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow_avro::compression::CompressionCodec;
 use datafusion::arrow_avro::reader::{ReaderBuilder, read_header_info};
 use datafusion::common::{DataFusionError, Result};
@@ -154,6 +154,12 @@ impl Reading {
             Some(columns) => Arc::new(whole.project(columns)?),
             None => Arc::clone(&whole),
         };
+        // The library cannot make them.
+        if let Some(field) = read.fields().iter().find(|field| has_empty_record(field.data_type())) {
+            let message = format!("Avro file \"{name}\" has a record without fields");
+            let detail = format!("It is in column \"{}\".", field.name());
+            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_detail(detail).into());
+        }
         let adapter = BatchAdapterFactory::new(schema).make_adapter(&read)?;
         let (ended, rows) = (false, None);
         Ok(Self {
@@ -300,6 +306,18 @@ impl Reading {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether values of a type have records without fields in them.
+fn has_empty_record(kind: &DataType) -> bool {
+    match kind {
+        DataType::Struct(fields) => {
+            fields.is_empty() || fields.iter().any(|field| has_empty_record(field.data_type()))
+        }
+        DataType::List(item) | DataType::Map(item, _) => has_empty_record(item.data_type()),
+        DataType::Union(variants, _) => variants.iter().any(|(_, field)| has_empty_record(field.data_type())),
+        _ => false,
     }
 }
 
