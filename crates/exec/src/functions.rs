@@ -13,8 +13,8 @@ use crate::{
     arithmetic, as_is, bucket_place, bytes_of_texts, date_parts, date_trunc, day_times, declared_types,
     exact_doubles, json, large_values, lengths, local_times, long_functions, long_states, means, named_casts,
     never, only, patterns, postgres_functions, quotients, regexp_lists, replacements, row_checks,
-    row_numbers, row_samples, samples, shown_doubles, shown_elements, shown_intervals, shown_times, sums, times,
-    whole_decimals, whole_times, window_functions, written_rows,
+    row_numbers, row_samples, samples, shown_doubles, shown_elements, shown_intervals, shown_times, sums,
+    times, whole_decimals, whole_times, window_functions, written_rows,
 };
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {

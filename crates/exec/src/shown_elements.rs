@@ -23,7 +23,9 @@ pub fn function() -> Arc<ScalarUDF> {
 
 /// Whether arrays of this type have elements that a cast writes otherwise.
 pub fn are_shown(kind: &DataType) -> bool {
-    use DataType::{Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Time32, Time64, Timestamp};
+    use DataType::{
+        Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Time32, Time64, Timestamp,
+    };
     match kind {
         List(item) => match item.data_type() {
             Boolean | Binary | BinaryView | Float32 | Float64 | LargeBinary => true,
