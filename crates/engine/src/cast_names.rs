@@ -1,8 +1,9 @@
 //! Expressions that differ by a cast alone, as in `SELECT max(w), max(w::int)` and
 //! `GROUP BY day, stamp::date`. DataFusion calls a cast what it calls its inside, tells aggregates, keys and
-//! columns apart by their names, and refuses these (42701). Such a statement is planned once more with a
-//! function around each of its casts, which has a name and gives what it is given; simplification takes it
-//! away.
+//! columns apart by their names, and refuses these (42701). It finds what ORDER BY names by its name, too:
+//! `SELECT max(w)::text FROM t GROUP BY k ORDER BY max(w)` would be sorted by the text. Such a statement is
+//! planned once more with a function around each of its casts, which has a name and gives what it is given;
+//! simplification takes it away.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,7 +13,9 @@ use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{CopyToSource, Statement};
-use datafusion::sql::sqlparser::ast::{Expr, Value, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, OrderByKind, Query, SetExpr, Value, Visit, VisitMut, Visitor, VisitorMut,
+};
 use harrier_exec::named_casts;
 use harrier_exec::sqlstate::{self, SqlState};
 use harrier_pgcatalog::function_call;
@@ -31,7 +34,9 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
             // What is wrong with the statement as it was sent is what the user is told.
             joined_columns::plan(state, named).await.map_err(|_| error)
         }
-        Ok(plan) if meet(&plan)? => Ok(joined_columns::plan(state, named).await.unwrap_or(plan)),
+        Ok(plan) if sorts_beside_casts(&named) || meet(&plan)? => {
+            Ok(joined_columns::plan(state, named).await.unwrap_or(plan))
+        }
         planned => planned,
     }
 }
@@ -66,6 +71,36 @@ fn with_names(statement: &Statement) -> Option<Statement> {
     let mut statement = statement.clone();
     name_casts(&mut statement);
     Some(statement)
+}
+
+/// Whether a query is sorted by an expression and has a cast in its list.
+fn sorts_beside_casts(statement: &Statement) -> bool {
+    match inner(statement) {
+        Some(Part::Statement(statement)) => statement.visit(&mut SortsBesideCasts).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut SortsBesideCasts).is_break(),
+        None => false,
+    }
+}
+
+struct SortsBesideCasts;
+
+impl Visitor for SortsBesideCasts {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &query.order_by) else {
+            return ControlFlow::Continue(());
+        };
+        let is_named = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::Value(_));
+        let sorts = match &order.kind {
+            OrderByKind::Expressions(keys) => keys.iter().any(|key| !is_named(&key.expr)),
+            OrderByKind::All(_) => false,
+        };
+        if sorts && select.projection.visit(&mut HasCast).is_break() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 enum Part<'s> {
