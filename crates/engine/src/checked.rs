@@ -1,5 +1,5 @@
 //! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is rounded, and what is too large
-//! for a float of 32 bits is none (22003).
+//! for a float of 32 bits is none (22003). What is computed of floats and is none has no sign: it is more than all numbers.
 //!
 //! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
 //! [`harrier_exec::arithmetic`] in the place of operators, and before casts.
@@ -54,8 +54,25 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                     Transformed::yes(chained(operation, *left, *right))
                 }
+                _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
+                    let (left, right) = (Box::new(computed(*left)), Box::new(computed(*right)));
+                    let float = Expr::BinaryExpr(BinaryExpr { left, op, right });
+                    Transformed::yes(call(Operation::UnsignedNan, vec![float]))
+                }
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             }
+        }
+        Expr::Negative(inner)
+            if !matches!(inner.as_ref(), Expr::Literal(..)) && is_float(&type_of(&inner)) =>
+        {
+            let negative = Expr::Negative(Box::new(computed(*inner)));
+            Transformed::yes(call(Operation::UnsignedNan, vec![negative]))
+        }
+        Expr::ScalarFunction(terms)
+            if terms.func.name() == Operation::Terms.name()
+                && terms.args.get(1).is_some_and(|first| is_float(&type_of(first))) =>
+        {
+            Transformed::yes(call(Operation::UnsignedNan, vec![Expr::ScalarFunction(terms)]))
         }
         // `- n` is `0 - n`.
         Expr::Negative(inner) if !matches!(inner.as_ref(), Expr::Literal(..)) => {
@@ -85,6 +102,25 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Transformed::yes(call(Operation::Real, vec![*expr]))
         }
         other => Transformed::no(other),
+    }
+}
+
+fn is_arithmetic(op: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+fn is_float(kind: &Option<DataType>) -> bool {
+    matches!(kind, Some(DataType::Float32 | DataType::Float64))
+}
+
+/// A float of which more is computed: the sign of its NaN is taken away at the end.
+fn computed(expr: Expr) -> Expr {
+    match expr {
+        Expr::ScalarFunction(mut function) if function.func.name() == Operation::UnsignedNan.name() => {
+            function.args.remove(0)
+        }
+        other => other,
     }
 }
 

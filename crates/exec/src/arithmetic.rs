@@ -37,6 +37,9 @@ pub enum Operation {
     Round,
     /// A float of 64 bits as one of 32, which fails with 22003 where that is infinite and the number is not.
     Real,
+    /// A float with any NaN as the one without a sign: processors make one with a sign of `inf - inf` and of `0 * inf`, and by its bits it
+    /// would be less than all numbers (the total order of IEEE 754, in which Arrow compares).
+    UnsignedNan,
     /// An interval times a float: what is left of months becomes days, thirty to the month, and of days time.
     ScaleInterval,
     /// An interval divided by a float.
@@ -44,7 +47,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Add,
         Self::Subtract,
         Self::Multiply,
@@ -52,6 +55,7 @@ impl Operation {
         Self::Remainder,
         Self::Round,
         Self::Real,
+        Self::UnsignedNan,
         Self::ScaleInterval,
         Self::DivideInterval,
     ];
@@ -67,6 +71,7 @@ impl Operation {
             Self::Remainder => "mod",
             Self::Round => "harrier_round",
             Self::Real => "harrier_real",
+            Self::UnsignedNan => "harrier_unsigned_nan",
             Self::ScaleInterval => "harrier_scale_interval",
             Self::DivideInterval => "harrier_divide_interval",
         }
@@ -75,7 +80,7 @@ impl Operation {
     /// The function as plans have it.
     pub fn function(self) -> Arc<ScalarUDF> {
         let signature = match self {
-            Self::Round | Self::Real => Signature::any(1, Volatility::Immutable),
+            Self::Round | Self::Real | Self::UnsignedNan => Signature::any(1, Volatility::Immutable),
             Self::Terms => Signature::variadic_any(Volatility::Immutable),
             Self::Remainder => Signature::numeric(2, Volatility::Immutable),
             Self::ScaleInterval | Self::DivideInterval => {
@@ -112,6 +117,7 @@ impl ScalarUDFImpl for Arithmetic {
         match (self.operation, arguments) {
             (Operation::Round, [number]) => Ok(number.clone()),
             (Operation::Real, [DataType::Float64]) => Ok(DataType::Float32),
+            (Operation::UnsignedNan, [kind @ (DataType::Float32 | DataType::Float64)]) => Ok(kind.clone()),
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
             (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
             (Operation::Terms, [DataType::Utf8, first, others @ ..])
@@ -135,9 +141,10 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let kernel = match (self.operation, arguments.args.as_slice()) {
-            (Operation::Round | Operation::Real, [number]) => {
+            (Operation::Round | Operation::Real | Operation::UnsignedNan, [number]) => {
                 let computed = match self.operation {
                     Operation::Round => rounded,
+                    Operation::UnsignedNan => without_signed_nan,
                     _ => narrowed,
                 };
                 return match number {
@@ -215,7 +222,7 @@ impl Arithmetic {
     /// These are a part of a cast, which has no name.
     fn shown(&self, arguments: &str) -> String {
         match self.operation {
-            Operation::Round | Operation::Real => arguments.to_string(),
+            Operation::Round | Operation::Real | Operation::UnsignedNan => arguments.to_string(),
             _ => format!("{}({arguments})", self.name()),
         }
     }
@@ -227,7 +234,8 @@ impl Arithmetic {
             Operation::Multiply => Some('*'),
             Operation::ScaleInterval => Some('*'),
             Operation::DivideInterval => Some('/'),
-            Operation::Terms | Operation::Remainder | Operation::Round | Operation::Real => None,
+            Operation::Terms | Operation::Remainder => None,
+            Operation::Round | Operation::Real | Operation::UnsignedNan => None,
         }
     }
 }
@@ -289,6 +297,30 @@ fn out_of_range(kind: &DataType) -> CodedError {
         other => other.to_string().to_lowercase(),
     };
     CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+}
+
+/// Floats, any NaN of which has no sign.
+fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match numbers.data_type() {
+        DataType::Float32 => {
+            let numbers = numbers.as_primitive::<Float32Type>();
+            match numbers.values().iter().any(|number| number.is_nan()) {
+                true => Arc::new(
+                    numbers.unary::<_, Float32Type>(|number| if number.is_nan() { f32::NAN } else { number }),
+                ),
+                false => Arc::new(numbers.clone()),
+            }
+        }
+        _ => {
+            let numbers = numbers.as_primitive::<Float64Type>();
+            match numbers.values().iter().any(|number| number.is_nan()) {
+                true => Arc::new(
+                    numbers.unary::<_, Float64Type>(|number| if number.is_nan() { f64::NAN } else { number }),
+                ),
+                false => Arc::new(numbers.clone()),
+            }
+        }
+    })
 }
 
 /// Floats of 64 bits as floats of 32.
