@@ -30,7 +30,6 @@ use arrow::datatypes::{DataType, SchemaRef};
 use futures::TryStreamExt;
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions};
 use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
 use serde_json::{Value, json};
 
 use super::configuration::{self, Configuration};
@@ -213,7 +212,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         .count();
     match problems {
         0 => Ok(()),
-        _ => Err(CodedError::new(SqlState::DATA_CORRUPTED, format!("{problems} cases failed")).into()),
+        _ => Err(SqlError::new(SqlState::DATA_CORRUPTED, format!("{problems} cases failed")).into()),
     }
 }
 
@@ -363,7 +362,7 @@ impl Bench<'_> {
         // A folder of its own, as the catalog is another one each time.
         options.data = Some(format!("{}/{}/", store.url, direct()));
         let engine = self.engine(Some(options))?;
-        let place = Place::open(&store.url, &engine).map_err(SqlError::from)?;
+        let place = Place::open(&store.url, &engine).map_err(harrier_engine::sql_error)?;
         Ok(Target { store: store.clone(), place, session: engine.session(), _catalog: catalog })
     }
 
@@ -534,7 +533,7 @@ impl Bench<'_> {
 }
 
 pub fn failed(error: SqlError) -> Failure {
-    CodedError::new(error.sqlstate, error.message).into()
+    SqlError::new(error.sqlstate, error.message).into()
 }
 
 /// The rows with the keys of their table partition and of their file, which spread them evenly.
@@ -588,7 +587,7 @@ async fn number(session: &Session, sql: &str) -> Result<u64, SqlError> {
     let Outcome::Rows { stream, .. } = one(session, sql).await? else {
         return Err(SqlError::new(SqlState::INTERNAL_ERROR, "no rows"));
     };
-    let batches: Vec<_> = stream.try_collect().await.map_err(SqlError::from)?;
+    let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::sql_error)?;
     let column = batches.iter().find(|batch| batch.num_rows() > 0).map(|batch| batch.column(0));
     let text = column.map(|column| arrow::util::display::array_value_to_string(column, 0));
     text.and_then(Result::ok)

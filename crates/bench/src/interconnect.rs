@@ -23,8 +23,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState};
 use harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 use serde_json::{Value, json};
 
@@ -264,11 +263,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     keep(&measured.json, options.json.as_deref(), options.chart.as_deref())?;
     match measured.wrong {
         0 => Ok(()),
-        wrong => Err(CodedError::new(
-            SqlState::DATA_CORRUPTED,
-            format!("{wrong} cases failed or moved wrong bytes"),
-        )
-        .into()),
+        wrong => {
+            Err(SqlError::new(SqlState::DATA_CORRUPTED, format!("{wrong} cases failed or moved wrong bytes"))
+                .into())
+        }
     }
 }
 

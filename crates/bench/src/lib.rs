@@ -47,8 +47,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use harrier_error::{SqlState, exit};
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState, exit};
 use serde_json::Value;
 
 use configuration::{Configuration, Short};
@@ -148,22 +147,22 @@ struct ChartOptions {
 #[derive(Debug)]
 struct Failure {
     /// What is printed.
-    error: CodedError,
+    error: SqlError,
     exit_status: u8,
 }
 
 impl Failure {
     fn usage(message: impl Into<String>) -> Self {
-        Self { error: CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message), exit_status: exit::USAGE }
+        Self { error: SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message), exit_status: exit::USAGE }
     }
 
     fn dead(message: impl Into<String>) -> Self {
-        Self { error: CodedError::new(SqlState::INTERNAL_ERROR, message), exit_status: exit::BROKEN }
+        Self { error: SqlError::new(SqlState::INTERNAL_ERROR, message), exit_status: exit::BROKEN }
     }
 
     /// Something around this program is not there: 58000.
     fn missing(message: impl Into<String>) -> Self {
-        Self { error: CodedError::new(SqlState::SYSTEM_ERROR, message), exit_status: exit::BROKEN }
+        Self { error: SqlError::new(SqlState::SYSTEM_ERROR, message), exit_status: exit::BROKEN }
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -172,8 +171,8 @@ impl Failure {
     }
 }
 
-impl From<CodedError> for Failure {
-    fn from(error: CodedError) -> Self {
+impl From<SqlError> for Failure {
+    fn from(error: SqlError) -> Self {
         Self { error, exit_status: exit::FAILED }
     }
 }
@@ -236,7 +235,7 @@ fn all_right(wrong: usize, what: &str) -> Result<(), Failure> {
         0 => Ok(()),
         wrong => {
             let message = format!("{wrong} {what} failed or gave a wrong answer");
-            Err(CodedError::new(SqlState::DATA_CORRUPTED, message).into())
+            Err(SqlError::new(SqlState::DATA_CORRUPTED, message).into())
         }
     }
 }
@@ -340,6 +339,6 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|e| io_error("write file", path, &e).into())
 }
 
-fn io_error(action: &str, path: &Path, error: &std::io::Error) -> CodedError {
-    CodedError::new(SqlState::IO_ERROR, format!("could not {action} \"{}\": {error}", path.display()))
+fn io_error(action: &str, path: &Path, error: &std::io::Error) -> SqlError {
+    SqlError::new(SqlState::IO_ERROR, format!("could not {action} \"{}\": {error}", path.display()))
 }

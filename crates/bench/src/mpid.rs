@@ -9,8 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState};
 
 use super::{Failure, configuration};
 
@@ -97,8 +96,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     match status.code() {
         Some(0) => Ok(()),
         Some(1) => {
-            Err(CodedError::new(SqlState::DATA_CORRUPTED, "some programs failed or gave other answers")
-                .into())
+            Err(SqlError::new(SqlState::DATA_CORRUPTED, "some programs failed or gave other answers").into())
         }
         _ => Err(Failure::dead(format!("\"{SCRIPT}\" ended with {status}"))),
     }

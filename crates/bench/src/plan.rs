@@ -280,7 +280,7 @@ async fn lines(session: &Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let Outcome::Rows { stream, .. } = one(session, sql).await? else {
         return Err(SqlError::new(SqlState::INTERNAL_ERROR, "no rows"));
     };
-    let batches: Vec<_> = stream.try_collect().await.map_err(SqlError::from)?;
+    let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::sql_error)?;
     let mut lines = Vec::new();
     for batch in &batches {
         for row in 0..batch.num_rows() {

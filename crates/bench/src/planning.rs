@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::SqlError;
 use serde_json::{Value, json};
 
 use super::answers::Rows;
@@ -94,7 +94,7 @@ impl Suite {
         }
     }
 
-    fn tables(self, data: &Path) -> Result<Vec<(String, String)>, CodedError> {
+    fn tables(self, data: &Path) -> Result<Vec<(String, String)>, SqlError> {
         match self {
             Self::Tpch => workload::tables(data),
             Self::Tpcds => workload::tpcds_tables(data),

@@ -24,8 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState};
 use serde_json::{Value, json};
 
 use super::configuration::Configuration;
@@ -147,11 +146,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     keep(&result.json, options.json.as_deref(), options.chart.as_deref())?;
     match result.wrong {
         0 => Ok(()),
-        wrong => Err(CodedError::new(
-            SqlState::DATA_CORRUPTED,
-            format!("{wrong} cases failed or moved wrong bytes"),
-        )
-        .into()),
+        wrong => {
+            Err(SqlError::new(SqlState::DATA_CORRUPTED, format!("{wrong} cases failed or moved wrong bytes"))
+                .into())
+        }
     }
 }
 

@@ -32,8 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState};
 use serde_json::{Value, json};
 
 use super::answers::{Rows, compare_engines};
@@ -256,7 +255,7 @@ fn ended(found: &Found) -> Result<(), Failure> {
     let idle = found.idle.as_ref().and_then(|idle| idle.as_ref().err().cloned());
     let recovery = found.recovery.as_ref().and_then(|recovery| recovery.problem.clone());
     match own.or(cell).or(idle).or(recovery) {
-        Some(problem) => Err(CodedError::new(SqlState::DATA_CORRUPTED, problem).into()),
+        Some(problem) => Err(SqlError::new(SqlState::DATA_CORRUPTED, problem).into()),
         None => Ok(()),
     }
 }

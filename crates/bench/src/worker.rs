@@ -164,7 +164,7 @@ async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>, SqlError>
                 batches = stream
                     .try_collect()
                     .await
-                    .map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                    .map_err(|error| harrier_engine::in_statement(&error, &statement.text))?;
             }
             Outcome::Write(write) => {
                 write.finish().await?;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use harrier_error::SqlState;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::{SqlError, SqlState};
 
 /// The tables of TPC-H, in alphabetical order.
 const TABLES: [&str; 8] =
@@ -204,12 +203,12 @@ impl FromStr for Numbers {
 /// The tables of TPC-H in a folder: names and absolute paths of `<table>/` or `<table>.parquet`.
 ///
 /// Errors: the folder does not have them all.
-pub fn tables(data: &Path) -> Result<Vec<(String, String)>, CodedError> {
+pub fn tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
     find("tpch", "TPC-H", &TABLES, data)
 }
 
 /// The tables of TPC-DS in a folder, as [`tables`].
-pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, CodedError> {
+pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
     find("tpcds", "TPC-DS", &TPCDS_TABLES, data)
 }
 
@@ -218,9 +217,9 @@ fn find(
     title: &str,
     tables: &[&str],
     data: &Path,
-) -> Result<Vec<(String, String)>, CodedError> {
+) -> Result<Vec<(String, String)>, SqlError> {
     let missing = |table: &str| {
-        CodedError::new(
+        SqlError::new(
             SqlState::UNDEFINED_FILE,
             format!("no table \"{table}\" in folder \"{}\"", data.display()),
         )

@@ -3,7 +3,8 @@
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::warehouse::Words;
 
@@ -88,13 +89,13 @@ fn share(value: &[&Token]) -> Result<Looks> {
         _ if percent > 0.0 && percent < 100.0 => Ok(Looks::At(percent / 100.0)),
         _ => {
             let message = format!("a sample of {text} percent: it has to be greater than 0 and at most 100");
-            Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into())
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
         }
     }
 }
 
 fn wrong(message: String) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
 fn blanked(text: &str, bytes: std::ops::Range<usize>) -> String {

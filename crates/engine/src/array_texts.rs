@@ -3,7 +3,7 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
 
 use crate::texts_of_times::readable;
 use crate::zones::UTC;
@@ -22,7 +22,7 @@ pub(crate) fn element(kind: &DataType) -> Option<&DataType> {
 ///
 /// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
 pub(crate) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
-    let texts = elements(text)?;
+    let texts = elements(text).map_err(harrier_exec::sqlstate::external)?;
     let values = texts.into_iter().map(|text| match text {
         Some(text) => readable(ScalarValue::Utf8(Some(text)), element, UTC)?.cast_to(element),
         None => ScalarValue::try_new_null(element),
@@ -32,10 +32,10 @@ pub(crate) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
 }
 
 /// The texts of the elements; `None` for NULL.
-fn elements(text: &str) -> Result<Vec<Option<String>>, CodedError> {
+fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
     let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");
-        CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
     };
     let inner =
         text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
@@ -56,7 +56,7 @@ fn elements(text: &str) -> Result<Vec<Option<String>>, CodedError> {
                 None if is_quoted => return Err(malformed()),
                 Some('{') => {
                     let message = "texts of arrays of several dimensions are not supported";
-                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
                 }
                 Some('}' | '"' | ',') => return Err(malformed()),
                 Some(sign) => value.push(sign),

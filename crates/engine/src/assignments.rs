@@ -14,8 +14,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, Values, WriteOp};
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
 
 use crate::json;
@@ -80,7 +81,7 @@ pub(crate) fn check_parameter(number: usize, kind: &DataType, expected: &DataTyp
     let (kind, expected) = (type_name(kind), type_name(expected));
     let message =
         format!("parameter ${number} of type {kind} cannot be coerced to the expected type {expected}");
-    Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into())
+    Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
 }
 
 /// Checks the plan of a statement that writes rows, or of its EXPLAIN. `statement`: as it was parsed, if it was.
@@ -123,7 +124,7 @@ fn no_target_twice(assignments: &[ast::Assignment]) -> Result<()> {
     match assignments.iter().filter_map(target).find(|column| !columns.insert(column.clone())) {
         Some(column) => {
             let message = format!("multiple assignments to same column \"{column}\"");
-            Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into())
+            Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())
         }
         None => Ok(()),
     }
@@ -233,7 +234,7 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
         Kind::of_field(field).map_or_else(|| type_name(field.data_type()), |kind| kind.name().to_string());
     let message =
         format!("column \"{}\" is of type {expected} but expression is of type {given}", field.name());
-    Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into())
+    Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
 }
 
 /// A type as PostgreSQL calls it.

@@ -57,7 +57,7 @@ impl AutoAnalyze {
     }
 
     async fn analyze(&self) -> Result<(), SqlError> {
-        if !self.is_due().await.map_err(|error| SqlError::in_statement(&error, &self.statement))? {
+        if !self.is_due().await.map_err(|error| crate::error::in_statement(&error, &self.statement))? {
             return Ok(());
         }
         let session = self.engine.session();

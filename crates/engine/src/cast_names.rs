@@ -16,8 +16,9 @@ use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
     Expr, OrderByKind, Query, SetExpr, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
+use harrier_error::SqlState;
 use harrier_exec::named_casts;
-use harrier_exec::sqlstate::{self, SqlState};
+use harrier_exec::sqlstate;
 use harrier_pgcatalog::function_call;
 
 use crate::joined_columns;

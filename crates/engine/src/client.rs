@@ -12,12 +12,12 @@ use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
 
 use harrier_catalog::state::PUBLIC_SCHEMA;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::front::{Admission, Admit};
 use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::Source;
 
-use crate::SqlError;
 use crate::engine::setting_error;
 use crate::names;
 use crate::parameters::{self, Change};
@@ -111,16 +111,18 @@ impl Session {
         for (name, value) in settings {
             match parameters::name_of(name) {
                 Some(name) => {
-                    parameters.set(name, value, false).map_err(|error| SqlError::in_statement(&error, ""))?;
+                    parameters
+                        .set(name, value, false)
+                        .map_err(|error| crate::error::in_statement(&error, ""))?;
                 }
                 None => {
-                    self.check_setting(name).map_err(|error| SqlError::in_statement(&error, ""))?;
+                    self.check_setting(name).map_err(|error| crate::error::in_statement(&error, ""))?;
                     self.set_own(name, value)?;
                 }
             }
         }
         parameters.begun();
-        self.apply_parameters().map_err(|error| SqlError::in_statement(&error, ""))
+        self.apply_parameters().map_err(|error| crate::error::in_statement(&error, ""))
     }
 
     /// The beginning of a session that is no client's: PostgreSQL's catalogs. Whoever runs the process may do everything, and is called
@@ -163,17 +165,20 @@ impl Session {
         }
         if store_options::is_option(&kept) {
             let message = format!("parameter \"{kept}\" cannot be kept for roles");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("SET gives it to a session, OPTIONS to an external table")
-                .into());
+                .into_datafusion());
         }
         let taken = settings::taken_value(&kept, value)?;
         let state = self.context().state_ref();
         let mut options = state.read().config_options().as_ref().clone();
-        options.set(&kept, &taken).map_err(|error| {
-            let told = setting_error(name, &error);
-            CodedError::new(told.sqlstate, told.message)
-        })?;
+        options
+            .set(&kept, &taken)
+            .map_err(|error| {
+                let told = setting_error(name, &error);
+                SqlError::new(told.sqlstate, told.message)
+            })
+            .map_err(harrier_exec::sqlstate::external)?;
         Ok((kept, taken.into_owned()))
     }
 
@@ -234,7 +239,7 @@ impl Session {
     /// Forgets the tables and views of the session alone.
     pub async fn discard_temporary(&self) -> Result<(), SqlError> {
         match self.kept() {
-            Some(kept) => kept.names.forget_own().map_err(|error| SqlError::in_statement(&error, "")),
+            Some(kept) => kept.names.forget_own().map_err(|error| crate::error::in_statement(&error, "")),
             None => Ok(()),
         }
     }
@@ -261,7 +266,7 @@ impl Session {
             }
             Ok(())
         };
-        discarded.await.map_err(|error| SqlError::in_statement(&error, ""))
+        discarded.await.map_err(|error| crate::error::in_statement(&error, ""))
     }
 
     pub(crate) async fn change_parameter(&self, change: Change) -> Result<Outcome> {

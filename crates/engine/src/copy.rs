@@ -34,9 +34,10 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::sql::planner::object_name_to_table_reference;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::bytes_of_texts;
 use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::text_scans::TextFiles;
 use tokio::sync::mpsc;
 
@@ -223,7 +224,7 @@ impl Session {
         };
         if format == CopyFormat::Binary {
             let message = "COPY does not read files in format binary";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         if !matches!(format, CopyFormat::Csv | CopyFormat::Text) {
             return self.copy_by_name(&target, file, format, options, statement).await;
@@ -295,7 +296,7 @@ impl Session {
                 match sqlstate::of(&error) {
                     SqlState::UNDEFINED_TABLE => {
                         let message = format!("relation \"{}\" does not exist", name.table());
-                        CodedError::new(SqlState::UNDEFINED_TABLE, message).into()
+                        SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion()
                     }
                     _ => error,
                 }
@@ -307,11 +308,11 @@ impl Session {
             let column = plain(column);
             let Some((at, _)) = schema.column_with_name(&column) else {
                 let message = format!("column \"{column}\" of relation \"{}\" does not exist", name.table());
-                return Err(CodedError::new(SqlState::UNDEFINED_COLUMN, message).into());
+                return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
             };
             if places.contains(&at) {
                 let message = format!("column \"{column}\" specified more than once");
-                return Err(CodedError::new(SqlState::DUPLICATE_COLUMN, message).into());
+                return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion());
             }
             places.push(at);
         }
@@ -333,7 +334,7 @@ impl Session {
     ) -> Result<Outcome> {
         if options.on_error == OnError::Ignore {
             let message = "COPY ON_ERROR ignore is only for text and CSV";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         let state = self.context().state();
         let table = files::table(&state, file, Some(format.name()), options.compression.as_deref()).await;
@@ -348,7 +349,7 @@ impl Session {
             }
         };
         let unfit = |message: String| {
-            CodedError::new(SqlState::BAD_COPY_FILE_FORMAT, message)
+            SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message)
                 .with_hint("list the columns that the file has: COPY table (column, …) FROM …")
         };
         let fields = target.fields();
@@ -382,9 +383,8 @@ impl Session {
                     match name {
                         Some(name) => values.push(Expr::Column(ColumnName::new_unqualified(name))),
                         None => {
-                            return Err(
-                                unfit(format!("\"{file}\" has no column \"{}\"", field.name())).into()
-                            );
+                            return Err(unfit(format!("\"{file}\" has no column \"{}\"", field.name()))
+                                .into_datafusion());
                         }
                     }
                 }
@@ -408,7 +408,7 @@ impl Session {
                 surplus.name(),
                 target.name.table()
             );
-            return Err(unfit(message).into());
+            return Err(unfit(message).into_datafusion());
         }
         let rows = LogicalPlanBuilder::scan("file", provider_as_source(table), None)?.build()?;
         let plan = target.insert(rows, &values)?;
@@ -450,7 +450,7 @@ impl Session {
             true => Ok(()),
             false => {
                 let message = "COPY in binary format is for clients of a server";
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
         }
     }
@@ -495,13 +495,13 @@ fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<L
         CopyFormat::Text => false,
         other => {
             let message = format!("rows in format {} are only read from files", other.name());
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
     };
     let only_csv = [("quote", options.quote.is_some()), ("escape", options.escape.is_some())];
     if let Some((name, _)) = only_csv.iter().find(|(_, given)| *given && !csv) {
         let message = format!("COPY {name} requires CSV mode");
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let quote = options.quote.unwrap_or(b'"');
     Ok(Layout {
@@ -526,7 +526,7 @@ fn line_by_line(
     let fields = target.fields();
     if let Some(nested) = fields.iter().find(|field| field.data_type().is_nested()) {
         let message = format!("column \"{}\" has a nested type, which text does not have", nested.name());
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let schema = Arc::new(Schema::new(fields.clone()));
     let rows = Rows::new(fields, layout, options, target.name.table().to_string(), source);

@@ -10,7 +10,8 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::sqlstate::{self, SqlState};
+use harrier_error::SqlState;
+use harrier_exec::sqlstate;
 
 use crate::session::{Form, ParsedStatement};
 

@@ -20,10 +20,11 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use harrier_catalog::state::{Column, DECLARED_TYPE_TAG as TAG, Table};
 use harrier_catalog::types::ColumnType;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::declared_types::{
     DIGITS_MAX, DeclaredType, LENGTH_MAX, assigned, declared, padded, try_declared,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 
 use crate::rewriting::{level_sides, rewritten, schema_below};
@@ -94,7 +95,7 @@ fn checked_length(length: u64, name: &str) -> Result<u32> {
         1..=LENGTH_MAX => return Ok(length as u32),
         _ => format!("length for type {name} cannot exceed {LENGTH_MAX}"),
     };
-    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into())
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
 }
 
 /// The field of a value of this type.
@@ -205,7 +206,7 @@ pub(crate) fn of_definition(sql_type: &ast::DataType, column: &str) -> Result<Op
 
 fn no_arrays(column: &str) -> DataFusionError {
     let message = format!("column \"{column}\" of type uuid[] is not supported");
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("text[] keeps them").into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("text[] keeps them").into_datafusion()
 }
 
 /// The field of a column, with its declared type.
@@ -397,20 +398,20 @@ pub(crate) fn in_the_way(
     before: Option<DeclaredType>,
     after: Option<DeclaredType>,
     column: &str,
-) -> Option<(String, CodedError)> {
+) -> Option<(String, SqlError)> {
     use DeclaredType::{Char, Time, Timestamp, TimestampTz, Uuid, Varchar};
     let too_long = |size: u32, to: DeclaredType| {
         let message = format!("value too long for type {to}");
         (
             format!("character_length({column}) > {size}"),
-            CodedError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message),
+            SqlError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message),
         )
     };
     let blanks = |to: DeclaredType| {
         let message = format!("rows with blanks at the end of column {column} cannot be made {to}");
         (
             format!("{column} LIKE '% '"),
-            CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint(format!("UPDATE … SET {column} = rtrim({column})")),
         )
     };
@@ -434,7 +435,7 @@ pub(crate) fn in_the_way(
         }
         (_, to @ (Time(_) | Timestamp(_) | TimestampTz(_))) => {
             let message = format!("rows with more digits in column {column} cannot be made {to}");
-            let error = CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint(format!("UPDATE … SET {column} = CAST({column} AS {to})"));
             Some((format!("{column} <> CAST({column} AS {to})"), error))
         }

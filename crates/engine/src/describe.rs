@@ -130,7 +130,7 @@ impl Session {
         types: &[Option<DataType>],
     ) -> Result<Described, SqlError> {
         let described = guarded(Box::pin(self.described(statement, types))).await;
-        described.map_err(|error| SqlError::in_statement(&error, &statement.text))
+        described.map_err(|error| crate::error::in_statement(&error, &statement.text))
     }
 
     async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {

@@ -11,6 +11,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
 use harrier_catalog::access::Access;
 use harrier_catalog::{Catalog, Fence};
+use harrier_error::SqlState;
 use harrier_exec::Gang;
 use harrier_exec::account::AccountedPool;
 use harrier_exec::desk::Desk;
@@ -19,7 +20,7 @@ use harrier_exec::fair_merges::FairMerges;
 use harrier_exec::front::Link;
 use harrier_exec::history::History;
 use harrier_exec::limits::SORT_SHARES;
-use harrier_exec::sqlstate::{self, SqlState};
+use harrier_exec::sqlstate;
 use harrier_exec::whole_sinks;
 
 use crate::SqlError;
@@ -144,7 +145,7 @@ impl Engine {
             let pool = AccountedPool::new(Arc::new(pool), bytes as u64);
             runtime = runtime.with_memory_pool(Arc::new(pool) as Arc<dyn MemoryPool>);
         }
-        let runtime = runtime.build_arc()?;
+        let runtime = runtime.build_arc().map_err(crate::error::sql_error)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 config,
@@ -232,7 +233,9 @@ impl Engine {
                 None => Ok(Arc::default()),
             }
         };
-        found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))
+        found
+            .await
+            .map_err(|error: datafusion::error::DataFusionError| crate::error::in_statement(&error, ""))
     }
 
     /// The catalog of the warehouse, whose data folder is known to be its own from now on if that can be found out: a catalog that can only be read
@@ -255,7 +258,9 @@ impl Engine {
                 _ => Ok(Some(catalog)),
             }
         };
-        found.await.map_err(|error: datafusion::error::DataFusionError| SqlError::in_statement(&error, ""))
+        found
+            .await
+            .map_err(|error: datafusion::error::DataFusionError| crate::error::in_statement(&error, ""))
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -384,9 +389,9 @@ pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionErro
             SqlError::new(state, format!("unrecognized configuration parameter \"{key}\""))
                 .with_hint("SHOW ALL lists the parameters")
         }
-        _ if crate::error::is_coded(error) => SqlError::in_statement(error, ""),
+        _ if crate::error::is_coded(error) => crate::error::in_statement(error, ""),
         _ => {
-            let cause = SqlError::in_statement(error, "");
+            let cause = crate::error::in_statement(error, "");
             SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for parameter \"{key}\""))
                 .with_detail(cause.message)
         }
@@ -419,7 +424,7 @@ fn spill_folders(options: &EngineOptions) -> Result<(Vec<SpillFolder>, Option<Di
     }
     match last {
         Some((parent, error)) if owned.is_empty() && !options.spill_dirs.is_empty() => {
-            let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+            let cause = crate::error::sql_error(datafusion::error::DataFusionError::IoError(error));
             Err(SqlError::new(
                 cause.sqlstate,
                 format!("cannot write temporary files to folder \"{}\": {}", parent.display(), cause.message),

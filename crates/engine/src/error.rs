@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Diagnostic, Location, SchemaError};
@@ -14,112 +13,36 @@ use datafusion::error::DataFusionError;
 use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
-use harrier_exec::sqlstate::{self, CodedError, RemoteError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::{self, RemoteError};
 
 /// What the planner puts before the name of a table for which none was given, without and with a warehouse.
 const DEFAULT_PREFIXES: [&str; 2] = ["datafusion.public.", "warehouse.main."];
 
-/// The error of one statement. The statement is dead; the session lives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SqlError {
-    pub sqlstate: SqlState,
-    pub message: String,
-    pub detail: Option<String>,
-    pub hint: Option<String>,
-    /// 1-based offset in characters into the statement's text.
-    pub position: Option<usize>,
+/// `error` as it happened in the statement `sql`, with a position where the error has one.
+pub fn in_statement(error: &DataFusionError, sql: &str) -> SqlError {
+    let parts = Parts::of(error);
+    let position = match parts.place {
+        Place::Unknown => None,
+        Place::At(location) => offset_of(sql, location),
+        Place::End => Some(sql.trim_end().chars().count() + 1),
+    };
+    // Addresses of files, as they were written.
+    let message = harrier_storage::without_profiles(&parts.message);
+    let detail = parts.detail.map(|detail| harrier_storage::without_profiles(&detail));
+    SqlError { detail, hint: parts.hint, position, ..SqlError::new(sqlstate::of(error), message) }
 }
 
-impl SqlError {
-    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, hint: None, position: None }
-    }
-
-    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
-        self
-    }
-
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-
-    /// What every front end says when the user interrupts.
-    pub fn canceled() -> Self {
-        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
-    }
-
-    pub fn timed_out() -> Self {
-        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
-    }
-
-    /// `error` as it happened in the statement `sql`, with a position where the error has one.
-    pub fn in_statement(error: &DataFusionError, sql: &str) -> Self {
-        let parts = Parts::of(error);
-        let position = match parts.place {
-            Place::Unknown => None,
-            Place::At(location) => offset_of(sql, location),
-            Place::End => Some(sql.trim_end().chars().count() + 1),
-        };
-        Self {
-            sqlstate: sqlstate::of(error),
-            // Addresses of files, as they were written.
-            message: harrier_storage::without_profiles(&parts.message),
-            detail: parts.detail.map(|detail| harrier_storage::without_profiles(&detail)),
-            hint: parts.hint,
-            position,
-        }
-    }
-
-    /// All the lines for standard error, without a final newline. With the statement's text at hand, a
-    /// position is shown as psql does: the line, and a caret below the place.
-    pub fn report(&self, sql: Option<&str>) -> String {
-        let mut report = format!("ERROR {}: {}", self.sqlstate, self.message);
-        if let (Some(sql), Some(position)) = (sql, self.position) {
-            report.push_str(&marked_line(sql, position));
-        }
-        for (label, text) in [("DETAIL", &self.detail), ("HINT", &self.hint)] {
-            if let Some(text) = text {
-                report.push_str(&format!("\n{label}: {text}"));
-            }
-        }
-        report
-    }
-}
-
-impl fmt::Display for SqlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.sqlstate, self.message)
-    }
-}
-
-impl Error for SqlError {}
-
-impl From<DataFusionError> for SqlError {
-    fn from(error: DataFusionError) -> Self {
-        Self::in_statement(&error, "")
-    }
-}
-
-impl From<CodedError> for SqlError {
-    fn from(error: CodedError) -> Self {
-        Self {
-            sqlstate: error.sqlstate,
-            message: error.message,
-            detail: error.detail,
-            hint: error.hint,
-            position: None,
-        }
-    }
+/// `error` where there is no statement to have a position in.
+pub fn sql_error(error: DataFusionError) -> SqlError {
+    in_statement(&error, "")
 }
 
 /// Whether Harrier itself raised `error`, so that its texts need no cleaning.
 pub(crate) fn is_coded(error: &DataFusionError) -> bool {
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => is_coded(inner),
-        DataFusionError::External(inner) => inner.is::<CodedError>(),
+        DataFusionError::External(inner) => inner.is::<SqlError>(),
         _ => false,
     }
 }
@@ -200,7 +123,7 @@ impl Parts {
         if let Some(error) = error.downcast_ref::<std::sync::Arc<DataFusionError>>() {
             return Self::of(error);
         }
-        if let Some(error) = error.downcast_ref::<CodedError>() {
+        if let Some(error) = error.downcast_ref::<SqlError>() {
             return Self {
                 message: error.message.clone(),
                 detail: error.detail.clone(),
@@ -682,46 +605,6 @@ fn offset_of(sql: &str, location: Location) -> Option<usize> {
     (column <= length).then_some(before + column + 1)
 }
 
-/// How many characters of a long line are shown before the position, and in all.
-const MARKED_BEFORE_MAX: usize = 60;
-const MARKED_LINE_MAX: usize = 120;
-
-/// `\nLINE 2: select x\n               ^`, the line shortened on both sides where it is long.
-fn marked_line(sql: &str, position: usize) -> String {
-    let mut line_number = 1;
-    let mut left = position.saturating_sub(1);
-    let mut line = "";
-    for text in sql.split('\n') {
-        line = text;
-        let length = text.chars().count();
-        if left <= length {
-            break;
-        }
-        left -= length + 1;
-        line_number += 1;
-    }
-    let skip = left.saturating_sub(MARKED_BEFORE_MAX);
-    let label = format!("LINE {line_number}: ");
-    let before = if skip > 0 { "..." } else { "" };
-    let mut shown: String = line.chars().skip(skip).take(MARKED_LINE_MAX).collect();
-    if line.chars().count() > skip + MARKED_LINE_MAX {
-        shown.push_str("...");
-    }
-    // A tab under a tab keeps the caret in its column, whatever the width of the terminal's tabs.
-    let padding: String = line
-        .chars()
-        .skip(skip)
-        .chain(std::iter::repeat(' '))
-        .take(left - skip)
-        .map(|c| if c == '\t' { '\t' } else { ' ' })
-        .collect();
-    format!(
-        "\n{label}{before}{}\n{}{padding}^",
-        shown.trim_end_matches('\r'),
-        " ".repeat(label.len() + before.len()),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use datafusion::common::Span;
@@ -802,7 +685,7 @@ mod tests {
         ];
         for (error, expected) in cases {
             let sql = "select 1 foo";
-            assert_eq!(SqlError::in_statement(&error, sql).report(Some(sql)), expected);
+            assert_eq!(in_statement(&error, sql).report(Some(sql)), expected);
         }
     }
 
@@ -816,17 +699,5 @@ mod tests {
         assert_eq!(at(2, 9), None);
         assert_eq!(at(3, 1), None);
         assert_eq!(at(0, 1), None);
-        assert_eq!(marked_line(sql, 7), "\nLINE 2:   ü x\n            ^");
-        assert_eq!(marked_line("\tx", 2), "\nLINE 1: \tx\n        \t^");
-    }
-
-    #[test]
-    fn long_lines_are_shortened() {
-        let sql = format!("{}x{}", "a".repeat(200), "b".repeat(200));
-        let marked = marked_line(&sql, 201);
-        let lines: Vec<_> = marked.lines().skip(1).collect();
-        let caret = lines[1].find('^').unwrap();
-        assert_eq!(lines[0].as_bytes()[caret], b'x');
-        assert!(lines[0].len() < 140);
     }
 }

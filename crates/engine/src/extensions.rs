@@ -3,7 +3,8 @@
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::names::plain;
 use crate::session::Outcome;
@@ -20,7 +21,7 @@ pub(crate) fn create(statement: &Statement) -> Option<Result<Outcome>> {
     let name = plain(&create.name);
     if !BUILT_IN.contains(&name.as_str()) {
         let message = format!("extension \"{name}\" is not available");
-        return Some(Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()));
+        return Some(Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()));
     }
     let exists = format!("extension \"{name}\" already exists");
     Some(match create.if_not_exists {
@@ -29,6 +30,6 @@ pub(crate) fn create(statement: &Statement) -> Option<Result<Outcome>> {
             warnings: vec![],
             notices: vec![format!("{exists}, skipping")],
         }),
-        false => Err(CodedError::new(SqlState::DUPLICATE_OBJECT, exists).into()),
+        false => Err(SqlError::new(SqlState::DUPLICATE_OBJECT, exists).into_datafusion()),
     })
 }

@@ -9,7 +9,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
 use datafusion::object_store::ObjectMeta;
 use futures::TryStreamExt;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::files::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
 use crate::store_names;
@@ -59,10 +60,10 @@ pub(crate) async fn of_one_kind(
     if let Some((_, other, _)) = known.iter().find(|(.., other)| !other.is_of_table(kind)) {
         let own = |file: &ObjectMeta| file.location.filename().unwrap_or_default().to_string();
         let message = format!("\"{}\" has files of several kinds", relative_name(name));
-        return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+        return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
             .with_detail(format!("\"{}\" and \"{}\" are not of one table", own(file), own(other)))
             .with_hint(format!("those of one kind have a pattern: '*{}'", kind.suffix))
-            .into());
+            .into_datafusion());
     }
     let mut kind = kind.clone();
     let is_left_out = |url: &ListingTableUrl, file: &ObjectMeta, other: &FileKind| {
@@ -79,9 +80,9 @@ pub(crate) async fn of_one_kind(
         if parts[..folders].iter().any(|folder| folder.contains('=')) {
             let message =
                 format!("files of table partitions in \"{}\" have several endings", relative_name(name));
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_detail(format!("Not all end in \"{}\".", kind.suffix))
-                .into());
+                .into_datafusion());
         }
         // Others are in folders that are no table partitions, which are not read.
         if folders == 0 {
@@ -129,10 +130,10 @@ pub(crate) async fn check_endings(
         Some(other) if files.iter().any(is_read) => {
             let name = other.location.filename().unwrap_or_default();
             let message = format!("\"{}\" has files with several endings", relative_name(location));
-            Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+            Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                 .with_detail(format!("\"{name}\" does not end in \"{ending}\"."))
                 .with_hint("With its columns given, a table has all files of its folder.")
-                .into())
+                .into_datafusion())
         }
         _ => Ok(()),
     }

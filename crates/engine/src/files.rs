@@ -25,7 +25,8 @@ use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::{check_compression, store_root};
 use harrier_exec::{avro, delimited, orc};
 use parking_lot::RwLock;
@@ -150,10 +151,10 @@ impl UrlTableFactory for FilesAsked {
 pub(crate) fn check(viewer: &Viewer) -> Result<()> {
     match viewer.is_superuser() {
         true => Ok(()),
-        false => Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for files")
+        false => Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for files")
             .with_detail("Only roles with the SUPERUSER attribute may name files and URLs.")
             .with_hint("COPY … FROM STDIN, COPY … TO STDOUT and psql's \\copy work for everybody")
-            .into()),
+            .into_datafusion()),
     }
 }
 
@@ -219,7 +220,7 @@ pub(crate) async fn below(
         files.extend(found);
     }
     if files.is_empty() {
-        return Err(no_match(name).into());
+        return Err(no_match(name).into_datafusion());
     }
     files.sort_by(|left, right| left.location.cmp(&right.location));
     Ok(files)
@@ -240,7 +241,7 @@ async fn open(
     forced: Option<FileKind>,
 ) -> Result<Arc<dyn TableProvider>> {
     let Some(first) = urls.first() else {
-        return Err(no_match(name).into());
+        return Err(no_match(name).into_datafusion());
     };
     // What is wrong with a store is said as it is.
     object_store(state, first)?;
@@ -257,12 +258,12 @@ async fn open(
         return Err(if files.is_empty() && has_wildcard(name) {
             no_match(name)
         } else if files.is_empty() {
-            CodedError::new(
+            SqlError::new(
                 SqlState::UNDEFINED_FILE,
                 format!("no data files in \"{}\"", relative_name(name)),
             )
         } else {
-            CodedError::new(
+            SqlError::new(
                 SqlState::WRONG_OBJECT_TYPE,
                 format!("cannot tell the format of file \"{}\" from its name", relative_name(name)),
             )
@@ -270,7 +271,7 @@ async fn open(
                 "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, ndjson, avro, arrow",
             )
         }
-        .into());
+        .into_datafusion());
     };
     let format = kind.format(state)?;
     let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(kind.suffix);
@@ -293,11 +294,11 @@ async fn open(
             [file] => format!("/{}", file.location),
             _ => name.to_string(),
         };
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::DATA_CORRUPTED,
             format!("file \"{}\"{IS_EMPTY}", relative_name(&name)),
         )
-        .into());
+        .into_datafusion());
     }
     let table = ListingTable::try_new(config)?
         .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
@@ -436,7 +437,7 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
     if !is_about_content || scanned.is_empty() {
         return error;
     }
-    let cause = crate::SqlError::from(error);
+    let cause = crate::error::sql_error(error);
     let detail = match &cause.detail {
         Some(detail) => format!("{}: {detail}", cause.message),
         None => cause.message,
@@ -448,7 +449,7 @@ pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusi
         n if n <= NAMED_FILES_MAX => format!("one of the files {} cannot be read", names.join(", ")),
         n => format!("one of {n} files such as {} cannot be read", names.join(", ")),
     };
-    CodedError::new(sqlstate, message).with_detail(detail).into()
+    SqlError::new(sqlstate, message).with_detail(detail).into_datafusion()
 }
 
 /// DataFusion's error names no file: tries the files one by one for the first that fails alone.
@@ -487,7 +488,7 @@ async fn find_culprit(
 /// `error`, which happened while `name` was opened, as one that names it.
 pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
     let sqlstate = sqlstate::of(&error);
-    let cause = crate::SqlError::from(error);
+    let cause = crate::error::sql_error(error);
     let detail = match (&cause.detail, cause.message.as_str()) {
         (Some(detail), "invalid Parquet data") => detail.clone(),
         (_, message) => message.to_string(),
@@ -496,21 +497,21 @@ pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError 
         SqlState::UNDEFINED_FILE => missing(name),
         SqlState::INSUFFICIENT_PRIVILEGE => {
             let error =
-                CodedError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)));
+                SqlError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)));
             match cause.detail {
                 Some(detail) => error.with_detail(detail),
                 None => error,
             }
         }
-        SqlState::DATA_CORRUPTED => CodedError::new(
+        SqlState::DATA_CORRUPTED => SqlError::new(
             sqlstate,
             format!("file \"{}\" is damaged or not of the format its name says", relative_name(name)),
         )
         .with_detail(detail),
-        _ => CodedError::new(sqlstate, format!("could not read file \"{}\"", relative_name(name)))
+        _ => SqlError::new(sqlstate, format!("could not read file \"{}\"", relative_name(name)))
             .with_detail(detail),
     }
-    .into()
+    .into_datafusion()
 }
 
 /// The store that `url` is in.
@@ -520,19 +521,19 @@ pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Resul
     state.runtime_env().object_store(url)
 }
 
-fn missing(name: &str) -> CodedError {
-    CodedError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", relative_name(name)))
+fn missing(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", relative_name(name)))
 }
 
-pub(crate) fn no_match(name: &str) -> CodedError {
-    CodedError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
+pub(crate) fn no_match(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
 }
 
 pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {
     ListingTableUrl::parse(location).map_err(|error| {
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
             .with_detail(error.strip_backtrace())
-            .into()
+            .into_datafusion()
     })
 }
 
@@ -558,7 +559,7 @@ fn resolve(name: &str) -> Result<Vec<String>> {
     }
     let found = expand(&text)?;
     if found.is_empty() {
-        return Err(no_match(name).into());
+        return Err(no_match(name).into_datafusion());
     }
     Ok(found)
 }
@@ -566,15 +567,13 @@ fn resolve(name: &str) -> Result<Vec<String>> {
 /// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
 pub(crate) fn file_url(path: &Path) -> Result<String> {
     let invalid = || {
-        CodedError::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("invalid file name \"{}\"", path.display()),
-        )
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{}\"", path.display()))
     };
-    let absolute = std::path::absolute(path).map_err(|_| invalid())?;
+    let absolute =
+        std::path::absolute(path).map_err(|_| invalid()).map_err(harrier_exec::sqlstate::external)?;
     let url =
         if absolute.is_dir() { Url::from_directory_path(&absolute) } else { Url::from_file_path(&absolute) };
-    Ok(url.map_err(|()| invalid())?.into())
+    Ok(url.map_err(|()| invalid()).map_err(harrier_exec::sqlstate::external)?.into())
 }
 
 /// That a file or folder is there and may be opened, which DataFusion would report without its name.
@@ -746,9 +745,9 @@ impl ExternalTables {
             let is_text = command.file_type.eq_ignore_ascii_case("textfile");
             if is_text && !has_columns {
                 let message = "text files do not tell their columns";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("CREATE EXTERNAL TABLE name (column type, …) … STORED AS TEXTFILE")
-                    .into());
+                    .into_datafusion());
             }
             let mut locations = Vec::with_capacity(command.locations.len());
             for location in &command.locations {
@@ -893,8 +892,8 @@ async fn folder_in_store(state: &SessionState, location: String) -> Result<Strin
 
 fn no_data_files(format: &str, named: &[String]) -> DataFusionError {
     let names = named.join("\", \"");
-    CodedError::new(SqlState::UNDEFINED_FILE, format!("no data files of format {format} in \"{names}\""))
-        .into()
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("no data files of format {format} in \"{names}\""))
+        .into_datafusion()
 }
 
 /// Names the file that CREATE EXTERNAL TABLE failed on, where the failure is a file's.

@@ -12,7 +12,8 @@ use harrier_catalog::access::{
     Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, Verifier,
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::client::TransactionState;
 use crate::kept::Kept;
@@ -230,7 +231,7 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
     let bad = || {
         let message =
             format!("invalid value for resource queue attribute \"{name}\": \"{}\"", value.unwrap_or(""));
-        DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
     };
     // HAWQ writes -1 for no limit.
     let limit = value.filter(|value| *value != "-1" && !value.eq_ignore_ascii_case("none"));
@@ -257,9 +258,9 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
         }
         other => {
             let message = format!("unrecognized resource queue attribute \"{other}\"");
-            return Err(CodedError::new(SqlState::SYNTAX_ERROR, message)
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
                 .with_hint("active_statements, memory_limit, priority, max_cost")
-                .into());
+                .into_datafusion());
         }
     }
     Ok(())
@@ -337,16 +338,17 @@ impl Session {
         }
         if text.is_empty() {
             let message = "a password cannot be empty";
-            return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
                 .with_hint("PASSWORD NULL takes it away")
-                .into());
+                .into_datafusion());
         }
         let Some(make) = self.engine().password_verifier() else {
             let message = "passwords are not kept here";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };
-        let made =
-            make(text).map_err(|message| CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))?;
+        let made = make(text)
+            .map_err(|message| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+            .map_err(harrier_exec::sqlstate::external)?;
         match Verifier::new(&made) {
             Some(verifier) => Ok(Some(verifier)),
             None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
@@ -524,7 +526,7 @@ impl Namer<'_> {
         };
         own.map(str::to_string).ok_or_else(|| {
             let message = "this session is for no role";
-            CodedError::new(SqlState::UNDEFINED_OBJECT, message).into()
+            SqlError::new(SqlState::UNDEFINED_OBJECT, message).into_datafusion()
         })
     }
 
@@ -535,7 +537,9 @@ impl Namer<'_> {
             Some(own) if own == grantor => Ok(()),
             _ => {
                 let message = "grantor must be current user";
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("SET ROLE").into())
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("SET ROLE")
+                    .into_datafusion())
             }
         }
     }
@@ -553,12 +557,12 @@ impl Namer<'_> {
         match table {
             Some(table) if !is_owner => {
                 let message = format!("cannot change owner of sequence \"{}\"", sequence.name);
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_detail(format!(
                         "Sequence \"{}\" is linked to table \"{}\".",
                         sequence.name, table.name
                     ))
-                    .into())
+                    .into_datafusion())
             }
             _ => Ok(()),
         }
@@ -576,7 +580,7 @@ impl Namer<'_> {
             Some(schema) => Ok(Object::Schema(committed(schema.id, "schema", name)?)),
             None => {
                 let message = format!("schema \"{name}\" does not exist");
-                Err(CodedError::new(SqlState::INVALID_SCHEMA_NAME, message).into())
+                Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message).into_datafusion())
             }
         }
     }
@@ -590,7 +594,7 @@ impl Namer<'_> {
             Some(Object::Sequence(id)) => Ok(Object::Sequence(committed(id, "sequence", &shown)?)),
             _ => {
                 let message = format!("relation \"{shown}\" does not exist");
-                Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into())
+                Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
             }
         }
     }
@@ -600,7 +604,7 @@ impl Namer<'_> {
             Object::Table(id) => Ok(id),
             _ => {
                 let message = format!("\"{name}\" is not a table");
-                Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message).into())
+                Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into_datafusion())
             }
         }
     }
@@ -624,7 +628,7 @@ impl Namer<'_> {
                     sequence @ Object::Sequence(_) => Ok(sequence),
                     _ => {
                         let message = format!("\"{name}\" is not a sequence");
-                        Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message).into())
+                        Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into_datafusion())
                     }
                 })
                 .collect::<Result<_>>()?,
@@ -676,7 +680,7 @@ impl Namer<'_> {
             let relation = object.describe(self.state());
             let relation = relation.split_once(' ').map_or(relation.as_str(), |(_, name)| name);
             let message = format!("column \"{name}\" of relation \"{relation}\" does not exist");
-            DataFusionError::from(CodedError::new(SqlState::UNDEFINED_COLUMN, message))
+            harrier_exec::sqlstate::external(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
         };
         match object {
             Object::Table(id) => {
@@ -693,7 +697,7 @@ impl Namer<'_> {
             }
             _ => {
                 let message = format!("columns of a {}", object.kind());
-                Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into())
+                Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())
             }
         }
     }
@@ -724,10 +728,10 @@ impl Namer<'_> {
             return Ok(());
         }
         let message = format!("role \"{role}\" still owns objects");
-        Err(CodedError::new(SqlState::DEPENDENT_OBJECTS, message)
+        Err(SqlError::new(SqlState::DEPENDENT_OBJECTS, message)
             .with_detail(owned.join("\n"))
             .with_hint("DROP them, or REASSIGN OWNED BY … TO … first")
-            .into())
+            .into_datafusion())
     }
 }
 

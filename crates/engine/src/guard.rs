@@ -10,6 +10,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::{damaged, sqlstate};
 
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
@@ -66,7 +67,7 @@ impl RecordBatchStream for GuardedStream {
 }
 
 fn error_of(payload: &(dyn Any + Send)) -> DataFusionError {
-    sqlstate::of_panic(text_of(payload)).into()
+    sqlstate::of_panic(text_of(payload)).into_datafusion()
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {

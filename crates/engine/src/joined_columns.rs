@@ -39,7 +39,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::without_twin;
 use parking_lot::Mutex;
 
@@ -78,7 +79,7 @@ fn check_made(plan: &LogicalPlan) -> Result<()> {
     match names.find(|name| without_twin(name) != *name) {
         Some(name) => {
             let message = format!("column \"{}\" specified more than once", without_twin(name));
-            Err(CodedError::new(SqlState::DUPLICATE_COLUMN, message).into())
+            Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion())
         }
         None => Ok(()),
     }
@@ -225,7 +226,7 @@ impl Marks {
         let resolved = walk(statement, &mut Resolution { marks: self, found });
         if let Some(name) = self.ambiguous.take() {
             let message = format!("column reference \"{name}\" is ambiguous");
-            return Err(CodedError::new(SqlState::AMBIGUOUS_COLUMN, message).into());
+            return Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, message).into_datafusion());
         }
         match resolved {
             ControlFlow::Break(resolved) => resolved,

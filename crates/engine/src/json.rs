@@ -16,8 +16,9 @@ use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::{self, Kind};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
 use crate::rewriting::schema_below;
@@ -55,9 +56,9 @@ fn key(value: Expr) -> Result<Expr> {
 /// Of arrays whose elements are not known to be of the type.
 fn no_array(kind: Kind) -> DataFusionError {
     let message = format!("texts and other arrays are not converted to {}[]", kind.name());
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint(format!("ARRAY['…'::{}]", kind.name()))
-        .into()
+        .into_datafusion()
 }
 
 /// Whether values of a type are assigned to a column: to one of JSON texts alone are.
@@ -124,10 +125,10 @@ impl Types {
     fn no_operator(&self, left: &Expr, operator: &str, right: &Expr) -> DataFusionError {
         let message =
             format!("operator does not exist: {} {operator} {}", self.shown(left), self.shown(right));
-        CodedError::new(SqlState::UNDEFINED_FUNCTION, message)
+        SqlError::new(SqlState::UNDEFINED_FUNCTION, message)
             .with_hint(
                 "No operator matches the given name and argument types. You might need to add explicit type casts.",
             )
-            .into()
+            .into_datafusion()
     }
 }

@@ -22,12 +22,12 @@ use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::canceled;
 use harrier_exec::front::Admission;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::SqlError;
 use crate::analyze;
 use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
@@ -296,7 +296,7 @@ impl Session {
         if statement.temporary {
             if !viewer.may(Object::Warehouse, Privilege::Temporary) {
                 let message = "permission denied to create temporary tables";
-                return Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
+                return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion());
             }
             let has_keys = warehouse::keys_in_memory(whole)?;
             self.spread().await?;
@@ -530,7 +530,7 @@ impl Session {
                 true => Ok(command("CREATE TABLE")),
                 false => {
                     let message = format!("relation \"{}\" already exists", name.table());
-                    Err(CodedError::new(SqlState::DUPLICATE_TABLE, message).into())
+                    Err(SqlError::new(SqlState::DUPLICATE_TABLE, message).into_datafusion())
                 }
             };
         }
@@ -641,7 +641,7 @@ impl Session {
         for table in tables {
             if table.id < 0 {
                 let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
             }
             let looking = Looking::at(&table, &columns)?;
             // What is kept of it stays even if the transaction does not.
@@ -756,7 +756,7 @@ impl Session {
             }
             None if is_run => {
                 let message = "EXPLAIN ANALYZE of a statement that writes has one format only";
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
             None => self.start(&state, &plan, None, &text).await.map(Some),
         }
@@ -1004,7 +1004,8 @@ fn only_text(call: &ast::Function) -> Result<String> {
     {
         return Ok(text.clone());
     }
-    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name)).into())
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name))
+        .into_datafusion())
 }
 
 /// The one argument of a procedure that takes the name of a table.
@@ -1018,7 +1019,7 @@ fn only_name(call: &ast::Function) -> Result<ast::ObjectName> {
             _ => {}
         }
     }
-    Err(CodedError::new(SqlState::SYNTAX_ERROR, "CHECK TABLE takes the name of one table").into())
+    Err(SqlError::new(SqlState::SYNTAX_ERROR, "CHECK TABLE takes the name of one table").into_datafusion())
 }
 
 /// The name that CREATE SCHEMA gives: the last part, for one of several begins with the catalog.

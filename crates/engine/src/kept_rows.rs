@@ -55,7 +55,7 @@ impl Session {
     /// Errors: there is no environment for it.
     pub fn keep_rows(&self) -> Result<KeptRows, SqlError> {
         let context = self.task_ctx(&self.context().state());
-        let context = context.map_err(|error| SqlError::in_statement(&error, ""))?;
+        let context = context.map_err(|error| crate::error::in_statement(&error, ""))?;
         Ok(KeptRows::new(&context))
     }
 }

@@ -8,7 +8,8 @@ use datafusion::functions::expr_fn::replace;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, Like, LogicalPlan, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::rewriting::rewritten;
 
@@ -75,7 +76,7 @@ fn with_backslashes(pattern: &str, escape: char) -> Result<String> {
                 Some(next) => (true, next),
                 None => {
                     let message = "LIKE pattern must not end with escape character";
-                    return Err(CodedError::new(SqlState::INVALID_ESCAPE_SEQUENCE, message).into());
+                    return Err(SqlError::new(SqlState::INVALID_ESCAPE_SEQUENCE, message).into_datafusion());
                 }
             },
             false => (false, sign),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::common::ToDFSchema;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{DdlStatement, EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTableLikeKind, ObjectName};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
 
 use crate::default_values::provider;
 use crate::warehouse::{WarehouseTable, told_schema_of};
@@ -40,7 +40,7 @@ impl Like {
     pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
         let table = provider(state, &self.name).await?.ok_or_else(|| {
             let message = format!("relation \"{}\" does not exist", self.name);
-            DataFusionError::from(CodedError::new(SqlState::UNDEFINED_TABLE, message))
+            harrier_exec::sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
         })?;
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
         // Plans do not rely on what is NOT NULL.

@@ -3,8 +3,9 @@
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who parse, plan and print them.
 pub(crate) const NESTING_MAX: usize = 250;
@@ -63,9 +64,9 @@ pub(crate) fn at_most(stream: SendableRecordBatchStream, rows_max: Option<u64>) 
         match rows > rows_max {
             true => {
                 let message = format!("the statement returns more than {rows_max} rows");
-                Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+                Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
                     .with_hint("LIMIT, or COPY … TO a file, which is not limited")
-                    .into())
+                    .into_datafusion())
             }
             false => Ok(batch),
         }

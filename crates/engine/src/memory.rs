@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
 
 /// The share of the machine's memory that a process takes when nobody says otherwise. The rest is for what
 /// DataFusion does not account for: decoding buffers, the allocator's slack, the page cache.
@@ -14,9 +14,9 @@ const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Bytes of a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and lone letters count in
 /// 1024s, units ending in `B` without an `i` in 1000s.
-pub fn parse_bytes(text: &str) -> Result<u64, CodedError> {
+pub fn parse_bytes(text: &str) -> Result<u64, SqlError> {
     let invalid = || {
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid memory size \"{text}\""))
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid memory size \"{text}\""))
             .with_hint("write a number and a unit, for example 8GiB or 512MB")
     };
     let text = text.trim();
@@ -41,7 +41,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, CodedError> {
     }
     let bytes = bytes as u64;
     if bytes < MEMORY_BYTES_MIN {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::INVALID_PARAMETER_VALUE,
             format!("memory size \"{text}\" is below the least of 1MiB"),
         ));
@@ -118,10 +118,10 @@ fn default_of_address_space(limit: u64) -> u64 {
 /// Whether `threads` threads with stacks of `stack_bytes` fit into the limit of this process.
 ///
 /// Errors: 53200, with the limit.
-pub fn check_stacks(threads: usize, stack_bytes: usize) -> Result<(), CodedError> {
+pub fn check_stacks(threads: usize, stack_bytes: usize) -> Result<(), SqlError> {
     let needed = MAPPED_BYTES + threads as u64 * stack_bytes as u64;
     match address_space_bytes() {
-        Some(limit) if limit < needed => Err(CodedError::new(
+        Some(limit) if limit < needed => Err(SqlError::new(
             SqlState::OUT_OF_MEMORY,
             format!(
                 "{threads} threads need {} of address space, and the limit is {}",

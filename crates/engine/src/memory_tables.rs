@@ -16,7 +16,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, PlanType, Projection, ToStringifiedPlan, WriteOp,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::merge;
 use crate::warehouse::placed;
@@ -150,9 +151,9 @@ impl Change {
                 added.extend(value);
             } else if changed.insert(numbers.value(at), value).is_some() {
                 let message = "the statement would change a row a second time";
-                return Err(CodedError::new(SqlState::CARDINALITY_VIOLATION, message)
+                return Err(SqlError::new(SqlState::CARDINALITY_VIOLATION, message)
                     .with_hint("more than one row of FROM or USING fits the same row of the table")
-                    .into());
+                    .into_datafusion());
             }
         }
         let values = match self.kind {
@@ -223,9 +224,9 @@ pub(crate) async fn explained(mut plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         _ => {
             let message = "EXPLAIN ANALYZE of a statement that changes a table in memory is not supported";
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("EXPLAIN shows how its rows are found")
-                .into())
+                .into_datafusion())
         }
     }
 }
@@ -258,7 +259,7 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
         let value = cast(value, field.data_type())?;
         if !field.is_nullable() && value.logical_null_count() > 0 {
             let message = format!("null value in column \"{}\" violates not-null constraint", field.name());
-            return Err(CodedError::new(SqlState::NOT_NULL_VIOLATION, message).into());
+            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, message).into_datafusion());
         }
         columns.push(value);
     }

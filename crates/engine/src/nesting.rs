@@ -24,7 +24,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::dialect::SqlDialect;
 
@@ -71,15 +72,16 @@ thread_local! {
 
 /// Does `parse` with a stack and a number of steps that are enough for a text.
 ///
-/// Errors: those of `parse`; no stack is large enough (54001).
-pub(crate) fn bounded<T, E: From<DataFusionError>>(
+/// Errors: those of `parse`; no stack is large enough (54001), as `too_deep` makes it.
+pub(crate) fn bounded<T, E>(
     text: &str,
+    too_deep: fn(DataFusionError) -> E,
     parse: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let tokens = Tokenizer::new(&SqlDialect, text).tokenize_with_location();
     // What cannot be cut into tokens is not parsed either.
     let depth = tokens.map_or(0, |tokens| depth_of_tokens(&tokens));
-    on_deep_stack(depth, || Ok(with_steps(text.len(), parse)))?
+    on_deep_stack(depth, || Ok(with_steps(text.len(), parse))).map_err(too_deep)?
 }
 
 /// Has [`step`] count what `parse` does with a text of so many bytes.
@@ -176,19 +178,19 @@ pub(crate) fn depth_of_tokens(tokens: &[TokenWithSpan]) -> usize {
 
 /// What a statement that is too deep ends with.
 pub(crate) fn too_deep() -> DataFusionError {
-    CodedError::new(SqlState::STATEMENT_TOO_COMPLEX, "statement is nested too deeply")
+    SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "statement is nested too deeply")
         .with_detail(format!(
             "There may be {DEPTH_MAX} levels, of which {CALLS_MAX} are calls of functions inside of each other, and {SUBQUERIES_MAX} \
              subqueries in conditions and values."
         ))
-        .into()
+        .into_datafusion()
 }
 
 /// What a statement ends with that has an expression which planning makes too large.
 pub(crate) fn too_large() -> DataFusionError {
-    CodedError::new(SqlState::STATEMENT_TOO_COMPLEX, "expression is too complex")
+    SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "expression is too complex")
         .with_detail("BETWEEN and COALESCE inside of each other double it with every level.")
-        .into()
+        .into_datafusion()
 }
 
 /// Makes balanced trees of the long chains in a statement.

@@ -10,7 +10,8 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::subqueries::references::subquery_of;
 
@@ -37,7 +38,7 @@ fn refuse(plan: &LogicalPlan) -> Result<()> {
                 Expr::AggregateFunction(function) if is_outer(function, aggregate.input.schema())? => {
                     let message =
                         "an aggregate of columns of an outer query alone is not supported in a subquery";
-                    Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+                    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
                 }
                 _ => Ok(TreeNodeRecursion::Continue),
             })?;

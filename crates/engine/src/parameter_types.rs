@@ -18,7 +18,8 @@ use datafusion::logical_expr::expr::{
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, WriteOp};
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{TYPE_KEY, cast_type};
 
 use crate::declared_types::{told_fields, told_schema};
@@ -217,7 +218,7 @@ impl Found {
             Expr::Placeholder(placeholder) => {
                 let Some(number) = number_of(&placeholder.id) else {
                     let message = format!("there is no parameter {}", placeholder.id);
-                    return Err(CodedError::new(SqlState::UNDEFINED_PARAMETER, message).into());
+                    return Err(SqlError::new(SqlState::UNDEFINED_PARAMETER, message).into_datafusion());
                 };
                 let planned = placeholder.field.as_ref().map(|field| Parameter::of(field));
                 let entry = self.planned.entry(number).or_default();

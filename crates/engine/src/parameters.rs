@@ -14,8 +14,9 @@ use datafusion::sql::parser::{ResetStatement, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, ContextModifier, DateTimeField, Expr, Ident, ObjectName, UnaryOperator, Value,
 };
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::interval_texts::{self, IntervalStyle};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::names::plain;
@@ -236,7 +237,7 @@ impl Parameters {
     /// Errors: it may not have it (22023), or cannot be changed (55P02).
     pub(crate) fn set(&self, name: &'static str, value: &str, is_local: bool) -> Result<String> {
         let Some(definition) = definition(name) else {
-            return Err(unknown(name).into());
+            return Err(unknown(name).into_datafusion());
         };
         let value = definition.checked(value)?;
         let mut inner = self.inner.lock();
@@ -362,18 +363,18 @@ pub(crate) fn name_of(name: &str) -> Option<&'static str> {
 ///
 /// Errors: as those of [`Parameters::set`].
 pub(crate) fn checked(name: &'static str, value: &str) -> Result<String> {
-    definition(name).ok_or_else(|| unknown(name))?.checked(value)
+    definition(name).ok_or_else(|| unknown(name)).map_err(harrier_exec::sqlstate::external)?.checked(value)
 }
 
-pub(crate) fn unknown(name: &str) -> CodedError {
-    CodedError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+pub(crate) fn unknown(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }
 
 impl Definition {
     fn checked(&self, value: &str) -> Result<String> {
         let name = self.name;
         let invalid = || {
-            CodedError::new(
+            SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("invalid value for parameter \"{name}\": \"{value}\""),
             )
@@ -384,21 +385,21 @@ impl Definition {
             Kind::Boolean => match lower.as_str() {
                 "on" | "true" | "t" | "yes" | "y" | "1" => "on".to_string(),
                 "off" | "false" | "f" | "no" | "n" | "0" => "off".to_string(),
-                _ => return Err(invalid().with_hint("available values: on, off").into()),
+                _ => return Err(invalid().with_hint("available values: on, off").into_datafusion()),
             },
             Kind::Integer(min, max) => match lower.parse::<i64>() {
                 Ok(number) if (min..=max).contains(&number) => number.to_string(),
                 _ => {
                     return Err(invalid()
                         .with_hint(format!("a number from {min} to {max} is expected"))
-                        .into());
+                        .into_datafusion());
                 }
             },
             Kind::Time => match milliseconds(&lower) {
                 Some(ms) => time_text(ms),
                 None => {
                     let hint = "Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".";
-                    return Err(invalid().with_hint(hint).into());
+                    return Err(invalid().with_hint(hint).into_datafusion());
                 }
             },
             Kind::OneOf(allowed) => {
@@ -408,19 +409,19 @@ impl Definition {
                     None => {
                         return Err(invalid()
                             .with_hint(format!("available values: {}", allowed.join(", ")))
-                            .into());
+                            .into_datafusion());
                     }
                 }
             }
             Kind::Fixed => {
                 let message = format!("parameter \"{name}\" cannot be changed");
-                return Err(CodedError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message).into());
+                return Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message).into_datafusion());
             }
             Kind::Encoding => match lower.replace(['-', '_', '\''], "").as_str() {
                 "utf8" | "unicode" => "UTF8".to_string(),
                 // Nothing is converted.
                 "sqlascii" => "SQL_ASCII".to_string(),
-                _ => return Err(invalid().with_hint("available values: UTF8, SQL_ASCII").into()),
+                _ => return Err(invalid().with_hint("available values: UTF8, SQL_ASCII").into_datafusion()),
             },
             Kind::DateStyle => {
                 let parts: Vec<&str> = lower.split(',').map(str::trim).collect();
@@ -434,16 +435,19 @@ impl Definition {
                         _ => {
                             return Err(invalid()
                                 .with_hint("available values: ISO, with MDY, DMY or YMD")
-                                .into());
+                                .into_datafusion());
                         }
                     };
                 }
                 // What is written is the same in every order; what is read has the year first.
                 format!("ISO, {order}")
             }
-            Kind::Zone => zone(value.trim()).ok_or_else(|| {
-                invalid().with_hint("a name such as Europe/Berlin or a difference such as +02:00 is expected")
-            })?,
+            Kind::Zone => zone(value.trim())
+                .ok_or_else(|| {
+                    invalid()
+                        .with_hint("a name such as Europe/Berlin or a difference such as +02:00 is expected")
+                })
+                .map_err(harrier_exec::sqlstate::external)?,
         })
     }
 }

@@ -15,7 +15,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::PreparedStatement;
 use parking_lot::Mutex;
 
@@ -58,7 +59,7 @@ impl PreparedStatements {
         match self.0.lock().entry(name) {
             Entry::Occupied(taken) => {
                 let message = format!("prepared statement \"{}\" already exists", taken.key());
-                Err(CodedError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into())
+                Err(SqlError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into_datafusion())
             }
             Entry::Vacant(free) => {
                 let statement = Arc::new(prepare.clone());
@@ -129,7 +130,7 @@ impl PreparedStatements {
         let (input, fields) = planned(state, &prepared.statement).await?;
         if columns_of(&input)[..] != prepared.columns[..] {
             let message = "cached plan must not change result type";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         let simplifier = ExprSimplifier::new(
             SimplifyContext::builder()
@@ -142,9 +143,9 @@ impl PreparedStatements {
         let expected = fields.len();
         if given != expected {
             let message = format!("wrong number of parameters for prepared statement \"{}\"", execute.name);
-            return Err(CodedError::new(SqlState::SYNTAX_ERROR, message)
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
                 .with_detail(format!("Expected {expected} parameters but got {given}."))
-                .into());
+                .into_datafusion());
         }
         let mut values = Vec::with_capacity(given);
         for (at, (value, field)) in execute.parameters.into_iter().zip(fields).enumerate() {
@@ -156,7 +157,7 @@ impl PreparedStatements {
                 }
                 other => {
                     let message = format!("a parameter has to be constant, which {other} is not");
-                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
                 }
             });
         }
@@ -216,6 +217,6 @@ fn name_of(prepare: &ast::Statement) -> Result<String> {
 }
 
 fn unknown(name: &str) -> DataFusionError {
-    CodedError::new(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
-        .into()
+    SqlError::new(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+        .into_datafusion()
 }

@@ -3,7 +3,8 @@
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Insert, OnInsert, SetExpr, SqliteOnConflict};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::returning;
 
@@ -67,5 +68,5 @@ fn check_with(statement: &ast::Statement) -> Result<()> {
 
 fn refuse(what: &str, instead: &str) -> Result<()> {
     let message = format!("{what} is not supported");
-    Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint(instead).into())
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint(instead).into_datafusion())
 }

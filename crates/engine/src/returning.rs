@@ -22,7 +22,8 @@ use datafusion::sql::sqlparser::ast::{
     self, FromTable, OutputClause, SelectItem, TableFactor, TableWithJoins,
 };
 use futures::TryStreamExt;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::dialect;
 use crate::kept::{self, Kept};
@@ -115,7 +116,7 @@ impl Returning {
         let mut change = ast::Statement::clone(written);
         let no_table = || {
             let message = "RETURNING of a statement that names no table to be changed is not supported";
-            DataFusionError::from(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            harrier_exec::sqlstate::external(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
         };
         let (from, others) = match &mut change {
             ast::Statement::Insert(insert) => {
@@ -196,7 +197,7 @@ impl Session {
     ) -> Result<LogicalPlan> {
         let plan = self.plan(&returning.query, values).await?;
         let refused = |state, what: &str| -> Result<LogicalPlan> {
-            Err(CodedError::new(state, format!("{what} are not allowed in RETURNING")).into())
+            Err(SqlError::new(state, format!("{what} are not allowed in RETURNING")).into_datafusion())
         };
         match base_of(&plan) {
             LogicalPlan::TableScan(_) | LogicalPlan::SubqueryAlias(_) => {}
@@ -367,7 +368,7 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
 }
 
 fn unsupported(message: &str) -> DataFusionError {
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 
 /// What the columns of a plan of RETURNING are computed from.
@@ -394,8 +395,8 @@ fn over(plan: LogicalPlan, other: &dyn Fn(&DFSchema) -> Result<LogicalPlan>) -> 
 fn check_own(answer: &LogicalPlan, own: usize) -> Result<()> {
     let base = base_of(answer).schema();
     let check = |column: &Column| match base.maybe_index_of_column(column) {
-        Some(at) if at >= own => Err(DataFusionError::from(
-            CodedError::new(
+        Some(at) if at >= own => Err(harrier_exec::sqlstate::external(
+            SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("column \"{}\" of USING in RETURNING of a DELETE is not supported", column.name),
             )

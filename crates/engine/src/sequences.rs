@@ -14,7 +14,8 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use harrier_catalog::sequences::{Sequence, SequenceType};
 use harrier_catalog::state::{Column, State};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 mod functions;
 mod options;
@@ -113,5 +114,5 @@ pub(crate) fn sequence_of<'s>(state: &'s State, column: &Column) -> Option<&'s S
 }
 
 fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    CodedError::new(state, message).into()
+    SqlError::new(state, message).into_datafusion()
 }

@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::arithmetic::Operation;
 use harrier_exec::arrow_files::ArrowFilesFactory;
 use harrier_exec::avro::AvroFormatFactory;
@@ -36,13 +37,12 @@ use harrier_exec::functions;
 use harrier_exec::limits::Scope;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::parquet_scans::ParquetFilesFactory;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::text_scans::TextFilesFactory;
 use harrier_exec::whole_sinks::WholeFiles;
 use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport};
 use parking_lot::Mutex;
 
-use crate::SqlError;
 use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
@@ -352,7 +352,7 @@ impl Session {
     ///
     /// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        nesting::bounded(&text.text.clone(), || {
+        nesting::bounded(&text.text.clone(), crate::error::sql_error, || {
             let mut parsed = self.parse_bounded(text)?;
             let sent = parsed.asked.take();
             (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
@@ -362,7 +362,7 @@ impl Session {
 
     /// The same with `information_schema` as the planner has it, with its names of types and of what it lists.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        nesting::bounded(&text.text.clone(), || self.parse_bounded(text))
+        nesting::bounded(&text.text.clone(), crate::error::sql_error, || self.parse_bounded(text))
     }
 
     fn parse_bounded(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
@@ -404,7 +404,7 @@ impl Session {
                 None => (Form::Copy(Box::new(copy)), None),
             })
         };
-        let (mut form, clauses) = parsed().map_err(|error| SqlError::in_statement(&error, &text))?;
+        let (mut form, clauses) = parsed().map_err(|error| crate::error::in_statement(&error, &text))?;
         let (mut temporary, mut at_commit) = (false, None);
         if let Form::Sql(Statement::Statement(statement)) = &mut form
             && let ast::Statement::CreateTable(create) = statement.as_mut()
@@ -412,7 +412,7 @@ impl Session {
             // The planner knows no such tables: to it, all are of the session.
             temporary = std::mem::take(&mut create.temporary);
             at_commit = at_commit_of(create, temporary, self.kept.is_some())
-                .map_err(|error| SqlError::in_statement(&error, &text))?;
+                .map_err(|error| crate::error::in_statement(&error, &text))?;
         }
         let (reads, values) = (CatalogReads::default(), Arc::default());
         Ok(ParsedStatement {
@@ -464,7 +464,7 @@ impl Session {
                 called_names::settle(&mut statement, state.read().scalar_functions());
                 Ok(statement)
             }
-            _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "not one statement").into()),
+            _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "not one statement").into_datafusion()),
         }
     }
 
@@ -477,7 +477,7 @@ impl Session {
             let outcome = guarded(self.run(statement).boxed()).await;
             dropped.keep();
             outcome
-                .map_err(|error| SqlError::in_statement(&error, &statement.text))
+                .map_err(|error| crate::error::in_statement(&error, &statement.text))
                 .and_then(|outcome| outcome)
         };
         canceled.scope(work).boxed()
@@ -592,15 +592,15 @@ impl Session {
             Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
             Form::Access(_) => {
                 let message = "roles, privileges and resource queues are kept in a warehouse";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("--warehouse DIR")
-                    .into());
+                    .into_datafusion());
             }
             Form::Sequence(_) => {
                 let message = "sequences are kept in a warehouse";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("--warehouse DIR")
-                    .into());
+                    .into_datafusion());
             }
             Form::Sql(parsed) => parsed,
         };
@@ -651,11 +651,8 @@ impl Session {
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
-                return Err(CodedError::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    "CREATE INDEX is not supported",
-                )
-                .into());
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "CREATE INDEX is not supported")
+                    .into_datafusion());
             }
             LogicalPlan::Ddl(ddl) => Some(ddl_tag(ddl)),
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
@@ -729,12 +726,12 @@ impl Session {
                 return Ok(Statement::Statement(Box::new(insert)));
             }
         }
-        Err(CodedError::new(
+        Err(SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             "PARTITION is for external tables that are folders",
         )
         .with_hint("list the columns, partition keys included")
-        .into())
+        .into_datafusion())
     }
 
     /// DELETE, UPDATE, MERGE and TRUNCATE of a table that the session has in memory; `None` for other plans.
@@ -809,7 +806,7 @@ impl Session {
                 Some(_) => Ok(None),
                 None => {
                     let message = format!("relation \"{}\" does not exist", reference.table());
-                    Err(CodedError::new(SqlState::UNDEFINED_TABLE, message).into())
+                    Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
                 }
             };
         };
@@ -1038,7 +1035,7 @@ impl Session {
             return store_options::reset(state.config_mut().options_mut(), initial, Some(name));
         }
         let Some(value) = self.initial().remove(name) else {
-            return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, name).into());
+            return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, name).into_datafusion());
         };
         let state = self.context.state_ref();
         let mut state = state.write();
@@ -1069,7 +1066,7 @@ impl Session {
         } else {
             harrier_exec::Kept::Nothing
         };
-        let checked = gang.check_ledger(kept).await.map_err(|error| SqlError::in_statement(&error, ""));
+        let checked = gang.check_ledger(kept).await.map_err(|error| crate::error::in_statement(&error, ""));
         if checked.is_err() && !fails {
             // What was left has been logged; a rank that was lost in between is told by the next statement.
             self.left_something.store(true, Ordering::Relaxed);
@@ -1102,9 +1099,9 @@ pub(crate) fn check_change(plan: &LogicalPlan) -> Result<()> {
     if changes && is_external() {
         let message =
             format!("\"{}\" is an external table, whose rows cannot be changed", dml.table_name.table());
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             .with_hint("INSERT OVERWRITE writes them anew")
-            .into());
+            .into_datafusion());
     }
     Ok(())
 }
@@ -1148,9 +1145,9 @@ fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         _ => {
             let message = "EXPLAIN ANALYZE of an INSERT into an external table is not supported";
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("EXPLAIN shows its plan")
-                .into())
+                .into_datafusion())
         }
     }
 }
@@ -1166,7 +1163,7 @@ fn at_commit_of(
     let Some(on_commit) = create.on_commit.take() else { return Ok(None) };
     if !is_temporary {
         let message = "ON COMMIT can only be used on temporary tables";
-        return Err(CodedError::new(SqlState::INVALID_TABLE_DEFINITION, message).into());
+        return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, message).into_datafusion());
     }
     let at_commit = match on_commit {
         ast::OnCommit::PreserveRows => return Ok(None),
@@ -1177,7 +1174,9 @@ fn at_commit_of(
         true => Ok(Some(at_commit)),
         false => {
             let message = "ON COMMIT DELETE ROWS and ON COMMIT DROP need a warehouse";
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("--warehouse DIR").into())
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("--warehouse DIR")
+                .into_datafusion())
         }
     }
 }

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::limits::{self, Limits};
 use crate::store_options;
@@ -115,11 +116,11 @@ impl ExtensionOptions for HarrierSettings {
             "auto_analyze" => self.auto_analyze = number(key, value)?,
             "check_ledger" => self.check_ledger = boolean(key, value)?,
             _ => {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::UNDEFINED_OBJECT,
                     format!("unrecognized configuration parameter \"harrier.{key}\""),
                 )
-                .into());
+                .into_datafusion());
             }
         }
         Ok(())
@@ -264,13 +265,13 @@ fn check_value(name: &str, value: &str) -> Result<()> {
             "{value} is outside the valid range for parameter \"{name}\" (1 .. {})",
             limits::NESTING_MAX
         );
-        return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
     }
     Ok(())
 }
 
-fn invalid(key: &str, value: &str) -> CodedError {
-    CodedError::new(
+fn invalid(key: &str, value: &str) -> SqlError {
+    SqlError::new(
         SqlState::INVALID_PARAMETER_VALUE,
         format!("invalid value for parameter \"harrier.{key}\": \"{value}\""),
     )
@@ -281,7 +282,7 @@ fn one_of(key: &str, value: &str, allowed: &[&str]) -> Result<String> {
     if !allowed.contains(&value_lower.as_str()) {
         return Err(invalid(key, value)
             .with_hint(format!("available values: {}", allowed.join(", ")))
-            .into());
+            .into_datafusion());
     }
     Ok(value_lower)
 }
@@ -292,15 +293,14 @@ fn bytes(key: &str, value: &str) -> Result<usize> {
     bytes.ok_or_else(|| {
         let hint = "a number of bytes is expected, alone or with B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, \
                     which all count in 1024s";
-        invalid(key, value).with_hint(hint).into()
+        invalid(key, value).with_hint(hint).into_datafusion()
     })
 }
 
 fn number(key: &str, value: &str) -> Result<usize> {
-    value
-        .trim()
-        .parse()
-        .map_err(|_| invalid(key, value).with_hint("a whole number of zero or more is expected").into())
+    value.trim().parse().map_err(|_| {
+        invalid(key, value).with_hint("a whole number of zero or more is expected").into_datafusion()
+    })
 }
 
 /// PostgreSQL's spellings of a truth value.
@@ -308,7 +308,7 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "t" | "on" | "yes" | "1" => Ok(true),
         "false" | "f" | "off" | "no" | "0" => Ok(false),
-        _ => Err(invalid(key, value).with_hint("available values: true, false").into()),
+        _ => Err(invalid(key, value).with_hint("available values: true, false").into_datafusion()),
     }
 }
 

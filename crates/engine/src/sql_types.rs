@@ -4,8 +4,9 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::declared_types;
 
@@ -56,5 +57,5 @@ fn float(precision: &ast::ExactNumberInfo) -> Result<DataType> {
             (SqlState::SYNTAX_ERROR, "type float has a precision and no scale")
         }
     };
-    Err(CodedError::new(state, message).into())
+    Err(SqlError::new(state, message).into_datafusion())
 }

@@ -11,7 +11,8 @@ use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectMeta, ObjectStore};
 use futures::TryStreamExt;
 use glob::Pattern;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use url::Url;
 
 use crate::data_files::{FOLDER_MARK, is_hidden, list_all};
@@ -78,11 +79,13 @@ pub(crate) async fn matching(
         return found.into_iter().map(place).collect();
     }
     let invalid = |error: &dyn std::fmt::Display| {
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid pattern \"{name}\": {error}"))
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid pattern \"{name}\": {error}"))
     };
     let folder = store_options::place(state, as_url(base), options)?;
-    let folder = Url::parse(&folder).map_err(|error| invalid(&error))?;
-    let pattern = Pattern::new(pattern).map_err(|error| invalid(&error))?;
+    let folder =
+        Url::parse(&folder).map_err(|error| invalid(&error)).map_err(harrier_exec::sqlstate::external)?;
+    let pattern =
+        Pattern::new(pattern).map_err(|error| invalid(&error)).map_err(harrier_exec::sqlstate::external)?;
     Ok(vec![ListingTableUrl::try_new(folder, Some(pattern))?])
 }
 
@@ -121,7 +124,7 @@ pub(crate) async fn expand(state: &SessionState, name: &str, options: &TableOpti
         keys.retain(|key| FileKind::of(key).is_some());
     }
     if keys.is_empty() {
-        return Err(no_match(name).into());
+        return Err(no_match(name).into_datafusion());
     }
     keys.sort();
     Ok(keys.iter().map(|key| format!("{place}/{}", escaped(key))).collect())

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::prelude::SessionConfig;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::StoreProfiles;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_storage::Options;
 use url::Url;
 
@@ -112,7 +113,7 @@ impl<K: Kind> ExtensionOptions for StoreSettings<K> {
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let Some(name) = harrier_storage::option_name(K::PREFIX, key) else {
             let message = format!("unrecognized configuration parameter \"{}.{key}\"", K::PREFIX);
-            return Err(CodedError::new(SqlState::UNDEFINED_OBJECT, message).into());
+            return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message).into_datafusion());
         };
         self.0 = std::mem::take(&mut self.0).with(&name, value);
         Ok(())
@@ -219,9 +220,9 @@ impl TableOptions {
             None => Ok(taken),
             Some(key) => {
                 let message = format!("unrecognized option \"{key}\"");
-                Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
                     .with_hint("s3.endpoint, s3.region, s3.access_key_id, s3.secret_access_key, s3.session_token, s3.allow_http and others are known")
-                    .into())
+                    .into_datafusion())
             }
         }
     }
@@ -243,15 +244,15 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
         Some("hdfs") if table.s3.is_empty() => of_session::<Hdfs>(state.config_options()).and(&table.hdfs),
         _ if !table.is_empty() => {
             let message = format!("options of a store do not fit \"{location}\"");
-            return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
                 .with_hint("s3. begins options for s3://…, hdfs. those for hdfs://…")
-                .into());
+                .into_datafusion());
         }
         _ => return Ok(location),
     };
     let wrong = |error: &dyn std::fmt::Display| {
         let message = format!("invalid address of a store: {error}");
-        DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
     };
     let url = Url::parse(&location).map_err(|error| wrong(&error))?;
     let names_user = scheme.as_deref() == Some("hdfs") && harrier_storage::profile_of(&url).is_none();

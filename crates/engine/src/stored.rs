@@ -28,7 +28,8 @@ use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::assignments;
 use crate::declared_types;
@@ -159,14 +160,18 @@ pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result
 /// An expression made ready for the planner.
 fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
     let text = with_bare_users(text);
-    let mut expr = nesting::bounded(&text, || {
-        let mut parser =
-            Parser::new(&SqlDialect).with_recursion_limit(limits::NESTING_MAX).try_with_sql(&text)?;
-        let mut expr = parser.parse_expr()?;
-        parser.expect_token(&Token::EOF)?;
-        nesting::settle(&mut expr)?;
-        Ok::<_, DataFusionError>(expr)
-    })?;
+    let mut expr = nesting::bounded(
+        &text,
+        |error| error,
+        || {
+            let mut parser =
+                Parser::new(&SqlDialect).with_recursion_limit(limits::NESTING_MAX).try_with_sql(&text)?;
+            let mut expr = parser.parse_expr()?;
+            parser.expect_token(&Token::EOF)?;
+            nesting::settle(&mut expr)?;
+            Ok::<_, DataFusionError>(expr)
+        },
+    )?;
     let _ = expr.visit(&mut Users(asker));
     let mut statement = statement("SELECT NULL")?;
     if let Some(place) = only_item(&mut statement) {
@@ -200,25 +205,29 @@ fn statement(text: &str) -> Result<Statement> {
 }
 
 fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
-    nesting::bounded(text, || {
-        let input =
-            match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
-                Some(tokens) => ParserInput::from(tokens),
-                None => ParserInput::from(text),
-            };
-        let mut statements = DFParserBuilder::new(input)
-            .with_dialect(dialect)
-            .with_recursion_limit(limits::NESTING_MAX)
-            .build()?
-            .parse_statements()?;
-        match (statements.pop_front(), statements.is_empty()) {
-            (Some(mut statement), true) => {
-                nesting::settle_statement(&mut statement)?;
-                Ok(statement)
+    nesting::bounded(
+        text,
+        |error| error,
+        || {
+            let input =
+                match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
+                    Some(tokens) => ParserInput::from(tokens),
+                    None => ParserInput::from(text),
+                };
+            let mut statements = DFParserBuilder::new(input)
+                .with_dialect(dialect)
+                .with_recursion_limit(limits::NESTING_MAX)
+                .build()?
+                .parse_statements()?;
+            match (statements.pop_front(), statements.is_empty()) {
+                (Some(mut statement), true) => {
+                    nesting::settle_statement(&mut statement)?;
+                    Ok(statement)
+                }
+                _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
             }
-            _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
-        }
-    })
+        },
+    )
 }
 
 /// Does to a statement what is done to one of a session, of a client or not, before it is planned.
@@ -407,8 +416,11 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
         let mut parser = Parser::new(&SqlDialect)
             .with_recursion_limit(limits::NESTING_MAX)
             .with_tokens_with_locations(tokens[next - 1..].to_vec());
-        let option =
-            nesting::bounded(text, || Ok::<_, DataFusionError>(parser.parse_optional_column_option()?));
+        let option = nesting::bounded(
+            text,
+            |error| error,
+            || Ok::<_, DataFusionError>(parser.parse_optional_column_option()?),
+        );
         let Ok(Some(ast::ColumnOption::Default(_))) = option else { continue };
         let behind = parser.get_current_token().span.end;
         let Some(start) = first_of(&tokens[next..]) else { continue };
@@ -489,9 +501,9 @@ pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
             let message = format!(
                 "what is kept is read in PostgreSQL's SQL, in which this is not what it is in {dialect}"
             );
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("RESET datafusion.sql_parser.dialect")
-                .into())
+                .into_datafusion())
         }
     }
 }
@@ -551,7 +563,7 @@ pub(crate) fn offset(text: &str, place: Location) -> usize {
 }
 
 fn coded(state: SqlState, message: &str) -> DataFusionError {
-    CodedError::new(state, message).into()
+    SqlError::new(state, message).into_datafusion()
 }
 
 #[cfg(test)]

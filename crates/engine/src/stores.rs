@@ -7,7 +7,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::local::LocalFileSystem;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::{Position, Url};
 
@@ -51,18 +52,18 @@ impl ObjectStoreRegistry for Stores {
                 self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }
-            Ok(None) => Err(DataFusionError::from(
-                CodedError::new(
+            Ok(None) => Err(harrier_exec::sqlstate::external(
+                SqlError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("no storage is known by the name \"{}\"", url.scheme()),
                 )
                 .with_hint("files are found by local paths, s3://bucket/… and hdfs://host:port/…"),
             )),
-            Err(error) => Err(CodedError::new(
+            Err(error) => Err(SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("cannot use {}://{}: {error}", url.scheme(), url.host_str().unwrap_or_default()),
             )
-            .into()),
+            .into_datafusion()),
         }
     }
 }

@@ -12,8 +12,9 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, binary_expr, cast, lit};
 use datafusion::sql::sqlparser::ast::{self, TableFactor, TableSample, TableSampleKind, TableSampleMethod};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::row_samples;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Plans a sample of a table.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl RelationPlanner for TableSamples {
         };
         if !matches!(relation, TableFactor::Table { args: None, .. }) {
             let message = "TABLESAMPLE clause can only be applied to tables and materialized views";
-            return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into_datafusion());
         }
         let share = share(&sample, context)?;
         let plan = context.plan(relation)?;
@@ -57,9 +58,9 @@ fn share(sample: &TableSample, context: &mut dyn RelationPlannerContext) -> Resu
         (&sample.name, quantity, &sample.bucket, &sample.offset)
     else {
         let message = "a sample is told by its method and a percentage";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             .with_hint("TABLESAMPLE BERNOULLI (10)")
-            .into());
+            .into_datafusion());
     };
     let nothing = DFSchema::empty();
     let percentage = context.sql_to_expr(quantity.value.clone(), &nothing)?;
@@ -86,12 +87,12 @@ fn number(sample: &TableSample, plan: &LogicalPlan) -> Result<Expr> {
     };
     let Some(seed) = seed else {
         let message = "TABLESAMPLE REPEATABLE parameter has to be a number";
-        return Err(CodedError::new(SqlState::INVALID_TABLESAMPLE_REPEAT, message).into());
+        return Err(SqlError::new(SqlState::INVALID_TABLESAMPLE_REPEAT, message).into_datafusion());
     };
     let columns = plan.schema().iter().map(|(table, field)| Expr::Column(Column::from((table, field))));
     Ok(row_samples::function().call(std::iter::once(lit(seed)).chain(columns).collect()))
 }
 
 fn invalid(message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::INVALID_TABLESAMPLE_ARGUMENT, message).into()
+    SqlError::new(SqlState::INVALID_TABLESAMPLE_ARGUMENT, message).into_datafusion()
 }

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::seconds::told_schema;
 use url::Url;
-
-use crate::SqlError;
 
 /// With less free space than this a file system counts as full: a writer's last buffer did not fit.
 const FREE_BYTES_MIN: u64 = 1 << 20;
@@ -41,13 +40,14 @@ pub(crate) fn check(target: &str) -> Result<()> {
                 io::ErrorKind::AlreadyExists => io::ErrorKind::NotADirectory.into(),
                 _ => error,
             };
-            let cause = SqlError::from(DataFusionError::IoError(error));
+            let cause = crate::error::sql_error(DataFusionError::IoError(error));
             // Not that something to be read is missing.
             let sqlstate = match cause.sqlstate {
                 SqlState::UNDEFINED_FILE => SqlState::INSUFFICIENT_PRIVILEGE,
                 state => state,
             };
-            CodedError::new(sqlstate, format!("cannot write to \"{target}\": {}", cause.message)).into()
+            SqlError::new(sqlstate, format!("cannot write to \"{target}\": {}", cause.message))
+                .into_datafusion()
         })
 }
 
@@ -60,13 +60,13 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
     }
     let is_full = local_path(target).is_some_and(|path| is_full(&path));
     if is_full || sqlstate::of(root) == SqlState::DISK_FULL {
-        return CodedError::new(
+        return SqlError::new(
             SqlState::DISK_FULL,
             format!("could not write to \"{target}\": no space left on device"),
         )
-        .into();
+        .into_datafusion();
     }
-    CodedError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into()
+    SqlError::new(SqlState::IO_ERROR, format!("could not write to \"{target}\"")).into_datafusion()
 }
 
 /// The rows of a Parquet file, with the types that the file says they have.

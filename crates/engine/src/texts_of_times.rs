@@ -11,10 +11,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::bytes_of_texts;
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::local_times::{is_local, moments_in};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::infinite;
 use harrier_exec::times::Kind;
 use harrier_exec::{shown_doubles, shown_elements, shown_intervals, shown_times};
@@ -108,7 +109,7 @@ fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<
         },
         _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
             let message = "cannot cast a text that is no constant to an array";
-            Err(CodedError::new(SqlState::CANNOT_COERCE, message).into())
+            Err(SqlError::new(SqlState::CANNOT_COERCE, message).into_datafusion())
         }
         _ => Ok(false),
     }
@@ -119,7 +120,7 @@ fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<
 /// Errors: it is none of bytes (22P02, 22023).
 fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     let Some(text) = value.try_as_str() else { return Ok(None) };
-    let bytes = text.map(bytes_of_texts::bytes_of).transpose()?;
+    let bytes = text.map(bytes_of_texts::bytes_of).transpose().map_err(harrier_exec::sqlstate::external)?;
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 

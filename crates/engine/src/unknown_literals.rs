@@ -11,7 +11,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
 use crate::rewriting::{rewritten, schema_below};
@@ -129,7 +130,7 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
         } else if own.is_string() {
             let (kind, text) = (type_name(&kind), type_name(&DataType::Utf8));
             let message = format!("{word} types {kind} and {text} cannot be matched");
-            return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
         }
     }
     Ok(is_changed)

@@ -20,11 +20,10 @@ use std::time::Duration;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use harrier_catalog::{Catalog, Error, Fence, Place};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use tokio::sync::Mutex;
 use url::Url;
-
-use crate::SqlError;
 
 mod access;
 pub(crate) mod alike_names;
@@ -229,12 +228,12 @@ impl Warehouse {
                 catalog.parent().unwrap_or(Path::new(".")).join(DATA_FOLDER).display().to_string()
             }
             (None, None) => {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::INVALID_PARAMETER_VALUE,
                     "a new warehouse in a database server needs a place for its data files",
                 )
                 .with_hint("--data DIR, or --data s3://BUCKET/PREFIX/")
-                .into());
+                .into_datafusion());
             }
         };
         if !data.contains("://") {
@@ -264,19 +263,19 @@ fn make_folder(folder: &Path) -> Result<()> {
             std::io::ErrorKind::StorageFull => SqlState::DISK_FULL,
             _ => SqlState::IO_ERROR,
         };
-        CodedError::new(state, format!("cannot make a warehouse in \"{}\": {error}", folder.display())).into()
+        SqlError::new(state, format!("cannot make a warehouse in \"{}\": {error}", folder.display()))
+            .into_datafusion()
     })
 }
 
-impl From<Error> for SqlError {
-    fn from(error: Error) -> Self {
-        Self::in_statement(&explain(error), "")
-    }
+/// A catalog's error as users have it.
+pub fn catalog_error(error: Error) -> SqlError {
+    crate::error::in_statement(&explain(error), "")
 }
 
 /// A catalog's error with its SQLSTATE.
 pub(crate) fn explain(error: Error) -> DataFusionError {
-    let state = match &error {
+    let state = match error {
         Error::Conflict(_) => SqlState::SERIALIZATION_FAILURE,
         Error::Unknown { .. } => SqlState::COMPLETION_UNKNOWN,
         Error::Database(_) => SqlState::CONNECTION_FAILURE,
@@ -284,16 +283,12 @@ pub(crate) fn explain(error: Error) -> DataFusionError {
         Error::Corrupt(_) => SqlState::DATA_CORRUPTED,
         Error::NotFound(_) => SqlState::INVALID_PARAMETER_VALUE,
         Error::ReadOnly(_) => SqlState::READ_ONLY,
-        Error::Refused(refusal) => refusal.sqlstate,
+        Error::Refused(refusal) => return harrier_exec::sqlstate::external(*refusal),
         _ => SqlState::INTERNAL_ERROR,
     };
-    let coded = CodedError::new(state, error.to_string());
+    let coded = SqlError::new(state, error.to_string());
     match error {
-        Error::Conflict(_) => coded.with_hint("run the transaction again").into(),
-        Error::Refused(refusal) => {
-            let coded = refusal.detail.into_iter().fold(coded, CodedError::with_detail);
-            refusal.hint.into_iter().fold(coded, CodedError::with_hint).into()
-        }
-        _ => coded.into(),
+        Error::Conflict(_) => coded.with_hint("run the transaction again").into_datafusion(),
+        _ => coded.into_datafusion(),
     }
 }

@@ -83,7 +83,7 @@ impl Write {
                 changed
             }
         };
-        let (rows, notice) = outcome.map_err(|error| SqlError::in_statement(&error, &text))?;
+        let (rows, notice) = outcome.map_err(|error| crate::error::in_statement(&error, &text))?;
         unfinished.disarm();
         // The 0 is what is left of the row identifiers that PostgreSQL once had.
         let zero = if verb == "INSERT" { " 0" } else { "" };

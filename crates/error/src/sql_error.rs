@@ -39,6 +39,15 @@ impl SqlError {
         Self { is_fatal: true, ..Self::new(sqlstate, message) }
     }
 
+    /// What every front end says when the user interrupts.
+    pub fn canceled() -> Self {
+        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
+    }
+
+    pub fn timed_out() -> Self {
+        Self::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
+    }
+
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
@@ -137,5 +146,15 @@ mod tests {
         let expected = "ERROR 42703: column \"x\" does not exist\nLINE 1: select x\n               ^\nDETAIL: D.\nHINT: H.\nCONTEXT: COPY t, line 2";
         assert_eq!(error.report(Some("select x")), expected);
         assert_eq!(error.to_string(), "column \"x\" does not exist");
+    }
+
+    #[test]
+    fn long_lines_are_shortened() {
+        let sql = format!("{}x{}", "a".repeat(200), "b".repeat(200));
+        let marked = marked_line(&sql, 201);
+        let lines: Vec<_> = marked.lines().skip(1).collect();
+        let caret = lines[1].find('^').unwrap();
+        assert_eq!(lines[0].as_bytes()[caret], b'x');
+        assert!(lines[0].len() < 140);
     }
 }

@@ -20,7 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// So much is read from a file, or decompressed, at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -162,9 +162,9 @@ fn received(
 }
 
 fn damaged(name: &str, why: &str) -> DataFusionError {
-    CodedError::new(SqlState::DATA_CORRUPTED, format!("compressed file \"{name}\" is damaged"))
+    SqlError::new(SqlState::DATA_CORRUPTED, format!("compressed file \"{name}\" is damaged"))
         .with_detail(why)
-        .into()
+        .into_datafusion()
 }
 
 /// Pieces that arrive, to be read on a thread that may wait. An error among them is kept apart, as it is not

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// What a function computes of two integers of one type, or of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -271,7 +271,7 @@ fn computed(
 ) -> Result<ColumnarValue> {
     let computed = |left: &dyn Datum, right: &dyn Datum| {
         kernel(left, right).map_err(|error| match error {
-            ArrowError::ArithmeticOverflow(_) => out_of_range(kind).into(),
+            ArrowError::ArithmeticOverflow(_) => out_of_range(kind).into_datafusion(),
             other => datafusion::error::DataFusionError::from(other),
         })
     };
@@ -287,7 +287,7 @@ fn computed(
     .map(ColumnarValue::Array)
 }
 
-fn out_of_range(kind: &DataType) -> CodedError {
+fn out_of_range(kind: &DataType) -> SqlError {
     let name = match kind {
         DataType::Int8 => "tinyint".to_string(),
         DataType::Int16 => "smallint".to_string(),
@@ -296,7 +296,7 @@ fn out_of_range(kind: &DataType) -> CodedError {
         DataType::Float32 => "real".to_string(),
         other => other.to_string().to_lowercase(),
     };
-    CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
 }
 
 /// Floats, any NaN of which has no sign.
@@ -326,10 +326,12 @@ fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
 /// Floats of 64 bits as floats of 32.
 fn narrowed(numbers: &ArrayRef) -> Result<ArrayRef> {
     let numbers = numbers.as_primitive::<Float64Type>();
-    let narrowed = numbers.try_unary::<_, Float32Type, CodedError>(|number| match number as f32 {
-        narrow if narrow.is_infinite() && number.is_finite() => Err(out_of_range(&DataType::Float32)),
-        narrow => Ok(narrow),
-    })?;
+    let narrowed = numbers
+        .try_unary::<_, Float32Type, SqlError>(|number| match number as f32 {
+            narrow if narrow.is_infinite() && number.is_finite() => Err(out_of_range(&DataType::Float32)),
+            narrow => Ok(narrow),
+        })
+        .map_err(crate::sqlstate::external)?;
     Ok(Arc::new(narrowed))
 }
 
@@ -376,7 +378,9 @@ fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<Arr
     let pairs = intervals.iter().zip(numbers.iter());
     let scaled = pairs.map(|pair| match pair {
         (Some(interval), Some(number)) if !divides => times(interval, |amount| amount * number).map(Some),
-        (Some(_), Some(0.0)) => Err(CodedError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into()),
+        (Some(_), Some(0.0)) => {
+            Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion())
+        }
         (Some(interval), Some(number)) => times(interval, |amount| amount / number).map(Some),
         _ => Ok(None),
     });
@@ -400,7 +404,9 @@ fn times(interval: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Result<Inte
         && fits(whole_days, 2_147_483_648.0)
         && fits(microseconds, 9_223_372_036_854_775.0))
     {
-        return Err(CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range").into());
+        return Err(
+            SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range").into_datafusion()
+        );
     }
     Ok(IntervalMonthDayNano::new(months.trunc() as i32, whole_days as i32, microseconds as i64 * 1_000))
 }

@@ -26,7 +26,7 @@ mod encode;
 use crate::damaged;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub(crate) use encode::{encode, written_schema};
 
 pub use blocks::Blocks;
@@ -79,9 +79,9 @@ impl Codec {
             "xz" => Self::Xz,
             other => {
                 let message = format!("Avro is not compressed by \"{other}\"");
-                return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
                     .with_hint("null, deflate, snappy, zstandard, bzip2 or xz")
-                    .into());
+                    .into_datafusion());
             }
         })
     }
@@ -127,9 +127,9 @@ impl OwnFormat for Codec {
                     Some((file, name)) => {
                         let message = format!("Avro file \"{file}\" has a recursive type");
                         let detail = format!("Values of type \"{name}\" are in such values.");
-                        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                             .with_detail(detail)
-                            .into())
+                            .into_datafusion())
                     }
                     None => Err(error),
                 },

@@ -11,20 +11,20 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// The bytes that a text tells.
 ///
 /// Errors: it is none of bytes (22P02; 22023 behind `\x`).
-pub fn bytes_of(text: &str) -> Result<Vec<u8>, CodedError> {
+pub fn bytes_of(text: &str) -> Result<Vec<u8>, SqlError> {
     match text.strip_prefix("\\x") {
         Some(digits) => of_digits(digits).ok_or_else(|| {
             let message = format!("invalid hexadecimal data: \"{text}\"");
-            CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
         }),
         None => of_escapes(text).ok_or_else(|| {
             let message = format!("invalid input syntax for type bytea: \"{text}\"");
-            CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+            SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
         }),
     }
 }
@@ -113,7 +113,7 @@ impl ScalarUDFImpl for Reading {
 fn read(texts: &ArrayRef) -> Result<ArrayRef> {
     let texts = cast(texts, &DataType::Utf8View)?;
     let bytes = texts.as_string_view().iter().map(|text| text.map(bytes_of).transpose());
-    Ok(Arc::new(bytes.collect::<Result<BinaryArray, CodedError>>()?))
+    Ok(Arc::new(bytes.collect::<Result<BinaryArray, SqlError>>().map_err(crate::sqlstate::external)?))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use datafusion_distributed::NetworkBoundaryExt;
 use tokio::runtime::Handle;
 
 use crate::front::on_gang;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::statement_memory;
 
 tokio::task_local! {
@@ -92,7 +92,7 @@ impl Canceled {
             reason if reason == Reason::Timeout as u8 => "canceling statement due to statement timeout",
             _ => "canceling statement due to user request",
         };
-        Err(CodedError::new(SqlState::QUERY_CANCELED, message).into())
+        Err(SqlError::new(SqlState::QUERY_CANCELED, message).into_datafusion())
     }
 
     /// Sets it when what is returned is dropped.

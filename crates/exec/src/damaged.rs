@@ -15,7 +15,7 @@ use datafusion::object_store::ObjectMeta;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 thread_local! {
     static READING: Cell<bool> = const { Cell::new(false) };
@@ -119,7 +119,9 @@ fn error_of(name: &str, payload: &(dyn Any + Send)) -> DataFusionError {
 
 /// That a file is damaged, and why.
 pub fn error(name: &str, why: impl Into<String>) -> DataFusionError {
-    CodedError::new(SqlState::DATA_CORRUPTED, format!("file \"{name}\" is damaged")).with_detail(why).into()
+    SqlError::new(SqlState::DATA_CORRUPTED, format!("file \"{name}\" is damaged"))
+        .with_detail(why)
+        .into_datafusion()
 }
 
 #[cfg(test)]

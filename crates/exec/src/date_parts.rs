@@ -168,7 +168,10 @@ fn is_length(kind: &DataType) -> bool {
 
 fn intervals(durations: &ArrayRef, unit: TimeUnit) -> Result<PrimitiveArray<IntervalMonthDayNanoType>> {
     let parts = cast(durations, &DataType::Int64)?;
-    Ok(parts.as_primitive::<Int64Type>().try_unary(|parts| day_time(parts, unit))?)
+    parts
+        .as_primitive::<Int64Type>()
+        .try_unary(|parts| day_time(parts, unit))
+        .map_err(crate::sqlstate::external)
 }
 
 /// What is left of a minute, in seconds or in parts of them.

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// (duration) → interval.
 pub fn function() -> Arc<ScalarUDF> {
@@ -52,7 +52,10 @@ impl ScalarUDFImpl for DayTimes {
             return internal_err!("{} is no duration", durations.data_type());
         };
         let parts = cast(&durations, &DataType::Int64)?;
-        let intervals = parts.as_primitive::<Int64Type>().try_unary(|parts| day_time(parts, *unit))?;
+        let intervals = parts
+            .as_primitive::<Int64Type>()
+            .try_unary(|parts| day_time(parts, *unit))
+            .map_err(crate::sqlstate::external)?;
         let intervals: PrimitiveArray<IntervalMonthDayNanoType> = intervals;
         match is_value {
             true => ScalarValue::try_from_array(&intervals, 0).map(ColumnarValue::Scalar),
@@ -67,11 +70,11 @@ impl ScalarUDFImpl for DayTimes {
 }
 
 /// So many seconds, or parts of them.
-pub(crate) fn day_time(parts: i64, unit: TimeUnit) -> std::result::Result<IntervalMonthDayNano, CodedError> {
+pub(crate) fn day_time(parts: i64, unit: TimeUnit) -> std::result::Result<IntervalMonthDayNano, SqlError> {
     let second = per_second(unit);
     let day = 86_400 * second;
     let days = i32::try_from(parts / day)
-        .map_err(|_| CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range"))?;
+        .map_err(|_| SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range"))?;
     Ok(IntervalMonthDayNano::new(0, days, parts % day * (1_000_000_000 / second)))
 }
 

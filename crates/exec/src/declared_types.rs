@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::table_files::infinity_of;
 use crate::uuids;
 
@@ -112,7 +112,7 @@ impl DeclaredType {
         // A char may have lost blanks that fit.
         if kept.len() < text.len() && text[kept.len()..].bytes().any(|byte| byte != b' ') {
             let message = format!("value too long for type {self}");
-            return Err(CodedError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message).into());
+            return Err(SqlError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message).into_datafusion());
         }
         Ok(Cow::Borrowed(kept))
     }
@@ -374,7 +374,7 @@ fn rounded(values: &ArrayRef, digits: u32) -> Result<ArrayRef> {
     });
     if is_time && counts.iter().flatten().any(|count| count >= DAY) {
         let message = "24:00:00, which a time is rounded to, is not supported";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     Ok(cast(&(Arc::new(counts) as ArrayRef), kind)?)
 }

@@ -24,7 +24,7 @@ use futures::future::{BoxFuture, ready};
 mod source;
 
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Reads and writes text files of Hive.
 pub type DelimitedFormat = Files<Layout>;
@@ -73,11 +73,11 @@ impl OwnFormat for Layout {
             || self.escape.is_some_and(|escape| is_end(escape) || escape == self.delimiter)
             || self.null.bytes().any(|byte| is_end(byte) || byte == self.delimiter);
         match wrong {
-            true => Err(CodedError::new(
+            true => Err(SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 "the delimiter, the escape character, NULL and line ends must be distinct",
             )
-            .into()),
+            .into_datafusion()),
             false => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ impl OwnFormat for Layout {
         _: &'a [ObjectMeta],
     ) -> BoxFuture<'a, Result<SchemaRef>> {
         let message = "text files do not tell their columns";
-        ready(Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())).boxed()
+        ready(Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())).boxed()
     }
 
     fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
@@ -112,9 +112,9 @@ fn byte(text: &str) -> Result<u8> {
         _ => coded(),
     });
     found.filter(u8::is_ascii).ok_or_else(|| {
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is not a single byte"))
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is not a single byte"))
             .with_hint("a character, or \\001, or its number")
-            .into()
+            .into_datafusion()
     })
 }
 
@@ -130,7 +130,7 @@ pub fn check(schema: &Schema) -> Result<()> {
                 field.name(),
                 field.data_type()
             );
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
         }
         None => Ok(()),
     }
@@ -180,7 +180,7 @@ impl Lines {
         let refused = |what: &str, hint: &'static str| {
             let message =
                 format!("a value of column \"{column}\" has {what}, and would be misread in a text file");
-            CodedError::new(SqlState::DATA_EXCEPTION, message).with_hint(hint).into()
+            SqlError::new(SqlState::DATA_EXCEPTION, message).with_hint(hint).into_datafusion()
         };
         const ESCAPED: &str = "ROW FORMAT DELIMITED FIELDS TERMINATED BY … ESCAPED BY …";
         if value.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {

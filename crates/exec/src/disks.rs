@@ -34,7 +34,7 @@ use futures::stream::try_unfold;
 use parking_lot::Mutex;
 use prost::Message;
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// Bytes on all disks together, as DataFusion has it; a statement that goes wrong shall not fill every disk of a host.
 const BYTES_MAX: u64 = 100 << 30;
@@ -225,7 +225,7 @@ impl Disks {
                 budget.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 let message =
                     format!("temporary files exceed the statement's limit of {} bytes", budget.bytes_max);
-                let coded = CodedError::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, message);
+                let coded = SqlError::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, message);
                 return Err(io::Error::other(coded));
             }
         }

@@ -35,7 +35,7 @@ use futures::future::{BoxFuture, ready};
 
 use crate::damaged;
 use crate::file_versions;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// A format, as its options set it.
 pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
@@ -106,7 +106,7 @@ impl<F: OwnFormat> FileFormatFactory for FilesFactory<F> {
             let name = name.strip_prefix("format.").unwrap_or(name);
             if !own.set(name, value)? {
                 let message = format!("{} has no option \"{name}\"", F::NAME);
-                return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
             }
         }
         own.check()?;

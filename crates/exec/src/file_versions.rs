@@ -29,7 +29,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::stream::BoxStream;
 
 use crate::planning::file_scan;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// What is said of a file that has another version.
 pub(crate) const REPLACED: &str = "was replaced while it was read";
@@ -95,7 +95,7 @@ impl PinnedFiles {
 
     fn replaced(&self, location: &Path) -> Error {
         let message = format!("file \"{}{location}\" {REPLACED}", self.place);
-        let error = CodedError::new(SqlState::SERIALIZATION_FAILURE, message);
+        let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
         Error::Generic { store: "files", source: Box::new(error.with_hint("run the statement again")) }
     }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DataFusionError, Result};
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 pub use functions::{callable, functions, named};
 
@@ -88,19 +88,19 @@ pub fn normal(kind: Kind, text: &str) -> Result<Cow<'_, str>> {
 }
 
 fn invalid(detail: Option<String>) -> DataFusionError {
-    let error = CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type json");
+    let error = SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type json");
     match detail {
-        Some(detail) => error.with_detail(detail).into(),
-        None => error.into(),
+        Some(detail) => error.with_detail(detail).into_datafusion(),
+        None => error.into_datafusion(),
     }
 }
 
 fn too_deep() -> DataFusionError {
-    CodedError::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
+    SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
         .with_detail(format!("JSON is nested more than {DEPTH_MAX} levels deep"))
-        .into()
+        .into_datafusion()
 }
 
 fn wrong(message: impl Into<String>) -> DataFusionError {
-    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }

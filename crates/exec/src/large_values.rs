@@ -39,7 +39,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::account::{Account, Held};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use bounds::{Argument, Bound, Rule};
 
 /// Bytes of a value at most, as PostgreSQL has it.
@@ -155,7 +155,7 @@ impl Bounded {
             true => "array size exceeds the maximum allowed (1073741823 bytes)",
             false => "requested length too large",
         };
-        Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into())
+        Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion())
     }
 
     /// The result of rows one after the other, where their bounds are too high to be reserved all at once.
@@ -283,7 +283,7 @@ impl ScalarUDFImpl for Bounded {
             Some(account) => account,
             None if is_constant && total.bytes > CONSTANT_BYTES_MAX => {
                 let message = format!("a constant of {} bytes in a statement that is planned", total.bytes);
-                return Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into());
+                return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion());
             }
             None => Account::of_process(),
         };

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::times::Kind;
 use crate::whole_times::in_a_second;
 
@@ -156,12 +156,12 @@ pub(crate) fn zone_of(name: &str) -> Result<Tz> {
     let name = if GREENWICH.iter().any(|known| name.eq_ignore_ascii_case(known)) { "UTC" } else { name };
     Tz::from_str(name).map_err(|_| {
         let message = format!("time zone \"{name}\" not recognized");
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
     })
 }
 
 fn out_of_range() -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into()
+    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion()
 }
 
 /// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that is known.

@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
 
 use crate::account::Account;
 use crate::canceled::Canceled;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Characters of a text whose distance is measured, at most, as PostgreSQL has it.
 const DISTANCE_CHARACTERS_MAX: usize = 255;
@@ -287,7 +287,7 @@ fn check_length(argument: &ColumnarValue) -> Result<()> {
     }
     let message =
         format!("levenshtein argument exceeds maximum length of {DISTANCE_CHARACTERS_MAX} characters");
-    Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into())
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn means(sums: &ArrayRef, counts: &ArrayRef, kind: &DataType) -> Result<ArrayRef
         let count = i256::from_i128(i128::from(counts.value(row)));
         let mean = quotient(sum, i32::from(scale) - i32::from(sum_scale), count).and_then(i256::to_i128);
         let mean = mean.filter(|mean| *mean < limit && *mean > -limit);
-        Ok(Some(mean.ok_or_else(out_of_range)?))
+        Ok(Some(mean.ok_or_else(out_of_range).map_err(crate::sqlstate::external)?))
     };
     let means: Decimal128Array = (0..sums.len()).map(mean).collect::<Result<_>>()?;
     Ok(Arc::new(means.with_data_type(kind.clone())))

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use datafusion::common::Result;
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// Digits of a decimal of 128 and of 256 bits, at most.
 const DECIMAL_DIGITS_MAX: [u8; 2] = [38, 76];
@@ -40,11 +40,13 @@ pub(crate) fn merged(schemas: impl IntoIterator<Item = Schema>) -> Result<Schema
     let mut metadata = first.metadata;
     let mut fields: Vec<FieldRef> = first.fields.iter().map(Arc::clone).collect();
     for schema in schemas {
-        fields = merged_fields(fields, &schema.fields).map_err(|name| {
-            let message =
-                format!("column \"{name}\" has types in the files of a table that are not of one kind");
-            CodedError::new(SqlState::DATATYPE_MISMATCH, message)
-        })?;
+        fields = merged_fields(fields, &schema.fields)
+            .map_err(|name| {
+                let message =
+                    format!("column \"{name}\" has types in the files of a table that are not of one kind");
+                SqlError::new(SqlState::DATATYPE_MISMATCH, message)
+            })
+            .map_err(crate::sqlstate::external)?;
         for (key, value) in schema.metadata {
             metadata.entry(key).or_insert(value);
         }

@@ -30,7 +30,7 @@ mod source;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::merged_schemas::merged;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub(crate) use encode::{encode, written_schema};
 pub use source::Stripes;
 
@@ -74,9 +74,9 @@ impl Codec {
             "zstd" | "zst" => Self::Zstd,
             other => {
                 let message = format!("ORC is not compressed by \"{other}\"");
-                return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
                     .with_hint("none, zlib, snappy, lz4 or zstd")
-                    .into());
+                    .into_datafusion());
             }
         })
     }
@@ -145,8 +145,8 @@ impl OwnFormat for Codec {
 fn explain(error: OrcError) -> DataFusionError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(present) = cause {
-        if let Some(own) = present.downcast_ref::<CodedError>() {
-            return own.clone().into();
+        if let Some(own) = present.downcast_ref::<SqlError>() {
+            return own.clone().into_datafusion();
         }
         if let Some(io) = present.downcast_ref::<std::io::Error>()
             && !matches!(
@@ -155,11 +155,11 @@ fn explain(error: OrcError) -> DataFusionError {
             )
         {
             // The source of an I/O error is that of the error in it.
-            if let Some(own) = io.source().and_then(|error| error.downcast_ref::<CodedError>()) {
-                return own.clone().into();
+            if let Some(own) = io.source().and_then(|error| error.downcast_ref::<SqlError>()) {
+                return own.clone().into_datafusion();
             }
             if crate::sqlstate::of_std(io) == Some(SqlState::SERIALIZATION_FAILURE) {
-                return CodedError::new(SqlState::SERIALIZATION_FAILURE, io.to_string()).into();
+                return SqlError::new(SqlState::SERIALIZATION_FAILURE, io.to_string()).into_datafusion();
             }
             return DataFusionError::IoError(std::io::Error::new(io.kind(), io.to_string()));
         }
@@ -174,7 +174,7 @@ fn explain(error: OrcError) -> DataFusionError {
         }
         _ => (SqlState::DATA_CORRUPTED, "invalid ORC data"),
     };
-    CodedError::new(state, message).with_detail(error.to_string()).into()
+    SqlError::new(state, message).with_detail(error.to_string()).into_datafusion()
 }
 
 /// The same of an error of reading rows.

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use crate::local_times::{offset_then, zone_of};
 use crate::long_functions::flag;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 mod arrays;
 mod bytes;
@@ -302,7 +302,9 @@ fn timestamp(value: &ScalarValue) -> Result<i64> {
     let ahead = offset_then(&zone_of(zone)?, us.div_euclid(SECOND_US));
     match ahead.and_then(|seconds| us.checked_add(seconds * SECOND_US)) {
         Some(us) => Ok(us),
-        None => Err(CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into()),
+        None => {
+            Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion())
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Digits behind the point, where there is room for them.
 const SCALE: i8 = 20;
@@ -228,7 +228,7 @@ fn computed(
     let (scale_of, scale_by) = (i32::from(numbers.scale()), i32::from(others.scale()));
     let one = |number: i256, other: i256| match computation {
         Computation::Quotient if other == i256::ZERO => {
-            Err(CodedError::new(SqlState::DIVISION_BY_ZERO, "division by zero"))
+            Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"))
         }
         Computation::Quotient => {
             quotient(number, i32::from(scale) + scale_by - scale_of, other).ok_or_else(out_of_range)
@@ -238,12 +238,12 @@ fn computed(
             .and_then(|product| quotient(product, i32::from(scale) - scale_of - scale_by, i256::ONE))
             .ok_or_else(out_of_range),
     };
-    let limit = power(u32::from(precision)).ok_or_else(out_of_range)?;
+    let limit = power(u32::from(precision)).ok_or_else(out_of_range).map_err(crate::sqlstate::external)?;
     let values = (0..left.len()).map(|row| match (numbers.get(row), others.get(row)) {
         (Some(number), Some(other)) => match one(number, other) {
             Ok(value) if value < limit && value > -limit => Ok(Some(value)),
-            Ok(_) => Err(out_of_range().into()),
-            Err(error) => Err(error.into()),
+            Ok(_) => Err(out_of_range().into_datafusion()),
+            Err(error) => Err(error.into_datafusion()),
         },
         _ => Ok(None),
     });
@@ -289,8 +289,8 @@ fn power(exponent: u32) -> Option<i256> {
     (exponent <= u32::from(DECIMAL256_MAX_PRECISION)).then(|| i256::from_i128(10).wrapping_pow(exponent))
 }
 
-pub(crate) fn out_of_range() -> CodedError {
-    CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric out of range")
+pub(crate) fn out_of_range() -> SqlError {
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric out of range")
         .with_detail("A numeric has 38 digits, of which a quotient has sixteen behind the point.")
 }
 

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use regex::{Regex, RegexBuilder};
 
 use crate::long_functions::flag;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Purpose {
@@ -105,7 +105,7 @@ impl ScalarUDFImpl for RegexpList {
                 let compiled = Compiled::of(pattern, flags)?;
                 if compiled.is_global && self.purpose == Purpose::Split {
                     let message = "regexp_split_to_array() does not support the \"global\" option";
-                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
                 }
                 known = Some((pattern.to_string(), flags.to_string(), compiled));
             }
@@ -135,7 +135,7 @@ pub(crate) fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
     let compiled = Compiled::of(pattern, flags)?;
     if compiled.is_global {
         let message = "invalid regular expression option: \"g\"";
-        return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
     }
     Ok(compiled.regex)
 }
@@ -171,7 +171,7 @@ impl Compiled {
                 }
                 other => {
                     let message = format!("invalid regular expression option: \"{other}\"");
-                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
                 }
             }
         }
@@ -183,11 +183,12 @@ impl Compiled {
             .ignore_whitespace(is_extended && !is_literal)
             .build()
             .map_err(|error| {
-                CodedError::new(
+                SqlError::new(
                     SqlState::INVALID_REGULAR_EXPRESSION,
                     format!("invalid regular expression: {error}"),
                 )
-            })?;
+            })
+            .map_err(crate::sqlstate::external)?;
         Ok(Self { regex, is_global })
     }
 }

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 const NAME: &str = "harrier_checked";
 
@@ -75,12 +75,12 @@ impl ScalarUDFImpl for Checked {
         };
         let Some(failing) = failing else { return Ok(value.clone()) };
         let message = format!("new row for relation \"{table}\" violates check constraint \"{constraint}\"");
-        let mut error = CodedError::new(SqlState::CHECK_VIOLATION, message);
+        let mut error = SqlError::new(SqlState::CHECK_VIOLATION, message);
         if !row.is_empty() {
             let values = row.iter().map(|value| shown(value, rows, failing)).collect::<Result<Vec<_>>>()?;
             error = error.with_detail(format!("Failing row contains ({}).", values.join(", ")));
         }
-        Err(error.into())
+        Err(error.into_datafusion())
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
 
     fn detail(error: &DataFusionError) -> Option<&str> {
         match error {
-            DataFusionError::External(error) => error.downcast_ref::<CodedError>()?.detail.as_deref(),
+            DataFusionError::External(error) => error.downcast_ref::<SqlError>()?.detail.as_deref(),
             _ => None,
         }
     }

@@ -33,7 +33,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::local_times::{offset_then, offset_there, zone_of};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Digits of a numeric in a series.
 const DIGITS: u8 = 38;
@@ -130,7 +130,7 @@ impl ScalarUDFImpl for Series {
         let Some(kind) = self.kind(arguments) else {
             let given: Vec<String> = arguments.iter().map(DataType::to_string).collect();
             let message = format!("function generate_series({}) does not exist", given.join(", "));
-            return Err(CodedError::new(SqlState::UNDEFINED_FUNCTION, message).into());
+            return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
         };
         let step = match &kind {
             DataType::Timestamp(..) => DataType::Interval(IntervalUnit::MonthDayNano),
@@ -185,7 +185,7 @@ impl ScalarUDFImpl for Series {
 }
 
 fn no_step() -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into()
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into_datafusion()
 }
 
 /// A list for each row.
@@ -232,9 +232,11 @@ impl<T: ArrowPrimitiveType> Lists<T> {
         for value in values {
             self.values.append_value(value);
         }
-        let end = i32::try_from(self.values.len()).map_err(|_| {
-            CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a series has too many values for an array")
-        })?;
+        let end = i32::try_from(self.values.len())
+            .map_err(|_| {
+                SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a series has too many values for an array")
+            })
+            .map_err(crate::sqlstate::external)?;
         self.ends.push(end);
         self.nulls.append_non_null();
         Ok(())

@@ -19,49 +19,25 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 
-pub use harrier_error::SqlState;
+pub use harrier_error::{SqlError, SqlState};
 
 use crate::file_versions;
 use crate::texts::bad_text;
 
-/// An error that Harrier itself raises below DataFusion, with its code and its texts kept apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CodedError {
-    pub sqlstate: SqlState,
-    /// PostgreSQL's style: lower case, no full stop, the object and its kind named.
-    pub message: String,
-    pub detail: Option<String>,
-    pub hint: Option<String>,
+/// An error of Harrier's own on its way through DataFusion, which gives it back as it was.
+pub trait IntoDataFusionError {
+    fn into_datafusion(self) -> DataFusionError;
 }
 
-impl CodedError {
-    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, hint: None }
-    }
-
-    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
-        self
-    }
-
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+impl IntoDataFusionError for SqlError {
+    fn into_datafusion(self) -> DataFusionError {
+        DataFusionError::External(Box::new(self))
     }
 }
 
-impl fmt::Display for CodedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for CodedError {}
-
-impl From<CodedError> for DataFusionError {
-    fn from(error: CodedError) -> Self {
-        DataFusionError::External(Box::new(error))
-    }
+/// `map_err(external)` where a function of DataFusion's answers.
+pub fn external(error: SqlError) -> DataFusionError {
+    error.into_datafusion()
 }
 
 /// An error that happened on another rank and keeps the code it had there.
@@ -103,16 +79,16 @@ impl From<RemoteError> for DataFusionError {
 /// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join repeats
 /// bring about: that is 54000. It panics over types that it has no code for as well (0A000). Any other panic is a
 /// bug (XX000).
-pub fn of_panic(text: &str) -> CodedError {
+pub fn of_panic(text: &str) -> SqlError {
     if text.contains("offset overflow") {
-        return CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
+        return SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
             .with_detail("its values take more than 2147483647 bytes or elements");
     }
     if is_of_missing_code(text) {
-        return CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "a type is not supported here")
+        return SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "a type is not supported here")
             .with_detail(text.to_string());
     }
-    CodedError::new(SqlState::INTERNAL_ERROR, format!("internal error: {text}"))
+    SqlError::new(SqlState::INTERNAL_ERROR, format!("internal error: {text}"))
         .with_hint("this is a bug in the engine; please report it with the statement")
 }
 
@@ -207,7 +183,7 @@ pub fn of(error: &DataFusionError) -> SqlState {
 pub fn of_std(error: &(dyn Error + 'static)) -> Option<SqlState> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<CodedError>() {
+        if let Some(error) = error.downcast_ref::<SqlError>() {
             return Some(error.sqlstate);
         }
         if let Some(error) = error.downcast_ref::<RemoteError>() {
@@ -716,7 +692,7 @@ mod tests {
         check(remote(SqlState::DIVISION_BY_ZERO, "division by zero"), "22012");
         let error: DataFusionError = RemoteError::new(SqlState::DISK_FULL, "x").on_rank(3).into();
         check(DataFusionError::from(ArrowError::from(error)), "53100");
-        check(CodedError::new(SqlState::UNDEFINED_FILE, "x").into(), "58P01");
+        check(SqlError::new(SqlState::UNDEFINED_FILE, "x").into_datafusion(), "58P01");
     }
 
     #[tokio::test]

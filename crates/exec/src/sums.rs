@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
     ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// What integers are added up as.
 const WIDE: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
@@ -137,9 +137,9 @@ fn widened(values: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-fn out_of_range(kind: &DataType) -> CodedError {
+fn out_of_range(kind: &DataType) -> SqlError {
     let name = if *kind == DataType::Int64 { "bigint" } else { "unsigned bigint" };
-    CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
         .with_hint("A sum of numerics has 38 digits: sum(n::numeric(38, 0))")
 }
 
@@ -151,7 +151,7 @@ fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     {
         let sums = sums.as_primitive::<Decimal128Type>();
         let narrow = |sum: i128| T::Native::try_from(sum).map_err(|_| out_of_range(kind));
-        let narrow: PrimitiveArray<T> = sums.try_unary(narrow)?;
+        let narrow: PrimitiveArray<T> = sums.try_unary(narrow).map_err(crate::sqlstate::external)?;
         Ok(Arc::new(narrow))
     }
     match kind {

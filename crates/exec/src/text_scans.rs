@@ -45,7 +45,7 @@ use crate::distinct_names::told_apart;
 use crate::file_formats::FilesSource;
 use crate::file_versions;
 use crate::merged_schemas;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub use csv_scan::CsvScan;
 pub use json_lines::JsonLines;
 use one_file::GivenFiles;
@@ -356,15 +356,15 @@ fn of_lines(bytes: BoxStream<'static, Result<Bytes>>, name: &str) -> BoxStream<'
 /// Of a record that does not end.
 fn too_long(name: &str) -> DataFusionError {
     let message = format!("a record of file \"{name}\" is longer than {} megabytes", RECORD_BYTES_MAX >> 20);
-    CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into()
+    SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion()
 }
 
 /// A quote of a file that nothing closes takes all rows behind it into one field.
 fn unclosed(file: &ObjectMeta, line: u64) -> DataFusionError {
     let name = file.location.filename().unwrap_or_default();
-    CodedError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field")
+    SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field")
         .with_detail(format!("file \"{name}\", line {line}"))
-        .into()
+        .into_datafusion()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use uuid::Uuid;
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Bytes of a UUID in a file.
 pub(crate) const WIDTH: i32 = 16;
@@ -23,7 +23,7 @@ pub(crate) const SHOWN: DataType = DataType::Utf8View;
 pub fn of_text(text: &str) -> Result<[u8; 16]> {
     parsed(text).ok_or_else(|| {
         let message = format!("invalid input syntax for type uuid: \"{text}\"");
-        CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into()
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion()
     })
 }
 

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 const NAME: &str = "harrier_written";
 
@@ -66,9 +66,9 @@ impl ScalarUDFImpl for Written {
             true => Ok(value.clone()),
             false => {
                 let message = format!("new row violates the row filters of table \"{table}\"");
-                Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
                     .with_detail("The role that writes it could not see it.")
-                    .into())
+                    .into_datafusion())
             }
         }
     }

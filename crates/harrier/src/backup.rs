@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use harrier_backup::{self as backup, Checked, Error, Listed, Place};
 use harrier_engine::memory::format_bytes;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState};
-use harrier_exec::sqlstate;
+use harrier_exec::sqlstate::{self};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -205,7 +205,7 @@ fn number_of(count: usize, what: &str) -> String {
 fn sql_error(error: Error) -> SqlError {
     let message = error.to_string();
     let state = match error {
-        Error::Catalog(error) => return error.into(),
+        Error::Catalog(error) => return harrier_engine::catalog_error(error),
         Error::Refused { state, message, hint } => {
             let told = SqlError::new(state, message);
             return hint.into_iter().fold(told, SqlError::with_hint);

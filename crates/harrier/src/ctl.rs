@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use harrier_error::SqlState;
+use harrier_error::{SqlState, exit};
 use nix::unistd::{Uid, User};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row, TypeInfo, ValueRef};
 
 use crate::output::{Format, row_writer};
 use crate::serve::NEEDS_RESTART;
-use harrier_error::exit;
 
 /// Where a server is unless something else is said.
 const HOST: &str = "127.0.0.1";

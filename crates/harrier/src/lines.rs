@@ -64,12 +64,15 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
             Outcome::Rows { schema, mut stream, .. } => {
                 let mut rows = Vec::new();
                 while let Some(batch) = stream.next().await {
-                    let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                    let batch =
+                        batch.map_err(|error| harrier_engine::in_statement(&error, &statement.text))?;
                     let columns = batch.columns().iter().map(texts).collect::<Result<Vec<_>, _>>();
                     let columns = columns.map_err(|error| match OutputError::from(error) {
-                        OutputError::Io(error) => datafusion::error::DataFusionError::IoError(error).into(),
+                        OutputError::Io(error) => {
+                            harrier_engine::sql_error(datafusion::error::DataFusionError::IoError(error))
+                        }
                         OutputError::Value(error) => {
-                            SqlError::from(datafusion::error::DataFusionError::from(error))
+                            harrier_engine::sql_error(datafusion::error::DataFusionError::from(error))
                         }
                     })?;
                     rows.extend((0..batch.num_rows()).map(|row| {

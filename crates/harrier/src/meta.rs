@@ -464,7 +464,7 @@ fn opened(target: &str) -> Result<Sink, SqlError> {
 }
 
 fn cannot(what: &str, error: std::io::Error) -> SqlError {
-    let cause = SqlError::from(DataFusionError::IoError(error));
+    let cause = harrier_engine::sql_error(DataFusionError::IoError(error));
     SqlError::new(cause.sqlstate, format!("could not {what}: {}", cause.message))
 }
 

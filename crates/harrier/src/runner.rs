@@ -148,7 +148,9 @@ impl From<OutputError> for Trouble {
     fn from(error: OutputError) -> Self {
         match error {
             OutputError::Io(error) => error.into(),
-            OutputError::Value(error) => Self::Sql(datafusion::error::DataFusionError::from(error).into()),
+            OutputError::Value(error) => {
+                Self::Sql(harrier_engine::sql_error(datafusion::error::DataFusionError::from(error)))
+            }
         }
     }
 }
@@ -159,7 +161,7 @@ impl From<io::Error> for Trouble {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::Closed;
         }
-        let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+        let cause = harrier_engine::sql_error(datafusion::error::DataFusionError::IoError(error));
         Self::Sql(SqlError::new(cause.sqlstate, format!("could not write the rows: {}", cause.message)))
     }
 }
@@ -555,7 +557,7 @@ async fn show(
                     false => bar.during(stream.next()).await,
                 };
                 let Some(batch) = next else { break };
-                let batch = batch.map_err(|error| SqlError::in_statement(&error, &statement.text))?;
+                let batch = batch.map_err(|error| harrier_engine::in_statement(&error, &statement.text))?;
                 rows += batch.num_rows();
                 display.with_output(|out| Ok(writer.batch(out, &batch)?))?;
                 // A statement whose rows are always there would not hear of Ctrl-C.
@@ -606,7 +608,7 @@ async fn show(
 }
 
 fn cannot_read(name: &str, error: io::Error) -> SqlError {
-    let cause = SqlError::from(datafusion::error::DataFusionError::IoError(error));
+    let cause = harrier_engine::sql_error(datafusion::error::DataFusionError::IoError(error));
     match cause.sqlstate {
         SqlState::UNDEFINED_FILE => SqlError::new(cause.sqlstate, format!("file \"{name}\" does not exist")),
         SqlState::INSUFFICIENT_PRIVILEGE => {

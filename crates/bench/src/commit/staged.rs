@@ -63,7 +63,7 @@ pub struct Written<'a> {
 impl Written<'_> {
     /// The plan that writes the files, as INSERT has it.
     pub async fn plan(&self) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
-        self.planned().await.map_err(SqlError::from)
+        self.planned().await.map_err(harrier_engine::sql_error)
     }
 
     async fn planned(&self) -> Result<Arc<dyn ExecutionPlan>> {
@@ -101,13 +101,14 @@ impl Written<'_> {
 
     /// Writes; returns the files' paths below the folder of the tasks.
     pub async fn write(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<String>, SqlError> {
-        let batches = collect(plan, self.session.context().task_ctx()).await.map_err(SqlError::from)?;
+        let batches =
+            collect(plan, self.session.context().task_ctx()).await.map_err(harrier_engine::sql_error)?;
         let mut files = Vec::new();
         for batch in &batches {
             let records = batch.column(0).as_binary::<i32>();
             for row in (0..records.len()).filter(|row| records.is_valid(*row)) {
                 let record = FileRecord::decode(records.value(row))
-                    .map_err(|error| SqlError::from(DataFusionError::External(Box::new(error))))?;
+                    .map_err(|error| harrier_engine::sql_error(DataFusionError::External(Box::new(error))))?;
                 files.push(record.path);
             }
         }
@@ -131,7 +132,7 @@ fn file_schema(schema: &DFSchema) -> Schema {
 
 /// Renames `files`, which lie in the folder of the tasks of table `name`, until they are in the table's folder.
 pub async fn rename_three_times(place: &Place, name: &str, files: &[String]) -> Result<(), SqlError> {
-    renamed(place, name, files).await.map_err(SqlError::from)
+    renamed(place, name, files).await.map_err(harrier_engine::sql_error)
 }
 
 async fn renamed(place: &Place, name: &str, files: &[String]) -> Result<()> {

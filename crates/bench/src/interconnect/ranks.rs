@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use arrow::record_batch::RecordBatch;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use harrier_error::SqlState;
+use harrier_error::{SqlState, exit};
 use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{
@@ -41,7 +41,6 @@ use crate::WorkerArgs;
 use crate::configuration::{INPROCESS, MEMCPY, MEMCPY_SUM, UDP};
 use crate::protocol::{Latency, Moved, Reply, Request};
 use crate::worker;
-use harrier_error::exit;
 
 /// Copies in a row before the first place is written again.
 const COPIES: usize = 8;

@@ -75,7 +75,7 @@ impl CopyOut {
         let Some(batch) = self.stream.next().await else {
             return Ok(None);
         };
-        let batch = batch.map_err(|error| SqlError::in_statement(&error, &self.text))?;
+        let batch = batch.map_err(|error| crate::error::in_statement(&error, &self.text))?;
         self.rows += batch.num_rows();
         let encoded = match &self.layout {
             Some(layout) => encode(&batch, layout),
@@ -83,7 +83,7 @@ impl CopyOut {
         };
         match encoded {
             Ok(text) => Ok(Some(text.into())),
-            Err(error) => Err(SqlError::in_statement(&error.into(), &self.text)),
+            Err(error) => Err(crate::error::in_statement(&error.into(), &self.text)),
         }
     }
 

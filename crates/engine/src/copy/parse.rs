@@ -6,7 +6,8 @@ use datafusion::sql::sqlparser::ast::{self, Ident, ObjectName, Query};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::dialect::{self, SqlDialect};
 use crate::names;
@@ -211,12 +212,12 @@ pub(crate) fn to_file(copy: &Copy) -> Result<Option<Statement>> {
     };
     let given = &copy.options;
     if given.format == Some(CopyFormat::Binary) {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             "COPY does not write files in format binary",
         )
         .with_hint("FORMAT text or csv, or COPY … TO STDOUT")
-        .into());
+        .into_datafusion());
     }
     let extension = target.rsplit('/').next().unwrap_or(target).rsplit_once('.');
     let is_called =
@@ -434,15 +435,15 @@ pub(super) fn byte(name: &str, text: &str) -> Result<u8> {
 }
 
 fn wrong(message: impl Into<String>) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
 fn invalid(message: impl Into<String>) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }
 
 fn unsupported(message: impl Into<String>) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
 }
 
 #[cfg(test)]

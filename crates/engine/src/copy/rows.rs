@@ -19,11 +19,12 @@ use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::archives;
 use harrier_exec::bytes_of_texts::bytes_of;
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::local_times::moments_or_null;
-use harrier_exec::sqlstate::{CodedError, SqlState, is_day};
+use harrier_exec::sqlstate::{IntoDataFusionError, is_day};
 use harrier_exec::times::{self, Kind};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -334,9 +335,9 @@ impl Reading {
         let file = self.file.as_ref().map(|file| format!("file \"{file}\", ")).unwrap_or_default();
         let column =
             column.map(|at| format!(", column \"{}\"", self.schema.field(at).name())).unwrap_or_default();
-        CodedError::new(state, message)
+        SqlError::new(state, message)
             .with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
-            .into()
+            .into_datafusion()
     }
 }
 
@@ -394,9 +395,9 @@ async fn pump(
     if found.meta.size != file.size {
         let (path, bytes, listed) = (&file.location, found.meta.size, file.size);
         let message = format!("file \"{path}\" has {bytes} bytes, and had {listed} when it was listed");
-        return Err(CodedError::new(SqlState::SERIALIZATION_FAILURE, message)
+        return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
             .with_hint("The statement can be tried again.")
-            .into());
+            .into_datafusion());
     }
     let name = file.location.filename().unwrap_or_default();
     let mut stream = archives::decompressed(archives::pieces(found), compression, name);
@@ -756,7 +757,7 @@ mod tests {
             (b"1,a\n2,\"b\"\"", "22P04", "line 2"),
         ] {
             let error = read(&reading(true, OnError::Stop), text).unwrap_err();
-            let error = crate::SqlError::from(error);
+            let error = crate::error::sql_error(error);
             assert_eq!(error.sqlstate.as_str(), state, "{error:?}");
             assert!(error.detail.as_deref().is_some_and(|text| text.ends_with(detail)), "{error:?}");
         }

@@ -27,9 +27,10 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::file_formats::{FilesSink, OwnSink};
 use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::out::{encode, encode_json, header};
 use super::parse::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
@@ -46,13 +47,17 @@ impl FileFormatFactory for TextFormatFactory {
     fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
         let mut given = CopyOptions::default();
         let mut compression = FileCompressionType::UNCOMPRESSED;
-        let invalid = |message: String| CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message);
+        let invalid = |message: String| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message);
         let plain = |name: &str| name.strip_prefix("format.").unwrap_or(name).to_string();
         let format = match options.iter().find(|(name, _)| plain(name) == LAYOUT).map(|(_, value)| value) {
             None => CopyFormat::Text,
             Some(value) => match CopyFormat::of(value) {
                 Some(format @ (CopyFormat::Text | CopyFormat::Csv | CopyFormat::Json)) => format,
-                _ => return Err(invalid(format!("layout is text, csv or json, not \"{value}\"")).into()),
+                _ => {
+                    return Err(
+                        invalid(format!("layout is text, csv or json, not \"{value}\"")).into_datafusion()
+                    );
+                }
             },
         };
         for (name, value) in options {
@@ -60,7 +65,7 @@ impl FileFormatFactory for TextFormatFactory {
             match name.as_str() {
                 LAYOUT | "compression" | "execution.keep_partition_by_columns" => {}
                 other if format == CopyFormat::Json => {
-                    return Err(invalid(format!("json has no option \"{other}\"")).into());
+                    return Err(invalid(format!("json has no option \"{other}\"")).into_datafusion());
                 }
                 _ => {}
             }
@@ -74,9 +79,8 @@ impl FileFormatFactory for TextFormatFactory {
                         "true" => Header::Present,
                         "false" => Header::Absent,
                         _ => {
-                            return Err(
-                                invalid(format!("has_header is true or false, not \"{value}\"")).into()
-                            );
+                            return Err(invalid(format!("has_header is true or false, not \"{value}\""))
+                                .into_datafusion());
                         }
                     });
                 }
@@ -84,7 +88,9 @@ impl FileFormatFactory for TextFormatFactory {
                 // The planner of COPY reads it.
                 "execution.keep_partition_by_columns" | LAYOUT => {}
                 other => {
-                    return Err(invalid(format!("{} has no option \"{other}\"", format.name())).into());
+                    return Err(
+                        invalid(format!("{} has no option \"{other}\"", format.name())).into_datafusion()
+                    );
                 }
             }
         }
@@ -138,9 +144,9 @@ impl TextFormat {
             Some(nested) => {
                 let message =
                     format!("column \"{}\" has a nested type, which CSV does not have", nested.name());
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("COPY writes nested values to files in FORMAT json or parquet")
-                    .into())
+                    .into_datafusion())
             }
         }
     }
@@ -148,7 +154,9 @@ impl TextFormat {
 
 fn only_copied() -> DataFusionError {
     let message = "files in format text are not tables";
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("COPY table FROM 'file'").into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        .with_hint("COPY table FROM 'file'")
+        .into_datafusion()
 }
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md

@@ -7,7 +7,8 @@ use datafusion::sql::sqlparser::ast::{
     Delete, Expr, FromTable, SetExpr, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind,
 };
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::SqlDialect;
 use crate::names::plain;
@@ -97,7 +98,7 @@ fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
     match relations.any(|relation| name_of(relation).is_some_and(|name| name == own)) {
         true => {
             let message = format!("table name \"{own}\" specified more than once");
-            Err(CodedError::new(SqlState::DUPLICATE_ALIAS, message).into())
+            Err(SqlError::new(SqlState::DUPLICATE_ALIAS, message).into_datafusion())
         }
         false => Ok(()),
     }

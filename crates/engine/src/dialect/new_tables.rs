@@ -4,7 +4,8 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{ColumnOption, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Makes `CREATE TABLE t AS SELECT …` of `SELECT … INTO t`.
 pub(super) fn create_into(statement: &mut Statement) {
@@ -30,7 +31,7 @@ pub(super) fn refuse_computed(statement: &Statement) -> Result<()> {
         if column.options.iter().any(|option| is_computed(&option.option)) {
             let message =
                 format!("column \"{}\": generated and identity columns are not supported", column.name.value);
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
     }
     Ok(())

@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, Ident, ObjectName, OrderByExpr, Value, ValueWithSpan,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::function_call;
 
 use crate::names::plain;
@@ -77,7 +78,7 @@ fn check(fraction: &Expr) -> Result<()> {
     match text.parse::<f64>() {
         Ok(fraction) if !(0.0..=1.0).contains(&fraction) => {
             let message = format!("percentile value {text} is not between 0 and 1");
-            Err(CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into())
+            Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion())
         }
         _ => Ok(()),
     }

@@ -6,7 +6,8 @@ use datafusion::sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArguments, OrderByExpr, Value,
     ValueWithSpan,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Rewrites a call, if it has an order.
 ///
@@ -24,7 +25,7 @@ pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
         let FunctionArgumentClause::OrderBy(keys) = clause else { continue };
         if is_distinct && keys.iter().any(is_number) {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
-            return Err(CodedError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
+            return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into_datafusion());
         }
         keys.retain(|key| !is_number(key));
     }

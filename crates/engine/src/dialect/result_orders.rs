@@ -12,7 +12,8 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{item_name, twin};
 
 use crate::names::{plain, without_casts};
@@ -40,7 +41,7 @@ pub(super) fn read(query: &mut Query) -> Result<()> {
         let Some((at, first)) = met.next() else { continue };
         if met.any(|(_, other)| is_one_of_many || differ(first, other)) {
             let message = format!("ORDER BY \"{name}\" is ambiguous");
-            return Err(CodedError::new(SqlState::AMBIGUOUS_COLUMN, message).into());
+            return Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, message).into_datafusion());
         }
         let has_name = matches!(&select.projection[at], SelectItem::ExprWithAlias { .. })
             || first.is_some_and(|expr| is_column(without_casts(expr)));

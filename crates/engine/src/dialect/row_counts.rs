@@ -2,7 +2,8 @@
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, LimitClause, Query, Value, ValueWithSpan};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Has such literals of a query be numbers.
 ///
@@ -30,7 +31,7 @@ fn number(expr: &mut Expr) -> Result<()> {
         Ok(count) => *expr = Expr::value(Value::Number(count.to_string(), false)),
         Err(_) => {
             let message = format!("invalid input syntax for type bigint: \"{text}\"");
-            return Err(CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into());
+            return Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion());
         }
     }
     Ok(())

@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::joined_changes::name_of;
 use crate::names::plain;
@@ -368,11 +369,11 @@ fn pairs(left: Vec<Expr>, right: Vec<Expr>) -> Result<Vec<(Expr, Expr)>> {
 
 fn misplaced() -> DataFusionError {
     let message = "IN with a subquery of several columns is supported in WHERE, and elsewhere without functions before it, only";
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into_datafusion()
 }
 
 fn unequal() -> DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").into()
+    SqlError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").into_datafusion()
 }
 
 /// `None` for an operator that compares nothing.

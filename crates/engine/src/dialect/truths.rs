@@ -5,7 +5,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, JoinConstraint, JoinOperator, Select, TableWithJoins, UnaryOperator, Value,
     ValueWithSpan,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Reads the conditions of a SELECT.
 ///
@@ -65,7 +66,7 @@ fn read(expr: &mut Expr) -> Result<()> {
             }
             None => {
                 let message = format!("invalid input syntax for type boolean: \"{text}\"");
-                Err(CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into())
+                Err(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).into_datafusion())
             }
         },
         _ => Ok(()),

@@ -10,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// Rewrites such a statement in place. A subquery is worked out once for each of the columns.
 ///
@@ -136,11 +137,12 @@ fn column_of(query: &Query, at: usize, columns: usize) -> Result<Expr> {
 
 fn no_row() -> datafusion::error::DataFusionError {
     let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
-    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
 fn other_number() -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values").into()
+    SqlError::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values")
+        .into_datafusion()
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, NamedWindowExpr, Query, SetExpr, Value, VisitMut, VisitorMut, WindowFrameBound, WindowSpec,
     WindowType,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::names;
 
@@ -91,7 +92,7 @@ fn build_on(spec: &mut WindowSpec, windows: &[(String, WindowSpec)]) -> Result<(
     let base = found(&name, windows)?;
     let refused = |what: &str| {
         let message = format!("cannot {what} of window \"{}\"", names::plain(&name));
-        Err(CodedError::new(SqlState::WINDOWING_ERROR, message).into())
+        Err(SqlError::new(SqlState::WINDOWING_ERROR, message).into_datafusion())
     };
     if !spec.partition_by.is_empty() {
         return refused("override PARTITION BY clause");
@@ -115,7 +116,7 @@ fn found<'w>(name: &Ident, windows: &'w [(String, WindowSpec)]) -> Result<&'w Wi
         Some((_, spec)) => Ok(spec),
         None => {
             let message = format!("window \"{name}\" does not exist");
-            Err(CodedError::new(SqlState::UNDEFINED_OBJECT, message).into())
+            Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message).into_datafusion())
         }
     }
 }

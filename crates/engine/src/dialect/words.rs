@@ -4,7 +4,8 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// The last words of types behind which ARRAY makes an array of them.
 const TYPES: [&str; 30] = [
@@ -91,9 +92,9 @@ fn check_phases(tokens: &[TokenWithSpan]) -> Result<()> {
     }
     let words = [Some(verb), word(tokens, 1)].into_iter().flatten().collect::<Vec<_>>().join(" ");
     let message = format!("{} is not supported", words.to_uppercase());
-    Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint("transactions have one phase: COMMIT")
-        .into())
+        .into_datafusion())
 }
 
 /// `ABORT [WORK | TRANSACTION] [AND [NO] CHAIN]` is ROLLBACK.

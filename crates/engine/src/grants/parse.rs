@@ -5,7 +5,8 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_catalog::access::{Privilege, QueueOptions, RoleOptions};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::dialect::SqlDialect;
@@ -62,9 +63,9 @@ fn statement(words: &mut StatementWords<'_>, text: &str) -> Result<Option<Access
         } else if words.take_all(&["row", "filter"]) {
             row_filter(words, text)?
         } else if words.is("policy") {
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "CREATE POLICY is not supported")
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "CREATE POLICY is not supported")
                 .with_hint("CREATE ROW FILTER ON table TO role USING (predicate)")
-                .into());
+                .into_datafusion());
         } else {
             return Ok(None);
         }
@@ -158,9 +159,9 @@ fn role_options(words: &mut StatementWords<'_>, is_new: bool) -> Result<(RoleOpt
         ] {
             if words.is(word) {
                 let message = format!("role attribute {} is not supported", word.to_uppercase());
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_detail(why)
-                    .into());
+                    .into_datafusion());
             }
         }
         if words.take("connection") {
@@ -452,7 +453,7 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
             "all" => None,
             name => Some(Privilege::of_name(name).ok_or_else(|| {
                 let message = format!("unrecognized privilege type \"{name}\"");
-                datafusion::error::DataFusionError::from(CodedError::new(SqlState::SYNTAX_ERROR, message))
+                harrier_exec::sqlstate::external(SqlError::new(SqlState::SYNTAX_ERROR, message))
             })?),
         };
         privileges.push((privilege, columns));
@@ -478,7 +479,7 @@ fn objects(words: &mut StatementWords<'_>) -> Result<Objects> {
     for other in ["function", "procedure", "routine", "language", "type", "domain", "tablespace"] {
         if words.is(other) {
             let message = format!("there are no privileges on a {other}");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
     }
     if words.take_all(&["all", "functions"]) {
@@ -564,11 +565,11 @@ fn queue_options(words: &mut StatementWords<'_>) -> Result<QueueOptions> {
 }
 
 fn unsupported(what: &str, hint: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint(hint).into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, what).with_hint(hint).into_datafusion()
 }
 
 fn twice() -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, "conflicting or redundant options").into()
+    SqlError::new(SqlState::SYNTAX_ERROR, "conflicting or redundant options").into_datafusion()
 }
 
 fn near(token: &Token) -> datafusion::error::DataFusionError {
@@ -576,7 +577,7 @@ fn near(token: &Token) -> datafusion::error::DataFusionError {
         Token::EOF => "syntax error at end of input".to_string(),
         other => format!("syntax error at or near \"{other}\""),
     };
-    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
 /// A statement's tokens, one after the other. Words are meant in any case, and never quoted.

@@ -17,7 +17,8 @@ use datafusion::logical_expr::{
 use datafusion::object_store::ObjectMeta;
 use harrier_committer::local::{Merged, Root, StagedFile, Statement, Work};
 use harrier_committer::object_store::{GivenUp, Statement as StoreStatement};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{
     FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
     partition_folder,
@@ -67,7 +68,9 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
         return Ok(None);
     };
     let refused = |message: &str, hint: &str| {
-        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint(hint.to_string()).into())
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            .with_hint(hint.to_string())
+            .into_datafusion())
     };
     let overwrite = match dml.op {
         WriteOp::Insert(InsertOp::Append) => false,
@@ -305,7 +308,7 @@ fn folders(count: usize) -> String {
 fn text(path: &std::path::Path) -> Result<String> {
     path.to_str().map(str::to_string).ok_or_else(|| {
         let message = format!("the path \"{}\" is not UTF-8", path.display());
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
     })
 }
 
@@ -416,5 +419,5 @@ pub(super) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionErr
     };
     let message =
         format!("value \"{value}\" of the partition key \"{key}\" cannot be kept in a folder's name");
-    CodedError::new(state, message).into()
+    SqlError::new(state, message).into_datafusion()
 }

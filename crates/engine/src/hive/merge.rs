@@ -18,7 +18,8 @@ use datafusion::object_store::path::Path;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
 
 use harrier_exec::text_scans::{csv_options, json_options};
@@ -43,12 +44,12 @@ impl FolderWrite {
     ) -> Result<Option<(LogicalPlan, Self)>> {
         let (Some(written), Some(_)) = (table.written()?, table.place()) else {
             let message = format!("the files of \"{name}\" can only be read");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };
         if let WriteFormat::Delimited(_) = written.format {
             // Whether they have more fields than the table has columns, they do not tell.
             let message = format!("the text files of \"{name}\" are not merged");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         let merged = small_files(state, table).await?;
         if merged.is_empty() {

@@ -8,7 +8,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{infinite, partition_folder};
 
 use super::insert::not_kept;
@@ -45,8 +46,8 @@ pub(crate) fn cut(text: String) -> Result<(String, Option<PartitionClause>)> {
         return Ok((text, None));
     }
     let wrong = |detail: String| {
-        DataFusionError::from(
-            CodedError::new(
+        harrier_exec::sqlstate::external(
+            SqlError::new(
                 SqlState::SYNTAX_ERROR,
                 "PARTITION names keys, with or without a value: (k = 'v', other)",
             )
@@ -88,7 +89,7 @@ impl PartitionClause {
     ///
     /// Errors: the table is not partitioned so (42703, 42601).
     pub(crate) fn apply(&self, insert: &ast::Insert, table: &FolderTable) -> Result<ast::Insert> {
-        let wrong = |state, message: String| Err(CodedError::new(state, message).into());
+        let wrong = |state, message: String| Err(SqlError::new(state, message).into_datafusion());
         let name = &insert.table;
         for (at, (key, _)) in self.keys.iter().enumerate() {
             if !table.keys().iter().any(|(known, _)| known == key) {
@@ -161,7 +162,7 @@ fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<Strin
         ast::Expr::TypedString(typed) => typed.value.value.clone().into_string().unwrap_or_default(),
         other => {
             let message = format!("PARTITION takes constants, and not {other}");
-            return Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into());
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion());
         }
     };
     let kind = match kind {

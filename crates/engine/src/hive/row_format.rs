@@ -6,7 +6,8 @@ use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use crate::warehouse::Words;
 
@@ -43,37 +44,44 @@ pub(crate) fn cut(text: String) -> Result<(String, Option<RowFormat>)> {
     if !is_create || words.token(start).is_none() {
         return Ok((text, None));
     }
-    let refused = |message: &str| CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+    let refused = |message: &str| SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
     if !words.is_at(start + 2, "delimited") {
-        return Err(refused("of ROW FORMAT only DELIMITED is supported").into());
+        return Err(refused("of ROW FORMAT only DELIMITED is supported").into_datafusion());
     }
     let mut format = RowFormat::default();
     let mut at = start + 3;
     let value = |at: usize| match words.token(at) {
         Some(Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) => Ok(text.clone()),
         Some(Token::Number(number, _)) => Ok(number.clone()),
-        _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "ROW FORMAT DELIMITED … BY needs a text")),
+        _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "ROW FORMAT DELIMITED … BY needs a text")),
     };
     let follows = |at: usize, clause: &[&str]| {
         clause.iter().enumerate().all(|(place, word)| words.is_at(at + place, word))
     };
     loop {
         if follows(at, &["fields", "terminated", "by"]) {
-            format.options.push(("format.delimiter", value(at + 3)?));
+            format
+                .options
+                .push(("format.delimiter", value(at + 3).map_err(harrier_exec::sqlstate::external)?));
             at += 4;
         } else if follows(at, &["escaped", "by"]) {
-            format.options.push(("format.escape", value(at + 2)?));
+            format.options.push(("format.escape", value(at + 2).map_err(harrier_exec::sqlstate::external)?));
             at += 3;
         } else if follows(at, &["null", "defined", "as"]) {
-            format.options.push(("format.null_value", value(at + 3)?));
+            format
+                .options
+                .push(("format.null_value", value(at + 3).map_err(harrier_exec::sqlstate::external)?));
             at += 4;
         } else if follows(at, &["lines", "terminated", "by"]) {
-            if !matches!(value(at + 3)?.as_str(), "\n" | "\\n" | "\\012" | "10") {
-                return Err(refused("lines of text files end with a line feed").into());
+            if !matches!(
+                value(at + 3).map_err(harrier_exec::sqlstate::external)?.as_str(),
+                "\n" | "\\n" | "\\012" | "10"
+            ) {
+                return Err(refused("lines of text files end with a line feed").into_datafusion());
             }
             at += 4;
         } else if words.is_at(at, "collection") || follows(at, &["map", "keys"]) {
-            return Err(refused("text files have no nested columns").into());
+            return Err(refused("text files have no nested columns").into_datafusion());
         } else {
             break;
         }
@@ -94,10 +102,8 @@ impl RowFormat {
                 create.options.extend(options.map(|(name, text)| (name.to_string(), value(text))));
                 Ok(())
             }
-            _ => {
-                Err(CodedError::new(SqlState::SYNTAX_ERROR, "ROW FORMAT DELIMITED is of STORED AS TEXTFILE")
-                    .into())
-            }
+            _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "ROW FORMAT DELIMITED is of STORED AS TEXTFILE")
+                .into_datafusion()),
         }
     }
 }

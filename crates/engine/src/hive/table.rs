@@ -22,11 +22,12 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_committer::local::Root;
 use harrier_committer::object_store::Root as StoreRoot;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::avro::AvroFormat;
 use harrier_exec::delimited::DelimitedFormat;
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::parquet_scans::parquet_options;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
 use harrier_exec::text_scans::{csv_options, json_options};
 
@@ -72,7 +73,7 @@ impl FolderOptions {
             };
             let wrong = || {
                 let message = format!("invalid value for option \"{name}\": \"{known}\"");
-                DataFusionError::from(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+                harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
             };
             if name == "merge" {
                 taken.merge = match known.to_ascii_lowercase().as_str() {
@@ -145,7 +146,7 @@ impl FolderTable {
         let is_binary = |kind: &DataType| kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_));
         if let Some((key, kind)) = self.keys().iter().find(|(_, kind)| kind.is_nested() || is_binary(kind)) {
             let message = format!("column \"{key}\" of type {kind} cannot be a partition key");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         let format = self.listing.options().format.as_ref();
         let is_csv = csv_options(format).is_some();
@@ -160,7 +161,7 @@ impl FolderTable {
             Some(field) => {
                 let (column, kind) = (field.name(), field.data_type());
                 let message = format!("column \"{column}\" of type {kind} is not kept in {name} files");
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
             None => Ok(()),
         }
@@ -213,7 +214,7 @@ impl FolderTable {
         } else if let Some(json) = json_options(format) {
             if !json.newline_delimited {
                 let message = "JSON files that are arrays can only be read";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
             }
             written.format = WriteFormat::Json(json.compression);
         } else if let Some(orc) = format.downcast_ref::<OrcFormat>() {

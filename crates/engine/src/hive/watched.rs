@@ -15,7 +15,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_committer::object_store::{Root, Settled};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::cannot_stage_in_store;
 use parking_lot::Mutex;
 
@@ -93,9 +94,9 @@ async fn check(tables: &[Table], missing: Missing) -> Result<()> {
         let changed = table.changed(missing).await.map_err(|error| cannot_stage_in_store(&error))?;
         if let Some(path) = changed {
             let message = format!("file \"{path}\" was changed by another statement while it was read");
-            return Err(CodedError::new(SqlState::SERIALIZATION_FAILURE, message)
+            return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message)
                 .with_hint("The statement can be tried again.")
-                .into());
+                .into_datafusion());
         }
     }
     Ok(())

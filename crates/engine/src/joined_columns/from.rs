@@ -8,7 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, SelectItem, TableFactor,
     TableWithJoins, Value,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{function_call, without_twin};
 
 use super::meanings::{Meaning, meanings, put};
@@ -155,7 +156,7 @@ impl Walk<'_> {
         for name in &names {
             if joined.iter().any(|column| column.name == *name) {
                 let message = format!("column name \"{name}\" appears more than once in USING clause");
-                return Err(CodedError::new(SqlState::DUPLICATE_COLUMN, message).into());
+                return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion());
             }
             let (of_left, of_right) = (only(&left, name, "left")?, only(&right, name, "right")?);
             let equal = binary(of_left.value.clone(), BinaryOperator::Eq, of_right.value.clone());
@@ -286,11 +287,11 @@ fn only<'c>(columns: &'c [Column], name: &str, side: &str) -> Result<&'c Column>
         (None, _) => {
             let message =
                 format!("column \"{name}\" specified in USING clause does not exist in {side} table");
-            Err(CodedError::new(SqlState::UNDEFINED_COLUMN, message).into())
+            Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion())
         }
         (Some(_), Some(_)) => {
             let message = format!("common column name \"{name}\" appears more than once in {side} table");
-            Err(CodedError::new(SqlState::AMBIGUOUS_COLUMN, message).into())
+            Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, message).into_datafusion())
         }
     }
 }
@@ -300,7 +301,7 @@ fn only_part(name: &ObjectName) -> Result<String> {
         [part] if part.as_ident().is_some() => Ok(part.as_ident().map(names::plain).unwrap_or_default()),
         _ => {
             let message = format!("USING takes names of columns, which {name} is not");
-            Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into())
+            Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())
         }
     }
 }

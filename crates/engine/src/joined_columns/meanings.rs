@@ -8,7 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     self, ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByKind, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::twin;
 
 use super::from::Column;
@@ -139,7 +140,7 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
         options;
     if opt_ilike.is_some() || opt_replace.is_some() || opt_rename.is_some() || options.opt_alias.is_some() {
         let message = "joined columns are not renamed or replaced behind *";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).map(names::plain);
     let mut left_out: Vec<String> = match opt_exclude {
@@ -153,7 +154,7 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
     }
     if let Some(name) = left_out.iter().find(|name| !columns.iter().any(|column| column.name == **name)) {
         let message = format!("column \"{name}\" does not exist");
-        return Err(CodedError::new(SqlState::UNDEFINED_COLUMN, message).into());
+        return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
     }
     columns.retain(|column| !left_out.contains(&column.name));
     Ok(columns)

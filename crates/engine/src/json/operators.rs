@@ -10,8 +10,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, GetFieldAccess, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open};
 
@@ -52,7 +53,7 @@ impl ExprPlanner for JsonOperators {
                     return Ok(PlannerResult::Original(expr));
                 }
                 let message = "paths of SQL/JSON are not supported";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
             }
             _ => return Ok(PlannerResult::Original(expr)),
         };
@@ -113,7 +114,7 @@ impl ExprPlanner for JsonOperators {
             GetFieldAccess::ListIndex { key } => *key,
             GetFieldAccess::ListRange { .. } => {
                 let message = "jsonb subscript does not support slices";
-                return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
             }
         };
         Ok(PlannerResult::Planned(call("harrier_json_get", vec![expr.expr, key])?))

@@ -7,8 +7,9 @@ use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, WriteOp};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Types, is_open, no_array, read};
 
@@ -163,7 +164,7 @@ fn of_kind(value: Expr, kind: Kind, column: &str, types: &Types) -> Result<Expr>
             types.shown(given)
         );
         let hint = "you will need to rewrite or cast the expression";
-        return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(hint).into());
+        return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(hint).into_datafusion());
     }
     read(kind, value)
 }

@@ -17,8 +17,9 @@ use datafusion::logical_expr::{
     SortExpr, Subquery, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::json::{self, Kind};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open, key, read};
 use crate::assignments::type_name;
@@ -123,9 +124,9 @@ fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>>
             {
                 true => {
                     let message = "UNION of JSON in a recursive query is not supported";
-                    Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                         .with_hint("UNION ALL")
-                        .into())
+                        .into_datafusion())
                 }
                 false => Ok(Transformed::no(LogicalPlan::RecursiveQuery(query))),
             }
@@ -137,7 +138,7 @@ fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>>
 
 fn no_operator_class(word: &str) -> datafusion::error::DataFusionError {
     let message = format!("could not identify an {word} operator for type json");
-    CodedError::new(SqlState::UNDEFINED_FUNCTION, message).into()
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion()
 }
 
 fn equality() -> datafusion::error::DataFusionError {
@@ -202,7 +203,7 @@ fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPla
         return match inside(&aggregate.group_expr[0])? {
             true => {
                 let message = "grouping sets of JSON are not supported";
-                Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
             false => Ok(Transformed::no(LogicalPlan::Aggregate(aggregate))),
         };
@@ -266,7 +267,7 @@ fn united(mut union: datafusion::logical_expr::Union) -> Result<Transformed<Logi
                     let own = kind_of(at, place).map(|kind| kind.name().to_string());
                     let own = own.unwrap_or_else(|| type_name(input.schema().field(place).data_type()));
                     let message = format!("UNION types {} and {own} cannot be matched", kind.name());
-                    return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+                    return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
                 }
             }
         }
@@ -355,7 +356,7 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
                 }
                 _ => {
                     let message = "operator does not exist: json = json";
-                    Err(CodedError::new(SqlState::UNDEFINED_FUNCTION, message).into())
+                    Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion())
                 }
             }
         }
@@ -370,12 +371,12 @@ fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
                     ("count", true) => is_changed |= level(&mut function.params.args[0], types, equality)?,
                     ("min" | "max" | "string_agg" | "sum" | "avg", _) => {
                         let message = format!("function {name}({}) does not exist", kind.name());
-                        return Err(CodedError::new(SqlState::UNDEFINED_FUNCTION, message).into());
+                        return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
                     }
                     (_, true) if kind == Kind::Json => return Err(equality()),
                     (_, true) => {
                         let message = format!("{name}(DISTINCT …) of jsonb is not supported");
-                        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
                     }
                     _ => {}
                 }
@@ -412,7 +413,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
     }
     let (from, to) = (types.kind(&expr), Kind::of_field(&field));
     let refused = |from: &str, to: &str| {
-        CodedError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}"))
+        SqlError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}"))
     };
     let kind = types.data_type(&expr);
     match (from, to) {
@@ -421,7 +422,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
             let is_text = kind.as_ref().is_none_or(|kind| kind.is_string() || kind.is_null());
             return match is_text {
                 true => Ok(Transformed::yes(read(to, *expr)?)),
-                false => Err(refused(&types.shown(&expr), to.name()).into()),
+                false => Err(refused(&types.shown(&expr), to.name()).into_datafusion()),
             };
         }
         (Some(from), None) => {
@@ -438,7 +439,7 @@ fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr
             let is_scalar = target.is_numeric() || *target == DataType::Boolean;
             let name = type_name(target);
             if from != Kind::Jsonb || !is_scalar {
-                return Err(refused(from.name(), &name).into());
+                return Err(refused(from.name(), &name).into_datafusion());
             }
             let text = call("harrier_jsonb_scalar", vec![*expr, lit(name)])?;
             return Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(text), field })));
@@ -501,7 +502,7 @@ fn alike(sides: &mut [&mut Expr], word: &str, types: &Types) -> Result<bool> {
             _ => {
                 let message =
                     format!("{word} types {} and {} cannot be matched", kind.name(), types.shown(side));
-                return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message).into());
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
             }
         }
     }
@@ -540,7 +541,7 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
         }
         "greatest" | "least" if function.args.iter().any(|argument| types.kind(argument).is_some()) => {
             let message = format!("{name} of JSON is not supported");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         // What writes the key of an object, or one, tells for itself what is JSON in its arguments.
         name if json::named(name).is_some() && !is_conversion(name) => {

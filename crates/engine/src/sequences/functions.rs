@@ -27,7 +27,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::values::Named;
 use crate::kept::Kept;
@@ -129,9 +130,9 @@ impl SequenceFunction {
     async fn answers(&self, args: ScalarFunctionArgs) -> Result<Int64Array> {
         let Some(kept) = self.kept.upgrade() else {
             let message = "sequences are kept in a warehouse";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("--warehouse DIR")
-                .into());
+                .into_datafusion());
         };
         let rows = args.number_rows;
         if matches!(self.call, Call::NextVal | Call::NextOf | Call::SetVal) {
@@ -203,7 +204,7 @@ impl ScalarUDFImpl for SequenceFunction {
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let message = format!("{} is not supported at this place of a statement", self.name());
-        Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
     }
 }
 

@@ -3,7 +3,7 @@
 use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::sequences::{Sequence, SequenceType, SequenceValue};
 use harrier_catalog::state::ObjectId;
-use harrier_exec::sqlstate::SqlState;
+use harrier_error::SqlState;
 use uuid::Uuid;
 
 use super::{SequenceOptions, error};

@@ -4,7 +4,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_catalog::sequences::SequenceType;
-use harrier_exec::sqlstate::SqlState;
+use harrier_error::SqlState;
 
 use super::{Identity, IdentityChange, SequenceOptions, SequenceStatement, error};
 use crate::dialect::SqlDialect;

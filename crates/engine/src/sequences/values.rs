@@ -12,7 +12,7 @@ use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
 use harrier_catalog::sequences::{Sequence, SequenceValue, Taken};
 use harrier_catalog::state::ObjectId;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 
 use super::error;
@@ -210,7 +210,10 @@ impl Kept {
     pub(super) fn last_value(&self) -> Result<i64> {
         let undefined = || {
             let message = "lastval is not yet defined in this session";
-            DataFusionError::from(CodedError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message))
+            harrier_exec::sqlstate::external(SqlError::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                message,
+            ))
         };
         let latest = self.sequences.0.lock().latest.clone().ok_or_else(undefined)?;
         let state = self.names.sight().state;

@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableObject,
 };
 use harrier_catalog::state::Table;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Identity, error};
 use crate::default_values::is_default;
@@ -133,7 +134,7 @@ fn check_assignments(table: &Table, assignments: &[Assignment]) -> Result<()> {
             && !is_default
         {
             let message = format!("column \"{column}\" can only be updated to DEFAULT");
-            return Err(CodedError::new(ALWAYS, message).with_detail(detail(&column)).into());
+            return Err(SqlError::new(ALWAYS, message).with_detail(detail(&column)).into_datafusion());
         }
     }
     Ok(())
@@ -141,10 +142,10 @@ fn check_assignments(table: &Table, assignments: &[Assignment]) -> Result<()> {
 
 fn refused(column: &str) -> DataFusionError {
     let message = format!("cannot insert a non-DEFAULT value into column \"{column}\"");
-    CodedError::new(ALWAYS, message)
+    SqlError::new(ALWAYS, message)
         .with_detail(detail(column))
         .with_hint("Use OVERRIDING SYSTEM VALUE to override.")
-        .into()
+        .into_datafusion()
 }
 
 fn detail(column: &str) -> String {

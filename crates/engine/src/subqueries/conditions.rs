@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit, when};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 /// The next number for names, in the process: plans of views go on to be parts of others.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -45,7 +46,7 @@ pub(super) fn same_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<V
 /// A subquery that is not planned.
 pub(super) fn unsupported(what: &str) -> DataFusionError {
     let message = format!("a correlated subquery with {what} is not supported");
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint("join the tables, or compute the subquery in a query of its own")
-        .into()
+        .into_datafusion()
 }

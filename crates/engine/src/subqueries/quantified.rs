@@ -25,7 +25,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::conditions::next_number;
 use super::plain::is_plain;
@@ -187,7 +188,7 @@ impl Search {
         let inner = count_subqueries(&self.value)? + count_subqueries_in(&self.rows.subquery)?;
         if inner > INNER_SUBQUERIES_MAX {
             let message = "IN, ANY and ALL as values are nested too deeply";
-            return Err(CodedError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into());
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into_datafusion());
         }
         let is_found = self.exists(|comparison| comparison, scope)?;
         let is_unknown = self.exists(|comparison| comparison.is_null(), scope)?;

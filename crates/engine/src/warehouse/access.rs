@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::access::{Access, Actor, Columns, Object, Privilege, Rights, RowFilter};
 use harrier_catalog::state::{ObjectId, State};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
 use crate::stored::Asker;
@@ -93,7 +94,7 @@ impl Viewer {
             true => Ok(()),
             false => {
                 let message = format!("must be owner of {}", object.describe(state));
-                Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into())
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion())
             }
         }
     }
@@ -104,9 +105,9 @@ impl Viewer {
             true => Ok(()),
             false => {
                 let message = format!("permission denied to {what}");
-                Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
                     .with_detail("Only roles with the SUPERUSER attribute may do that.")
-                    .into())
+                    .into_datafusion())
             }
         }
     }
@@ -151,7 +152,7 @@ impl Viewer {
 
 /// What whoever has not the privilege is told.
 pub(crate) fn denied(what: &str) -> DataFusionError {
-    CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {what}")).into()
+    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {what}")).into_datafusion()
 }
 
 /// Who a session is for, and as whom its statements run.
@@ -191,16 +192,16 @@ impl SessionRole {
     pub(crate) fn become_role(&self, role: Option<String>, is_local: bool) -> Result<()> {
         let Some(login) = self.login.get() else {
             let message = "SET ROLE is for sessions of a server";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         };
         if let (Some(role), Viewer::Role { access, .. }) = (&role, &*self.viewer.read()) {
             if access.role(role).is_none() && !(access.is_open() && role == login) {
                 let message = format!("role \"{role}\" does not exist");
-                return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
             }
             if role != login && !access.rights(login).may_become(role) {
                 let message = format!("permission denied to set role \"{role}\"");
-                return Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
+                return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion());
             }
         }
         let role = role.filter(|role| role != login);

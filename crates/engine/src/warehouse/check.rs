@@ -39,7 +39,7 @@ impl WarehouseTable {
         while let Some((problems, file)) = checks.next().await {
             let problems = match problems {
                 Ok(problems) => problems,
-                Err(error) => vec![crate::SqlError::from(error).message],
+                Err(error) => vec![crate::error::sql_error(error).message],
             };
             findings.extend(problems.into_iter().map(|problem| found(&file.location, problem)));
         }
@@ -75,7 +75,7 @@ impl ScannedFile {
         let footer = match DFParquetMetadata::new(&store, &head).fetch_metadata().await {
             Ok(footer) => footer,
             Err(error) => {
-                let reason = crate::SqlError::from(error).message;
+                let reason = crate::error::sql_error(error).message;
                 problems.push(format!("has no footer that can be read: {reason}"));
                 return Ok(problems);
             }
@@ -99,7 +99,7 @@ impl ScannedFile {
             Ok(Some(false)) => problems.push("is not what its checksum says".to_string()),
             Ok(_) => {}
             Err(error) => {
-                let reason = crate::SqlError::from(error).message;
+                let reason = crate::error::sql_error(error).message;
                 problems.push(format!("cannot be read: {reason}"));
             }
         }
@@ -112,7 +112,7 @@ impl ScannedFile {
             Ok(deleted) => deleted,
             Err(error) => {
                 let place = self.deleted.stored.as_ref().map_or("", |stored| stored.location.as_str());
-                let reason = crate::SqlError::from(error).message;
+                let reason = crate::error::sql_error(error).message;
                 return vec![format!("has deletes in \"{place}\" that cannot be read: {reason}")];
             }
         };
@@ -132,7 +132,7 @@ impl ScannedFile {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    let reason = crate::SqlError::from(error).message;
+                    let reason = crate::error::sql_error(error).message;
                     problems.push(format!("has deletes in \"{place}\" that cannot be read: {reason}"));
                 }
             }

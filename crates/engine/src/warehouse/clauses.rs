@@ -9,8 +9,9 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_catalog::state::{SnapshotId, Transform};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::local_times::in_utc;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::keys::cut_text;
 use super::names::PAST;
@@ -370,11 +371,11 @@ impl Words {
                 None => BUCKETS,
             };
             let [key] = &keys[..] else {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     "a table can be distributed by one column only",
                 )
-                .into());
+                .into_datafusion());
             };
             let column =
                 self.name(key.start).ok_or_else(|| syntax("DISTRIBUTED BY needs the name of a column"))?;
@@ -404,9 +405,9 @@ impl Words {
         }
         if self.division(what + 2, &text)?.is_some() {
             let message = "a table that is there is not divided by ranges or lists";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("CREATE TABLE … PARTITION BY RANGE … AS SELECT makes another with its rows")
-                .into());
+                .into_datafusion());
         }
         let (keys, end) = match sets {
             true => self.list(what + 2)?,
@@ -602,15 +603,15 @@ fn quoted(name: &str) -> String {
 }
 
 fn syntax(message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::SYNTAX_ERROR, message).into()
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
 }
 
 fn bad_option(name: &str, value: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(
+    SqlError::new(
         SqlState::INVALID_PARAMETER_VALUE,
         format!("invalid value for option \"{name}\": \"{value}\""),
     )
-    .into()
+    .into_datafusion()
 }
 
 /// An option by the name that DuckLake gives it, with its value checked.
@@ -640,7 +641,7 @@ pub(crate) fn table_option(name: &str, value: &str) -> Result<(String, String)> 
         }
         "buckets" => number().map(|count| ("buckets", count)),
         _ => {
-            return Err(CodedError::new(
+            return Err(SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("unknown option \"{name}\""),
             )
@@ -648,7 +649,7 @@ pub(crate) fn table_option(name: &str, value: &str) -> Result<(String, String)> 
                 "options are format, compression, compression_level, row_group_rows, target_file_bytes, \
                      inline_rows and buckets",
             )
-            .into());
+            .into_datafusion());
         }
     };
     known.map(|(name, value)| (name.to_string(), value)).ok_or_else(|| bad_option(name, value))

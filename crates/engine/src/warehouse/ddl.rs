@@ -22,7 +22,8 @@ use harrier_catalog::state::{
     TABLE_PARTITIONS_OPTION, Table, View,
 };
 use harrier_catalog::types::ColumnType;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::check_years;
 use uuid::Uuid;
 
@@ -66,7 +67,7 @@ pub(crate) struct Ddl<'a> {
 }
 
 fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    CodedError::new(state, message).into()
+    SqlError::new(state, message).into_datafusion()
 }
 
 fn unsupported(what: impl Into<String>) -> DataFusionError {
@@ -297,9 +298,9 @@ impl Ddl<'_> {
             [AlterTableOperation::RenameTable { table_name }] => {
                 self.rename_view(name, table_name).await.map(|()| vec![])
             }
-            _ => Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "columns of views are not renamed")
+            _ => Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "columns of views are not renamed")
                 .with_hint("CREATE OR REPLACE VIEW gives a view other columns")
-                .into()),
+                .into_datafusion()),
         }
     }
 
@@ -464,12 +465,12 @@ impl Ddl<'_> {
                 let has_sequences =
                     transaction.state.sequences.values().any(|sequence| sequence.schema == id);
                 if !cascade && (has_sequences || !(tables.is_empty() && views.is_empty())) {
-                    return Err(CodedError::new(
+                    return Err(SqlError::new(
                         SqlState::DEPENDENT_OBJECTS,
                         format!("cannot drop schema {name} because other objects depend on it"),
                     )
                     .with_hint("DROP SCHEMA … CASCADE drops what is in it too")
-                    .into());
+                    .into_datafusion());
                 }
                 for table in &tables {
                     transaction.data.remove(table);
@@ -677,12 +678,12 @@ impl Ddl<'_> {
             }
         }
         if !column.nullable && column.initial_default.is_none() && !column.tags.contains_key(SEQUENCE_TAG) {
-            return Err(CodedError::new(
+            return Err(SqlError::new(
                 SqlState::NOT_NULL_VIOLATION,
                 format!("column \"{name}\" of relation \"{}\" would contain null values", table.name),
             )
             .with_hint("give it a DEFAULT")
-            .into());
+            .into_datafusion());
         }
         table.columns.push(column);
         Ok(())
@@ -736,19 +737,19 @@ impl Ddl<'_> {
                     || !widens(column.kind, new.kind)
                     || !json_columns::are_alike(column, &new)
                 {
-                    return Err(CodedError::new(
+                    return Err(SqlError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,
                         format!("column \"{name}\" of type {} cannot be made {}", column.kind, new.kind),
                     )
                     .with_hint("only types that hold every value of the old one are possible, such as int32 to int64")
-                    .into());
+                    .into_datafusion());
                 }
                 let quoted = format!("\"{}\"", name.replace('"', "\"\""));
                 let before = declared_types::of_column(column);
                 if let Some((is_in_the_way, error)) = declared_types::in_the_way(before, after, &quoted)
                     && self.has_row(table_name, &is_in_the_way).await?
                 {
-                    return Err(error.into());
+                    return Err(error.into_datafusion());
                 }
                 let before = std::mem::replace(&mut column.kind, new.kind);
                 // What old rows have stays the value that it is.
@@ -1007,12 +1008,12 @@ fn drop_column(table: &mut Table, name: &str, if_exists: bool) -> Result<()> {
         () => None,
     };
     if let Some(used) = used {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::DEPENDENT_OBJECTS,
             format!("cannot drop column {name} of table {} because it is {used} by it", table.name),
         )
         .with_hint(format!("ALTER TABLE … RESET {} BY", used.to_uppercase()))
-        .into());
+        .into_datafusion());
     }
     if table.columns.len() == 1 {
         return Err(unsupported(format!("column \"{name}\" is the only one of table \"{}\"", table.name)));

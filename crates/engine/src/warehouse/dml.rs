@@ -25,7 +25,8 @@ use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, Ta
 use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::check_kept_years;
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{
@@ -152,9 +153,9 @@ impl Changed {
         dml_access::check(target, dml, inserted)?;
         if target.is_past() {
             let message = format!("cannot change table \"{}\" as it was", target.table().name);
-            return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                 .with_hint("AS OF is for what a statement reads")
-                .into());
+                .into_datafusion());
         }
         let target = target.clone();
         let input = LogicalPlan::clone(&dml.input);
@@ -177,12 +178,9 @@ impl Changed {
             InsertOp::Append => false,
             InsertOp::Overwrite => true,
             InsertOp::Replace => {
-                return Err(CodedError::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    "REPLACE INTO is not supported",
-                )
-                .with_hint("MERGE INTO replaces rows")
-                .into());
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "REPLACE INTO is not supported")
+                    .with_hint("MERGE INTO replaces rows")
+                    .into_datafusion());
             }
         };
         if overwrite {
@@ -382,20 +380,20 @@ impl Pending {
             let (place, column) = key_column(table, key)?;
             if column.kind == ColumnType::Interval {
                 let message = format!("table \"{}\" is partitioned by intervals", table.name);
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_detail("some are equal to DuckDB that are not here, and they cannot be written")
-                    .into());
+                    .into_datafusion());
             }
             if matches!(key.transform, Transform::Bucket(_)) && has_foreign_buckets(column) {
                 let message = format!(
                     "table \"{}\" has buckets of column \"{}\" of type {}",
                     table.name, column.name, column.kind
                 );
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_detail(
                         "DuckDB puts its values by the hash of their text, and they cannot be written",
                     )
-                    .into());
+                    .into_datafusion());
             }
             let value = transformed(Expr::Column(columns[place].clone()), key.transform);
             keys.push((folder_name(&column.name, key.transform), value));
@@ -562,14 +560,14 @@ impl Pending {
                 let values = storable(&values, &column.name)?;
                 check_kept_years(&values, &column.name)?;
                 if !column.nullable && values.logical_null_count() > 0 {
-                    return Err(CodedError::new(
+                    return Err(SqlError::new(
                         SqlState::NOT_NULL_VIOLATION,
                         format!(
                             "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
                             column.name, table.name
                         ),
                     )
-                    .into());
+                    .into_datafusion());
                 }
                 let seen = values::stats_of(&values)?;
                 let known = stats.remove(&column.id);
@@ -722,9 +720,9 @@ impl Pending {
                 "the catalog keeps rows of table \"{}\", which is divided by ranges or lists",
                 table.name
             );
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("OPTIMIZE writes them into the table partitions")
-                .into());
+                .into_datafusion());
         }
         let next = partitions_of(table)?.map(|divided| divided.next);
         let mut replaced = Replaced::default();
@@ -734,16 +732,16 @@ impl Pending {
                     continue;
                 }
                 let message = format!("table \"{}\" has files that are in no table partition", table.name);
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("OPTIMIZE writes what they have into the table partitions")
-                    .into());
+                    .into_datafusion());
             }
             if !file.is_partitioned_as(table) {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("table \"{}\" has files from before it was partitioned as it is", table.name),
                 )
-                .into());
+                .into_datafusion());
             }
             if keys.contains(&key(file.table_partition, &file.partition_values_now(table)?)) {
                 replaced.take(file);
@@ -828,12 +826,12 @@ impl Results {
         for at in (0..batch.num_rows()).filter(|at| files.is_valid(*at)) {
             let source = RowSource::decode(files.value(at));
             if !self.places.entry(source).or_default().insert(rows.value(at)) {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::CARDINALITY_VIOLATION,
                     "the statement would change a row a second time",
                 )
                 .with_hint("more than one row of FROM or USING fits the same row of the table")
-                .into());
+                .into_datafusion());
             }
         }
         Ok(())
@@ -900,7 +898,7 @@ fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) ->
         return Ok(());
     }
     let message = format!("OPTIMIZE and other changes of table \"{table}\" cannot be in one transaction");
-    Err(CodedError::new(SqlState::ACTIVE_TRANSACTION, message).into())
+    Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion())
 }
 
 /// `is_divided`: the first partition value is the table partition, which the file's path says.
@@ -963,11 +961,11 @@ pub(super) fn key_column<'a>(
 ) -> Result<(usize, &'a harrier_catalog::state::Column)> {
     let at = table.columns.iter().position(|column| column.id == key.column);
     at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
-        CodedError::new(
+        SqlError::new(
             SqlState::DATA_CORRUPTED,
             format!("table \"{}\" is partitioned by a column that it does not have", table.name),
         )
-        .into()
+        .into_datafusion()
     })
 }
 

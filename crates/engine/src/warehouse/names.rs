@@ -22,8 +22,9 @@ use harrier_catalog::sequences::OwnValue;
 use harrier_catalog::state::{
     ColumnId, DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
 };
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::local_times::in_utc;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::Barrier;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use parking_lot::RwLock;
@@ -213,11 +214,11 @@ impl Names {
             None if self.has_view(name) => return wrong_kind(name, "table"),
             None => {
                 let message = format!("relation \"{}\" does not exist", name.table());
-                return CodedError::new(SqlState::UNDEFINED_TABLE, message).into();
+                return SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion();
             }
         };
         let message = format!("\"{}\" is {kind}, for which {what} is not supported", name.table());
-        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+        SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
     }
 
     /// What a table or view of the warehouse is to privileges.
@@ -387,7 +388,7 @@ impl Names {
         }
         if let Some(reason) = state.unusable(schema.id, name) {
             let message = format!("table \"{name}\" cannot be used: {reason}");
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         if let Some(sequence) = state.sequence(schema.id, name) {
             self.check_usage(&sight, schema, place)?;
@@ -431,7 +432,7 @@ impl Names {
     async fn view_in(&self, view: &View, around: &[ObjectId]) -> Result<ViewTable> {
         if around.contains(&view.id) {
             let message = format!("infinite recursion detected in rules for relation \"{}\"", view.name);
-            return Err(CodedError::new(SqlState::INVALID_OBJECT_DEFINITION, message).into());
+            return Err(SqlError::new(SqlState::INVALID_OBJECT_DEFINITION, message).into_datafusion());
         }
         let around: Arc<[ObjectId]> = around.iter().copied().chain([view.id]).collect();
         let mut state = self.session()?;
@@ -464,11 +465,11 @@ impl Names {
         };
         let plan = planned.await.map_err(|error| match form {
             Some(_) => error,
-            None => CodedError::new(
+            None => SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("view \"{}\" is written in the SQL of {}: {error}", view.name, view.dialect),
             )
-            .into(),
+            .into_datafusion(),
         })?;
         let plan = view_columns::with_aliases(plan, &view.column_aliases)?;
         let plan = match form.is_some_and(|form| form.is_barrier) {
@@ -643,11 +644,11 @@ impl SchemaProvider for SessionSchema {
         table: Arc<dyn TableProvider>,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
         if !self.has_own() {
-            return Err(CodedError::new(
+            return Err(SqlError::new(
                 SqlState::INVALID_SCHEMA_NAME,
                 format!("tables of a session are in schema \"{PUBLIC_SCHEMA}\", not in \"{}\"", self.name),
             )
-            .into());
+            .into_datafusion());
         }
         self.names.own.register_table(name, table)
     }

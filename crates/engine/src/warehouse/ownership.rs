@@ -17,7 +17,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutOptions};
 use harrier_catalog::{Catalog, Identity, MARKER, Marker, Place};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::location::locate;
 
 use super::explain;
@@ -87,11 +88,11 @@ pub(super) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Ide
             return Ok(identity);
         }
     }
-    Err(CodedError::new(
+    Err(SqlError::new(
         SqlState::SERIALIZATION_FAILURE,
         "the data folder of the warehouse is being claimed by other processes",
     )
-    .into())
+    .into_datafusion())
 }
 
 /// Makes the data folder this catalog's, whoever had it.
@@ -176,12 +177,9 @@ async fn read(root: &str, runtime: &RuntimeEnv) -> Result<Option<Marker>> {
     };
     let marker = std::str::from_utf8(&bytes).ok().and_then(Marker::parse);
     marker.map(Some).ok_or_else(|| {
-        CodedError::new(
-            SqlState::DATA_CORRUPTED,
-            format!("\"{location}\" does not say whose folder it is in"),
-        )
-        .with_hint("CALL adopt_data_folder() writes it anew, if no other warehouse has its files there")
-        .into()
+        SqlError::new(SqlState::DATA_CORRUPTED, format!("\"{location}\" does not say whose folder it is in"))
+            .with_hint("CALL adopt_data_folder() writes it anew, if no other warehouse has its files there")
+            .into_datafusion()
     })
 }
 
@@ -205,7 +203,7 @@ async fn write(root: &str, marker: &Marker, mode: PutMode, runtime: &RuntimeEnv)
 }
 
 fn refused(message: String, hint: String) -> DataFusionError {
-    CodedError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(hint).into()
+    SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(hint).into_datafusion()
 }
 
 fn foreign(root: &str, marker: Option<&Marker>) -> DataFusionError {

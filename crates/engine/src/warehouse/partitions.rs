@@ -6,7 +6,8 @@
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, cast};
 use harrier_catalog::state::{Column, Location, TABLE_PARTITIONS_OPTION, Table};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{TablePartitions, table_partition};
 
 use super::types::type_of;
@@ -50,7 +51,7 @@ pub(crate) fn column_of<'t>(table: &'t Table, partitions: &TablePartitions) -> R
     let at = table.columns.iter().position(|column| column.id == partitions.column);
     at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
         let message = format!("table \"{}\" is divided by a column that it does not have", table.name);
-        CodedError::new(SqlState::DATA_CORRUPTED, message).into()
+        SqlError::new(SqlState::DATA_CORRUPTED, message).into_datafusion()
     })
 }
 

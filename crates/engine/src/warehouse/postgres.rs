@@ -12,7 +12,8 @@ use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privileg
 use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
 use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{
     Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
     Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, format_type,
@@ -599,7 +600,9 @@ impl Source for SessionSource {
     }
 
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String> {
-        let known = parameters::name_of(name).ok_or_else(|| parameters::unknown(name))?;
+        let known = parameters::name_of(name)
+            .ok_or_else(|| parameters::unknown(name))
+            .map_err(harrier_exec::sqlstate::external)?;
         self.parameters.set(known, value, local)
     }
 
@@ -679,9 +682,9 @@ impl Source for SessionSource {
             Some(_) => {
                 let what = if terminate { "terminate process" } else { "cancel query" };
                 let message = format!("permission denied to {what}");
-                Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
                     .with_detail("Only roles that have the privileges of the session's role may do that.")
-                    .into())
+                    .into_datafusion())
             }
         }
     }

@@ -20,8 +20,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit}
 use harrier_catalog::state::{Column, SnapshotId, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, ColumnAnalysis, StatsRef};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::samples;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 use super::prune::Candidates;
@@ -211,7 +212,7 @@ impl<'a> Looking<'a> {
     pub(crate) fn at(table: &'a Table, names: &[String]) -> Result<Self> {
         if let Some(unknown) = names.iter().find(|name| !table.columns.iter().any(|own| own.name == **name)) {
             let message = format!("column \"{unknown}\" of relation \"{}\" does not exist", table.name);
-            return Err(CodedError::new(SqlState::UNDEFINED_COLUMN, message).into());
+            return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
         }
         let is_asked = |column: &&Column| names.is_empty() || names.contains(&column.name);
         let mut questions = Vec::new();

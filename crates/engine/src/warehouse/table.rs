@@ -39,7 +39,8 @@ use harrier_catalog::state::{
 };
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::intervals::shown_column;
 use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
@@ -197,7 +198,9 @@ impl WarehouseTable {
             Err(error) => {
                 let message =
                     format!("a check constraint of table \"{}\" cannot be computed", self.table.name);
-                Err(CodedError::new(sqlstate::of(error), message).with_detail(error.to_string()).into())
+                Err(SqlError::new(sqlstate::of(error), message)
+                    .with_detail(error.to_string())
+                    .into_datafusion())
             }
         }
     }
@@ -619,12 +622,14 @@ fn default_of(
     match default {
         DefaultValue::Literal(text) => Ok(lit(values::parse_one(text, &kind)?)),
         DefaultValue::Expression { sql, .. } => {
-            let default = stored::default(session, sql, asker).map_err(|error| {
-                CodedError::new(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    format!("the default of column \"{}\", {sql}: {error}", column.name),
-                )
-            })?;
+            let default = stored::default(session, sql, asker)
+                .map_err(|error| {
+                    SqlError::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        format!("the default of column \"{}\", {sql}: {error}", column.name),
+                    )
+                })
+                .map_err(harrier_exec::sqlstate::external)?;
             Ok(match default {
                 // TIMESTAMPTZ counts nanoseconds there.
                 Expr::Cast(inner) if matches!(inner.field.data_type(), DataType::Timestamp(_, Some(_))) => {
@@ -922,8 +927,9 @@ fn version_at(versions: &[SnapshotId], snapshot: SnapshotId) -> usize {
 
 /// Errors: Harrier cannot read the file (0A000).
 fn check_readable_file(file: &DataFile, snapshot: SnapshotId) -> Result<()> {
-    let unsupported =
-        |what: String| -> Result<()> { Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into()) };
+    let unsupported = |what: String| -> Result<()> {
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, what).into_datafusion())
+    };
     if file.format != "parquet" {
         return unsupported(format!("data file {} has format {}", file.path.path, file.format));
     }

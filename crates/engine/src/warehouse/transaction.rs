@@ -14,7 +14,8 @@ use datafusion::sql::sqlparser::ast::{
     self, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
 
@@ -230,11 +231,11 @@ impl Transactions {
     /// which it has failed; the catalog cannot be read.
     pub(crate) async fn begin_statement(&self) -> Result<()> {
         if self.has_failed() {
-            return Err(CodedError::new(
+            return Err(SqlError::new(
                 SqlState::FAILED_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
-            .into());
+            .into_datafusion());
         }
         let mut inner = self.inner.lock().await;
         let Defaults { isolation, read_only } = self.defaults();
@@ -406,7 +407,7 @@ impl Transactions {
         let failed = self.has_failed();
         let explicit = inner.open.as_ref().is_some_and(|open| open.explicit);
         let aborted = || {
-            CodedError::new(
+            SqlError::new(
                 SqlState::FAILED_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
@@ -414,7 +415,7 @@ impl Transactions {
         match control {
             Control::Begin { .. } if explicit => {
                 if failed {
-                    return Err(aborted().into());
+                    return Err(aborted().into_datafusion());
                 }
                 *warning = Some("there is already a transaction in progress");
                 Ok("BEGIN")
@@ -454,13 +455,13 @@ impl Transactions {
                 Ok("ROLLBACK")
             }
             Control::Savepoint(_) | Control::Release(_) | Control::RollbackTo(_) if !explicit => {
-                Err(CodedError::new(
+                Err(SqlError::new(
                     SqlState::NO_ACTIVE_TRANSACTION,
                     "savepoints can only be used in transaction blocks",
                 )
-                .into())
+                .into_datafusion())
             }
-            Control::Savepoint(_) | Control::Release(_) if failed => Err(aborted().into()),
+            Control::Savepoint(_) | Control::Release(_) if failed => Err(aborted().into_datafusion()),
             Control::Savepoint(name) => {
                 if let Some(open) = &mut inner.open {
                     let work = open.work.clone();
@@ -492,17 +493,17 @@ impl Transactions {
             Control::SetCharacteristics { .. } => Ok("SET"),
             Control::SetTransaction { isolation, read_only } => {
                 if failed {
-                    return Err(aborted().into());
+                    return Err(aborted().into_datafusion());
                 }
                 match inner.open.as_mut().filter(|open| open.explicit) {
                     Some(open)
                         if open.work.is_some() && isolation.is_some_and(|level| level != open.isolation) =>
                     {
-                        return Err(CodedError::new(
+                        return Err(SqlError::new(
                             SqlState::ACTIVE_TRANSACTION,
                             "SET TRANSACTION ISOLATION LEVEL must be called before any query",
                         )
-                        .into());
+                        .into_datafusion());
                     }
                     Some(open) => {
                         open.isolation = isolation.unwrap_or(open.isolation);
@@ -592,8 +593,8 @@ impl Open {
 
     fn savepoint(&self, name: &str) -> Result<usize> {
         self.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| {
-            CodedError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
-                .into()
+            SqlError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+                .into_datafusion()
         })
     }
 }
@@ -617,7 +618,7 @@ fn referred(work: &Transaction) -> BTreeSet<String> {
 
 fn read_only() -> DataFusionError {
     let message = "cannot change the warehouse in a read-only transaction";
-    CodedError::new(SqlState::READ_ONLY, message).into()
+    SqlError::new(SqlState::READ_ONLY, message).into_datafusion()
 }
 
 fn outside() -> DataFusionError {

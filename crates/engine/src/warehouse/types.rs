@@ -10,7 +10,8 @@ use datafusion::error::Result;
 use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
-use harrier_exec::sqlstate::{self, CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::intervals::stored_type;
 use harrier_exec::uuids;
 
@@ -99,8 +100,8 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
             .children
             .get(at)
             .ok_or_else(|| {
-                CodedError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name))
-                    .into()
+                SqlError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name))
+                    .into_datafusion()
             })
             .and_then(|child| field_of(child, with_ids))
     };
@@ -141,19 +142,19 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
         ColumnType::UInt128 if !with_ids => DataType::Decimal128(HUGE_DIGITS, 0),
         ColumnType::UInt128 => {
             let message = format!("column \"{}\" has type UHUGEINT, which cannot be written", column.name);
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_detail(
                     "it is read as DECIMAL(38,0), which has numbers below zero and not all of its own",
                 )
-                .into());
+                .into_datafusion());
         }
         // Files have them as bytes: see `harrier_exec::table_files::intervals`.
         ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
         ColumnType::TimeTz => {
             let message = format!("column \"{}\" has type TIMETZ, which cannot be read", column.name);
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_detail("no type here has an offset, and DuckDB tells equal times of two offsets apart")
-                .into());
+                .into_datafusion());
         }
     })
 }
@@ -287,7 +288,7 @@ pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
 }
 
 fn unfit(field: &Field) -> datafusion::error::DataFusionError {
-    CodedError::new(
+    SqlError::new(
         SqlState::FEATURE_NOT_SUPPORTED,
         format!(
             "column \"{}\" has type {}, which a table of a warehouse cannot keep",
@@ -295,7 +296,7 @@ fn unfit(field: &Field) -> datafusion::error::DataFusionError {
             field.data_type()
         ),
     )
-    .into()
+    .into_datafusion()
 }
 
 /// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep microseconds.

@@ -18,7 +18,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry, Identity, MARKER, ScheduledFile, is_reader};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
@@ -301,14 +302,14 @@ async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {
 }
 
 fn cannot_remove(path: &str, error: &datafusion::object_store::Error) -> DataFusionError {
-    CodedError::new(SqlState::IO_ERROR, format!("cannot remove \"{path}\": {error}")).into()
+    SqlError::new(SqlState::IO_ERROR, format!("cannot remove \"{path}\": {error}")).into_datafusion()
 }
 
 /// A span such as `7 days`, `12 hours`, `0`.
 pub(crate) fn span(text: &str) -> Result<Duration> {
     let wrong = || {
-        DataFusionError::from(
-            CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is no span of time"))
+        harrier_exec::sqlstate::external(
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is no span of time"))
                 .with_hint("such as '7 days', '12 hours', '30 minutes' or '0 seconds'"),
         )
     };

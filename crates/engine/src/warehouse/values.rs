@@ -16,8 +16,9 @@ use datafusion::error::Result;
 use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::interval_texts;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{text_of, with_far};
 
@@ -108,7 +109,7 @@ pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>>
     if value.data_type().is_nested() && value.is_valid(0) {
         let message =
             format!("a constant of column \"{column}\" of type {} cannot be kept", value.data_type());
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let texts = text_of(&storable(value, column)?)?;
     Ok(texts.iter().next().flatten().map(str::to_string))
@@ -181,7 +182,7 @@ fn column_of_cells<'a>(
     kind: &DataType,
 ) -> Result<ArrayRef> {
     if column.kind.is_nested() {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             format!(
                 "column \"{}\" has nested values in the catalog, which Harrier does not read",
@@ -189,7 +190,7 @@ fn column_of_cells<'a>(
             ),
         )
         .with_hint("in DuckDB, CALL ducklake_flush_inlined_data('…') moves them into files")
-        .into());
+        .into_datafusion());
     }
     if matches!(kind, DataType::BinaryView) {
         let bytes = cells.map(|cell| match cell {
@@ -225,7 +226,7 @@ fn column_of_cells<'a>(
         return Err(match column.kind {
             ColumnType::Int128 | ColumnType::UInt128 => {
                 let message = format!("a value of column \"{}\" is out of range for {kind}", column.name);
-                CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into()
+                SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion()
             }
             _ => damaged(column),
         });
@@ -234,11 +235,11 @@ fn column_of_cells<'a>(
 }
 
 fn damaged(column: &Column) -> datafusion::error::DataFusionError {
-    CodedError::new(
+    SqlError::new(
         SqlState::DATA_CORRUPTED,
         format!("the catalog keeps a value of column \"{}\" that is no {}", column.name, column.kind),
     )
-    .into()
+    .into_datafusion()
 }
 
 /// Whether rows of these columns can be kept in the catalog.

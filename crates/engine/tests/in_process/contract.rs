@@ -65,7 +65,7 @@ async fn rows(session: &Session, sql: &str) -> Result<Vec<Vec<Option<String>>>, 
     };
     let mut rows = vec![];
     while let Some(batch) = stream.next().await {
-        let batch = batch.map_err(|error| SqlError::in_statement(&error, sql))?;
+        let batch = batch.map_err(|error| harrier_engine::in_statement(&error, sql))?;
         rows.extend((0..batch.num_rows()).map(|row| {
             let text = |column: &ArrayRef| array_value_to_string(column, row).expect("a text");
             let columns = batch.columns().iter();

@@ -141,7 +141,7 @@ async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
     match session.execute(&statement).await? {
         Outcome::Rows { stream, .. } => {
             let batches = stream.try_collect::<Vec<_>>().await;
-            let batches = batches.map_err(|error| SqlError::in_statement(&error, sql))?;
+            let batches = batches.map_err(|error| harrier_engine::in_statement(&error, sql))?;
             Ok(pretty_format_batches(&batches).expect("rows").to_string())
         }
         Outcome::Write(write) => write.finish().await.map(|written| written.tag),

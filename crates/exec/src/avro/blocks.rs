@@ -28,7 +28,7 @@ use futures::{FutureExt, StreamExt};
 use crate::archives;
 use crate::damaged;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// A header that is longer is none.
 const HEADER_BYTES_MAX: usize = 64 << 20;
@@ -158,7 +158,9 @@ impl Reading {
         if let Some(field) = read.fields().iter().find(|field| has_empty_record(field.data_type())) {
             let message = format!("Avro file \"{name}\" has a record without fields");
             let detail = format!("It is in column \"{}\".", field.name());
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_detail(detail).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_detail(detail)
+                .into_datafusion());
         }
         let adapter = BatchAdapterFactory::new(schema).make_adapter(&read)?;
         let (ended, rows) = (false, None);
@@ -266,7 +268,7 @@ impl Reading {
                 self.name,
                 DECODED_BYTES_MAX >> 20
             );
-            CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+            SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
         };
         let input: Box<dyn Read + Send + '_> = match codec {
             CompressionCodec::Snappy => {
@@ -280,7 +282,11 @@ impl Reading {
                         break;
                     }
                 }
-                return if decoded > DECODED_BYTES_MAX { Err(too_large().into()) } else { Ok(None) };
+                return if decoded > DECODED_BYTES_MAX {
+                    Err(too_large().into_datafusion())
+                } else {
+                    Ok(None)
+                };
             }
             CompressionCodec::Deflate => Box::new(flate2::bufread::DeflateDecoder::new(block)),
             CompressionCodec::ZStandard => reader(FileCompressionType::ZSTD, block)?,
@@ -292,7 +298,7 @@ impl Reading {
             damaged::read(&self.name, || Ok(input.take(DECODED_BYTES_MAX + 1).read_to_end(&mut decoded)?));
         let read = read.map_err(|error| damaged::error(&self.name, error.strip_backtrace()))?;
         if read as u64 > DECODED_BYTES_MAX {
-            return Err(too_large().into());
+            return Err(too_large().into_datafusion());
         }
         Ok(Some(decoded))
     }

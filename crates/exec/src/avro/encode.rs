@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
 use crate::encoded::Pieces;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Rows of a block, as many as batches have.
 const BLOCK_ROWS: usize = 8192;
@@ -69,10 +69,12 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     }
     let schema = Schema::new(fields);
     // What else the library minds it does here, before there is a file.
-    begin(std::io::sink(), &schema, Codec::None).map_err(|error| {
-        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, "the columns cannot be written to an Avro file")
-            .with_detail(error.to_string())
-    })?;
+    begin(std::io::sink(), &schema, Codec::None)
+        .map_err(|error| {
+            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "the columns cannot be written to an Avro file")
+                .with_detail(error.to_string())
+        })
+        .map_err(crate::sqlstate::external)?;
     Ok(Arc::new(schema))
 }
 
@@ -201,14 +203,14 @@ fn check_name(name: &str, column: &str) -> Result<()> {
         true => format!("a column called \"{name}\" cannot be written to an Avro file"),
         false => format!("\"{name}\" in column \"{column}\" cannot be written to an Avro file"),
     };
-    Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
         .with_hint("Avro's names have letters from A to Z, digits and _ only: SELECT … AS another name")
-        .into())
+        .into_datafusion())
 }
 
 fn refused(column: &str, kind: &DataType) -> DataFusionError {
     let message = format!("column \"{column}\" of type {kind} cannot be written to an Avro file");
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("CAST it to TEXT").into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("CAST it to TEXT").into_datafusion()
 }
 
 fn begin<W: std::io::Write>(output: W, schema: &Schema, codec: Codec) -> Result<AvroWriter<W>, AvroError> {

@@ -18,7 +18,7 @@ use futures::{FutureExt, StreamExt};
 use super::Layout;
 use crate::archives;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Texts of a batch that are no longer than this come together.
 const BATCH_BYTES: usize = 16 << 20;
@@ -205,9 +205,9 @@ impl Reading {
 
     fn error(&self, state: SqlState, message: &str, line: u64, column: Option<usize>) -> DataFusionError {
         let column = column.map(|at| format!(", field {}", at + 1)).unwrap_or_default();
-        CodedError::new(state, message)
+        SqlError::new(state, message)
             .with_detail(format!("file \"{}\", line {line}{column}", self.name))
-            .into()
+            .into_datafusion()
     }
 }
 

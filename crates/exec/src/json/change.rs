@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::Result;
 
 use super::get::place;
 use super::value::{Value, key_order};
 use super::{get, wrong};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// `||`: members of both objects, those of the second before those of the first; or elements of both, of which what is no array is one.
 pub(super) fn concatenated<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
@@ -105,11 +105,11 @@ fn change_at<'j>(
     change: Change<'j>,
 ) -> Result<()> {
     let Some(step) = path[level] else {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::NULL_VALUE_NOT_ALLOWED,
             format!("path element at position {} is null", level + 1),
         )
-        .into());
+        .into_datafusion());
     };
     let is_last = level + 1 == path.len();
     match value {
@@ -122,10 +122,10 @@ fn change_at<'j>(
                 (Ok(at), Change::Set { value, .. }) => members[at].1 = value,
                 (Ok(_), Change::Insert { .. }) => {
                     let error =
-                        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, "cannot replace existing key");
+                        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "cannot replace existing key");
                     return Err(error
                         .with_hint("Try using the function jsonb_set to replace key value.")
-                        .into());
+                        .into_datafusion());
                 }
                 (Err(at), Change::Set { value, creates: true } | Change::Insert { value, .. }) => {
                     members.insert(at, (Cow::Owned(step.to_string()), value));
@@ -136,7 +136,7 @@ fn change_at<'j>(
         Value::Array(elements) => {
             let number = get::number(step).ok_or_else(|| {
                 let message = format!("path element at position {} is not an integer: \"{step}\"", level + 1);
-                DataFusionError::from(CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message))
+                crate::sqlstate::external(SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message))
             })?;
             let found = place(number, elements.len());
             match (found, change) {

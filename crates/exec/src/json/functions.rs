@@ -22,7 +22,7 @@ use super::scan::{self, Shape, shape};
 use super::texts::Texts;
 use super::value::Value;
 use super::{Kind, TYPE_KEY, build, get, order, wrong};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// What a function does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -166,7 +166,7 @@ struct Function {
 impl Function {
     fn missing(&self, types: &[String]) -> datafusion::error::DataFusionError {
         let message = format!("function {}({}) does not exist", self.name, types.join(", "));
-        CodedError::new(SqlState::UNDEFINED_FUNCTION, message).into()
+        SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion()
     }
 
     /// How many arguments it has at least and at most.
@@ -347,10 +347,14 @@ impl Argument {
 fn array_of_text(text: &str) -> Result<Vec<Option<String>>> {
     let malformed = || {
         let message = format!("malformed array literal: \"{text}\"");
-        CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
     };
-    let inner =
-        text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
+    let inner = text
+        .trim()
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'))
+        .ok_or_else(malformed)
+        .map_err(crate::sqlstate::external)?;
     let mut elements = Vec::new();
     if inner.trim().is_empty() {
         return Ok(elements);
@@ -366,33 +370,33 @@ fn array_of_text(text: &str) -> Result<Vec<Option<String>>> {
                 Some('\\') => {
                     letters.next();
                     is_escaped = true;
-                    element.push(letters.next().ok_or_else(malformed)?);
+                    element.push(letters.next().ok_or_else(malformed).map_err(crate::sqlstate::external)?);
                 }
                 Some('"') if is_quoted => {
                     letters.next();
                     break;
                 }
                 Some(',') | None if !is_quoted => break,
-                Some('{' | '}' | '"') if !is_quoted => return Err(malformed().into()),
+                Some('{' | '}' | '"') if !is_quoted => return Err(malformed().into_datafusion()),
                 Some(letter) => {
                     element.push(*letter);
                     letters.next();
                 }
-                None => return Err(malformed().into()),
+                None => return Err(malformed().into_datafusion()),
             }
         }
         while letters.next_if(|letter| letter.is_whitespace()).is_some() {}
         if !is_quoted {
             element.truncate(element.trim_end().len());
             if element.is_empty() {
-                return Err(malformed().into());
+                return Err(malformed().into_datafusion());
             }
         }
         let is_null = !is_quoted && !is_escaped && element.eq_ignore_ascii_case("null");
         elements.push((!is_null).then_some(element));
         match letters.next() {
             Some(',') => {}
-            Some(_) => return Err(malformed().into()),
+            Some(_) => return Err(malformed().into_datafusion()),
             None => return Ok(elements),
         }
     }
@@ -607,12 +611,12 @@ impl Call<'_> {
             Some(values) => {
                 let Some(values) = values.texts(row)? else { return Ok(None) };
                 if values.len() != first.len() {
-                    return Err(CodedError::new(state, "mismatched array dimensions").into());
+                    return Err(SqlError::new(state, "mismatched array dimensions").into_datafusion());
                 }
                 first.into_iter().zip(values).collect()
             }
             None if first.len() % 2 != 0 => {
-                return Err(CodedError::new(state, "array must have even number of elements").into());
+                return Err(SqlError::new(state, "array must have even number of elements").into_datafusion());
             }
             None => first.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect(),
         };
@@ -620,7 +624,7 @@ impl Call<'_> {
         for (at, (key, value)) in members.iter().enumerate() {
             let Some(key) = key else {
                 let state = SqlState::NULL_VALUE_NOT_ALLOWED;
-                return Err(CodedError::new(state, "null value not allowed for object key").into());
+                return Err(SqlError::new(state, "null value not allowed for object key").into_datafusion());
             };
             text += if at == 0 { "" } else { ", " };
             scan::quote(key, &mut text);

@@ -6,7 +6,7 @@ use datafusion::common::Result;
 use serde::de::IgnoredAny;
 
 use super::invalid;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Checks a text, of any depth.
 ///
@@ -86,11 +86,9 @@ pub(super) fn unquoted(quoted: &str) -> Result<Cow<'_, str>> {
     let text: String = serde_json::from_str(quoted)
         .map_err(|_| invalid(Some("Unicode low surrogate must follow a high surrogate.".to_string())))?;
     match text.contains('\0') {
-        true => {
-            Err(CodedError::new(SqlState::UNTRANSLATABLE_CHARACTER, "unsupported Unicode escape sequence")
-                .with_detail("\\u0000 cannot be converted to text.")
-                .into())
-        }
+        true => Err(SqlError::new(SqlState::UNTRANSLATABLE_CHARACTER, "unsupported Unicode escape sequence")
+            .with_detail("\\u0000 cannot be converted to text.")
+            .into_datafusion()),
         false => Ok(Cow::Owned(text)),
     }
 }

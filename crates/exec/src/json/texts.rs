@@ -8,7 +8,7 @@ use datafusion::config::ConfigOptions;
 
 use crate::account::{Account, Held};
 use crate::large_values::CONSTANT_BYTES_MAX;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Texts as they are made, of which the account of memory is told.
 pub(super) struct Texts<'c> {
@@ -41,7 +41,7 @@ impl<'c> Texts<'c> {
             // The plan is left with the call: there is an account where that runs.
             None if self.bytes > CONSTANT_BYTES_MAX => {
                 let message = format!("a constant of {} bytes in a statement that is planned", self.bytes);
-                return Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into());
+                return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion());
             }
             None => {}
         }

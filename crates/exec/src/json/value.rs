@@ -6,7 +6,7 @@ use datafusion::common::{DataFusionError, Result};
 
 use super::scan::{self, Cursor};
 use super::{DEPTH_MAX, invalid, too_deep};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Digits of a number before and behind its point, as PostgreSQL's numeric has them.
 const WHOLE_DIGITS_MAX: i64 = 131_072;
@@ -176,7 +176,7 @@ impl<'j> Value<'j> {
 }
 
 fn too_large() -> DataFusionError {
-    CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large").into()
+    SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large").into_datafusion()
 }
 
 /// Keys of objects: shorter ones first.
@@ -192,8 +192,10 @@ pub(super) fn numeric(number: &str) -> Result<Cow<'_, str>> {
     if is_plain && number.len() <= SCALE_MAX as usize {
         return Ok(Cow::Borrowed(number));
     }
-    let overflow =
-        || CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format").into();
+    let overflow = || {
+        SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")
+            .into_datafusion()
+    };
     let (mantissa, exponent) = match number.split_once(['e', 'E']) {
         // Of JSON, so it is a number; more than fits is too much of either sign.
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().map_err(|_| overflow())?),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
 use crate::encoded::Pieces;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// A file is written in pieces of as many bytes.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -68,15 +68,15 @@ pub(crate) fn encode(
 fn explain(error: Error) -> DataFusionError {
     let message = error.to_string();
     match error {
-        Error::Type { .. } => {
-            CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("CAST it to TEXT").into()
-        }
-        Error::Number { .. } => CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message)
+        Error::Type { .. } => SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            .with_hint("CAST it to TEXT")
+            .into_datafusion(),
+        Error::Number { .. } => SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message)
             .with_detail("the largest integer of an ORC file is 9223372036854775807")
-            .into(),
-        Error::Time { .. } => CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
+            .into_datafusion(),
+        Error::Time { .. } => SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
             .with_detail("the format has no fractions of the last second before 1970-01-01 in UTC")
-            .into(),
+            .into_datafusion(),
         Error::Arrow(error) => error.into(),
         Error::Io(error) => DataFusionError::IoError(io::Error::new(error.kind(), error)),
         other => internal_datafusion_err!("{other}"),

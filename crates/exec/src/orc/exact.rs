@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::Result;
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// What the library reads a timestamp into without loss: seconds with nine digits.
 const EXACT: DataType = DataType::Decimal128(Decimal128Type::MAX_PRECISION, 9);
@@ -58,12 +58,14 @@ fn as_told(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
             let exact = column.as_primitive::<Decimal128Type>();
             let times = exact.iter().map(|time| {
                 let Some(time) = time else { return Ok(None) };
-                let time = i64::try_from(time.div_euclid(MICROSECOND_NS)).map_err(|_| {
-                    CodedError::new(
-                        SqlState::DATETIME_FIELD_OVERFLOW,
-                        "timestamp of an ORC file out of range",
-                    )
-                })?;
+                let time = i64::try_from(time.div_euclid(MICROSECOND_NS))
+                    .map_err(|_| {
+                        SqlError::new(
+                            SqlState::DATETIME_FIELD_OVERFLOW,
+                            "timestamp of an ORC file out of range",
+                        )
+                    })
+                    .map_err(crate::sqlstate::external)?;
                 Ok(Some(time))
             });
             let times: TimestampMicrosecondArray = times.collect::<Result<_>>()?;

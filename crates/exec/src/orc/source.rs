@@ -20,7 +20,7 @@ use orc_rust::schema::TimestampPrecision;
 use super::{exact, explain, explain_rows, footer};
 use crate::damaged;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
@@ -162,17 +162,17 @@ async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
     let name = chunks.file.location.filename().unwrap_or_default().to_string();
     let opening = ArrowReaderBuilder::try_new_async(chunks.clone()).map_err(explain);
     let builder = damaged::opened(&name, opening).await.map_err(|error| match is_of_root(&error) {
-        true => CodedError::new(
+        true => SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             "ORC files whose rows are no structs are not supported",
         )
-        .into(),
+        .into_datafusion(),
         false => error,
     })?;
     let version = builder.file_metadata().file_format_version().to_string();
     if !VERSIONS.contains(&version.as_str()) {
         let message = format!("ORC files of version {version} are not supported");
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
@@ -180,7 +180,7 @@ async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
 /// Whether an error is that of the library's assertion that rows are structs, which the format does not ask for.
 fn is_of_root(error: &DataFusionError) -> bool {
     let DataFusionError::External(source) = error else { return false };
-    let detail = source.downcast_ref::<CodedError>().and_then(|error| error.detail.as_deref());
+    let detail = source.downcast_ref::<SqlError>().and_then(|error| error.detail.as_deref());
     detail.is_some_and(|detail| detail.contains("Kind::Struct"))
 }
 

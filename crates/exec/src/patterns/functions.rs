@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use super::moments::{self, Shown};
 use super::numbers::{self, Pattern};
 use super::template::{Piece, pieces};
-use crate::sqlstate::CodedError;
+use crate::sqlstate::SqlError;
 
 /// Digits of numbers that texts are read as.
 const DIGITS: u8 = 38;
@@ -133,9 +133,10 @@ impl ScalarUDFImpl for ByPattern {
             Kind::Char | Kind::Timestamp => DataType::Utf8,
             Kind::Date => DataType::Date32,
             Kind::Number => match arguments.scalar_arguments.get(1) {
-                Some(Some(ScalarValue::Utf8(Some(pattern)))) => {
-                    DataType::Decimal128(DIGITS, numbers::pattern(pattern)?.scale() as i8)
-                }
+                Some(Some(ScalarValue::Utf8(Some(pattern)))) => DataType::Decimal128(
+                    DIGITS,
+                    numbers::pattern(pattern).map_err(crate::sqlstate::external)?.scale() as i8,
+                ),
                 // Of a pattern that is not known before, as many digits as NUMERIC has here.
                 _ => DataType::Decimal128(DIGITS, 10),
             },
@@ -192,7 +193,7 @@ impl<T> Last<T> {
     }
 }
 
-fn cut(pattern: &str) -> Result<Vec<Piece>, CodedError> {
+fn cut(pattern: &str) -> Result<Vec<Piece>, SqlError> {
     Ok(pieces(pattern))
 }
 
@@ -241,7 +242,8 @@ fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
                 Some(Shown::Interval(value.months, value.days, value.nanoseconds / 1_000))
             }
             _ => {
-                let pattern = known_numbers.get(pattern, numbers::pattern)?;
+                let pattern =
+                    known_numbers.get(pattern, numbers::pattern).map_err(crate::sqlstate::external)?;
                 number(values, row, pattern, &mut text)?;
                 texts.append_value(&text);
                 continue;
@@ -251,7 +253,12 @@ fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
             // What is infinite has no fields.
             None => texts.append_value(""),
             Some(moment) => {
-                moments::write(known.get(pattern, cut)?, moment, &mut text)?;
+                moments::write(
+                    known.get(pattern, cut).map_err(crate::sqlstate::external)?,
+                    moment,
+                    &mut text,
+                )
+                .map_err(crate::sqlstate::external)?;
                 texts.append_value(&text);
             }
         }
@@ -340,7 +347,11 @@ fn timestamps(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> 
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        let (moment, zone) = moments::read(known.get(patterns.value(row), cut)?, texts.value(row))?;
+        let (moment, zone) = moments::read(
+            known.get(patterns.value(row), cut).map_err(crate::sqlstate::external)?,
+            texts.value(row),
+        )
+        .map_err(crate::sqlstate::external)?;
         let zone = zone.map(|zone| {
             let sign = if zone < 0 { '-' } else { '+' };
             format!("{sign}{:02}:{:02}", zone.abs() / 3_600, zone.abs() / 60 % 60)
@@ -358,7 +369,11 @@ fn dates(values: &ArrayRef, patterns: &StringArray) -> Result<Date32Array> {
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        let (moment, _) = moments::read(known.get(patterns.value(row), cut)?, texts.value(row))?;
+        let (moment, _) = moments::read(
+            known.get(patterns.value(row), cut).map_err(crate::sqlstate::external)?,
+            texts.value(row),
+        )
+        .map_err(crate::sqlstate::external)?;
         Ok(Some(Date32Type::from_naive_date(moment.date())))
     };
     (0..texts.len()).map(|row| read(&mut known, row)).collect()
@@ -371,7 +386,13 @@ fn numbers_of(values: &ArrayRef, patterns: &StringArray, scale: i8) -> Result<De
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        Ok(Some(known.get(patterns.value(row), numbers::pattern)?.read(texts.value(row))?))
+        Ok(Some(
+            known
+                .get(patterns.value(row), numbers::pattern)
+                .map_err(crate::sqlstate::external)?
+                .read(texts.value(row))
+                .map_err(crate::sqlstate::external)?,
+        ))
     };
     let read: StringArray =
         (0..texts.len()).map(|row| read(&mut known, row)).collect::<Result<StringArray>>()?;

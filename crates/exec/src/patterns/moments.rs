@@ -3,7 +3,7 @@
 use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
 use super::template::{Case, Field, Piece};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -79,7 +79,7 @@ impl<'z> Parts<'z> {
 /// Writes a moment by a pattern.
 ///
 /// Errors: the pattern asks an interval for what it has not (22007).
-pub(super) fn write(pieces: &[Piece], shown: Shown<'_>, out: &mut String) -> Result<(), CodedError> {
+pub(super) fn write(pieces: &[Piece], shown: Shown<'_>, out: &mut String) -> Result<(), SqlError> {
     let parts = Parts::of(shown);
     for piece in pieces {
         match piece {
@@ -124,7 +124,7 @@ fn write_field(
     case: Case,
     parts: &Parts<'_>,
     out: &mut String,
-) -> Result<(), CodedError> {
+) -> Result<(), SqlError> {
     let number = |out: &mut String, value: i64, width: usize| {
         let width = if is_short { 0 } else { width };
         if value < 0 {
@@ -139,7 +139,7 @@ fn write_field(
     };
     let date = || {
         parts.date.ok_or_else(|| {
-            CodedError::new(
+            SqlError::new(
                 SqlState::INVALID_DATETIME_FORMAT,
                 "invalid format specification for an interval value",
             )
@@ -289,7 +289,7 @@ struct Read {
 /// The local time that a text says by a pattern, and seconds east of Greenwich if it says them.
 ///
 /// Errors: it is not made so (22007), or there is no such time (22008).
-pub(super) fn read(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Option<i64>), CodedError> {
+pub(super) fn read(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
     let mut read = Read::default();
     let mut input = Input { text, rest: text };
     for (at, piece) in pieces.iter().enumerate() {
@@ -306,19 +306,19 @@ pub(super) fn read(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Optio
     moment(&read, text)
 }
 
-fn out_of_range(text: &str) -> CodedError {
+fn out_of_range(text: &str) -> SqlError {
     let message = format!("date/time field value out of range: \"{text}\"");
-    CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
+    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
 }
 
-fn moment(read: &Read, text: &str) -> Result<(NaiveDateTime, Option<i64>), CodedError> {
+fn moment(read: &Read, text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
     let wrong = || out_of_range(text);
     let date = date(read).ok_or_else(wrong)?;
     let mut hour = read.hour.unwrap_or(0);
     if read.is_of_half {
         if !(1..=12).contains(&hour) {
             let message = format!("hour \"{hour}\" is invalid for the 12-hour clock");
-            return Err(CodedError::new(SqlState::INVALID_DATETIME_FORMAT, message)
+            return Err(SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)
                 .with_hint("Use the 24-hour clock, or give an hour between 1 and 12."));
         }
         hour = match read.is_afternoon {
@@ -419,13 +419,13 @@ impl Input<'_> {
         self.rest = &self.rest[end..];
     }
 
-    fn invalid(&self, found: &str) -> CodedError {
+    fn invalid(&self, found: &str) -> SqlError {
         let message = format!("invalid value \"{found}\" in \"{}\"", self.text);
-        CodedError::new(SqlState::INVALID_DATETIME_FORMAT, message)
+        SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)
     }
 
     /// A number, of `most` digits at most if there has to be room for the next; with how many digits it has.
-    fn number(&mut self, most: Option<usize>) -> Result<(i64, usize), CodedError> {
+    fn number(&mut self, most: Option<usize>) -> Result<(i64, usize), SqlError> {
         self.rest = self.rest.trim_start();
         let signed = usize::from(self.rest.starts_with(['-', '+']));
         let digits = self.rest[signed..].bytes().take_while(u8::is_ascii_digit).count();
@@ -441,7 +441,7 @@ impl Input<'_> {
     }
 
     /// One of these words, whatever its case; its place.
-    fn word<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) -> Result<usize, CodedError> {
+    fn word<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) -> Result<usize, SqlError> {
         self.rest = self.rest.trim_start();
         let begins =
             |word: &str| self.rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
@@ -455,7 +455,7 @@ impl Input<'_> {
         }
     }
 
-    fn field(&mut self, field: Field, is_followed: bool, read: &mut Read) -> Result<(), CodedError> {
+    fn field(&mut self, field: Field, is_followed: bool, read: &mut Read) -> Result<(), SqlError> {
         if self.rest.trim().is_empty() {
             // What a text does not have to the end is as if the pattern ended before.
             return Ok(());
@@ -513,7 +513,7 @@ impl Input<'_> {
             Field::Quarter => drop(self.number(Some(1))?),
             Field::Zone | Field::ZoneOffset => {
                 let message = "formatting field \"TZ\" is only supported in to_char";
-                return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
             }
             Field::ZoneHours => {
                 let is_west = self.rest.trim_start().starts_with('-');
@@ -537,7 +537,7 @@ impl Input<'_> {
     }
 
     /// Microseconds of digits behind a point.
-    fn fraction(&mut self, digits: usize) -> Result<i64, CodedError> {
+    fn fraction(&mut self, digits: usize) -> Result<i64, SqlError> {
         let (value, count) = self.number(Some(digits))?;
         // More digits than there are of a microsecond are passed over.
         let surplus = self.rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,6 +1,6 @@
 //! Numbers as texts by a pattern, and the other way round.
 
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{SqlError, SqlState};
 
 /// A pattern of numbers.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +52,8 @@ enum Token {
 /// Reads a pattern.
 ///
 /// Errors: what it says does not go together (42601).
-pub(super) fn pattern(text: &str) -> Result<Pattern, CodedError> {
-    let wrong = |message: &str| Err(CodedError::new(SqlState::SYNTAX_ERROR, message.to_string()));
+pub(super) fn pattern(text: &str) -> Result<Pattern, SqlError> {
+    let wrong = |message: &str| Err(SqlError::new(SqlState::SYNTAX_ERROR, message.to_string()));
     let mut pattern = Pattern::default();
     let mut rest = text;
     let (mut has_point, mut has_shift) = (false, false);
@@ -264,10 +264,10 @@ impl Pattern {
     /// The number that a text says, as digits that can be parsed, with [`Self::scale`] of them behind the point at most.
     ///
     /// Errors: it says none (22P02).
-    pub(super) fn read(&self, text: &str) -> Result<String, CodedError> {
+    pub(super) fn read(&self, text: &str) -> Result<String, SqlError> {
         let wrong = || {
             let message = format!("invalid input syntax for type numeric: \"{text}\"");
-            CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+            SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
         };
         let (mut whole, mut fraction) = (String::new(), String::new());
         let mut is_negative = false;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::{Any, Definition, Int, List, Text, field_of, int};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("array_dims", &[List], Text, |values| match &values[0] {
@@ -46,7 +46,7 @@ fn trimmed(list: &ListArray, count: i64) -> Result<ScalarValue> {
     let length = elements.len();
     let Some(left) = usize::try_from(count).ok().and_then(|count| length.checked_sub(count)) else {
         let message = format!("number of elements to trim must be between 0 and {length}");
-        return Err(CodedError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into());
+        return Err(SqlError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into_datafusion());
     };
     let Some(field) = field_of(list.data_type()) else {
         return Ok(ScalarValue::List(Arc::new(list.clone())));

@@ -3,7 +3,7 @@
 use datafusion::common::{Result, ScalarValue};
 
 use super::{Bytes, Definition, Int, Text, bytes, int, text};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("get_byte", &[Bytes, Int], Int, |values| {
@@ -27,9 +27,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             0 => changed[at / 8] &= !(1 << (at % 8)),
             1 => changed[at / 8] |= 1 << (at % 8),
             _ => {
-                return Err(
-                    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, "new bit must be 0 or 1").into()
-                );
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "new bit must be 0 or 1")
+                    .into_datafusion());
             }
         }
         Ok(ScalarValue::Binary(Some(changed)))
@@ -41,11 +40,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         check_encoding(text(&values[1]))?;
         match std::str::from_utf8(bytes(&values[0])) {
             Ok(text) => Ok(ScalarValue::from(text)),
-            Err(_) => Err(CodedError::new(
+            Err(_) => Err(SqlError::new(
                 SqlState::CHARACTER_NOT_IN_REPERTOIRE,
                 "invalid byte sequence for encoding \"UTF8\"",
             )
-            .into()),
+            .into_datafusion()),
         }
     }),
     Definition::new("convert_to", &[Text, Text], Bytes, |values| {
@@ -61,7 +60,7 @@ fn place(at: i64, length: usize) -> Result<usize> {
         None => {
             let last = length as i64 - 1;
             let message = format!("index {at} out of valid range, 0..{last}");
-            Err(CodedError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into())
+            Err(SqlError::new(SqlState::ARRAY_ELEMENT_ERROR, message).into_datafusion())
         }
     }
 }
@@ -72,7 +71,7 @@ fn check_encoding(name: &str) -> Result<()> {
         "utf8" | "unicode" | "sqlascii" => Ok(()),
         _ => {
             let message = format!("encoding \"{name}\" is not supported: texts are UTF-8");
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
         }
     }
 }

@@ -7,7 +7,7 @@ use datafusion::arrow::array::Array;
 use datafusion::common::{Result, ScalarValue};
 
 use super::{Any, Definition, Double, Int, List, Number, Whole, double, int};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Digits that a decimal has, at most.
 const DIGITS: u8 = 38;
@@ -30,7 +30,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         _ => Err(out_of_range()),
     }),
     Definition::new("div", &[Double, Double], Double, |values| match double(&values[1]) {
-        0.0 => Err(CodedError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into()),
+        0.0 => Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion()),
         divisor => Ok((double(&values[0]) / divisor).trunc().into()),
     }),
     Definition::new("scale", &[Number], Int, |values| match exact(&values[0]) {
@@ -57,13 +57,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 ];
 
 fn out_of_range() -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range").into()
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range").into_datafusion()
 }
 
 fn angle(value: &ScalarValue, of: fn(f64) -> f64) -> Result<ScalarValue> {
     match double(value) {
         value if value.is_infinite() => {
-            Err(CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range").into())
+            Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range")
+                .into_datafusion())
         }
         value => Ok(of(value).into()),
     }
@@ -72,7 +73,8 @@ fn angle(value: &ScalarValue, of: fn(f64) -> f64) -> Result<ScalarValue> {
 fn part(value: &ScalarValue, of: fn(f64) -> f64) -> Result<ScalarValue> {
     match double(value) {
         value if value.abs() > 1.0 => {
-            Err(CodedError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range").into())
+            Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range")
+                .into_datafusion())
         }
         value => Ok(of(value).into()),
     }
@@ -166,7 +168,7 @@ fn scaled((value, own): (i128, u8), scale: u8) -> Option<i128> {
 
 fn quotient(left: (i128, u8), right: (i128, u8)) -> Result<ScalarValue> {
     if right.0 == 0 {
-        return Err(CodedError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into());
+        return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion());
     }
     let scale = left.1.max(right.1);
     let (Some(left), Some(right)) = (scaled(left, scale), scaled(right, scale)) else {
@@ -176,7 +178,7 @@ fn quotient(left: (i128, u8), right: (i128, u8)) -> Result<ScalarValue> {
 }
 
 fn wrong_bounds(message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::INVALID_ARGUMENT_FOR_WIDTH_BUCKET, message).into()
+    SqlError::new(SqlState::INVALID_ARGUMENT_FOR_WIDTH_BUCKET, message).into_datafusion()
 }
 
 fn check_bounds(count: i64, are_equal: bool) -> Result<()> {
@@ -226,11 +228,11 @@ fn bucket_of_list(value: &ScalarValue, list: &ScalarValue) -> Result<ScalarValue
     let ScalarValue::List(list) = list else { return Err(wrong_bounds("thresholds must be a list")) };
     let thresholds = list.value(0);
     if thresholds.null_count() > 0 {
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::NULL_VALUE_NOT_ALLOWED,
             "thresholds array must not contain NULLs",
         )
-        .into());
+        .into_datafusion());
     }
     let kind = thresholds.data_type();
     let is_of_numbers = kind.is_numeric() && value.data_type().is_numeric();

@@ -4,7 +4,7 @@ use datafusion::common::{Result, ScalarValue};
 
 use super::{Definition, Int, Text, int, text};
 use crate::regexp_lists::compiled;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     // Text, pattern, from which character, which match, flags, which of its groups.
@@ -16,12 +16,15 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
     let number = |at: usize, name: &str, least: i64, default: i64| match values.get(at).map_or(default, int) {
         number if number < least => {
             let message = format!("invalid value for parameter \"{name}\": {number}");
-            Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
         }
         number => Ok(usize::try_from(number).unwrap_or(usize::MAX)),
     };
-    let (start, which, group) =
-        (number(2, "start", 1, 1)?, number(3, "n", 1, 1)?, number(5, "subexpr", 0, 0)?);
+    let (start, which, group) = (
+        number(2, "start", 1, 1).map_err(crate::sqlstate::external)?,
+        number(3, "n", 1, 1).map_err(crate::sqlstate::external)?,
+        number(5, "subexpr", 0, 0).map_err(crate::sqlstate::external)?,
+    );
     let pattern = compiled(text(&values[1]), values.get(4).map_or("", text))?;
     let searched = text(&values[0]);
     let Some((from, _)) = searched.char_indices().nth(start - 1) else {
@@ -37,7 +40,7 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
 
 /// `\0061`, `\+000061`, `\u0061` and `\U00000061` are characters, and two backslashes are one.
 fn characters(escaped: &str) -> Result<ScalarValue> {
-    let wrong = |message: &str| CodedError::new(SqlState::SYNTAX_ERROR, message);
+    let wrong = |message: &str| SqlError::new(SqlState::SYNTAX_ERROR, message);
     let mut text = String::with_capacity(escaped.len());
     let mut rest = escaped;
     let mut high: Option<u32> = None;
@@ -45,7 +48,7 @@ fn characters(escaped: &str) -> Result<ScalarValue> {
         let after = &rest[sign.len_utf8()..];
         if sign != '\\' || after.starts_with('\\') {
             if high.is_some() {
-                return Err(wrong("invalid Unicode surrogate pair").into());
+                return Err(wrong("invalid Unicode surrogate pair").into_datafusion());
             }
             text.push(sign);
             rest = if sign == '\\' { &after[1..] } else { after };
@@ -59,7 +62,7 @@ fn characters(escaped: &str) -> Result<ScalarValue> {
         };
         let number =
             after.get(skipped..skipped + digits).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        let Some(number) = number else { return Err(wrong("invalid Unicode escape").into()) };
+        let Some(number) = number else { return Err(wrong("invalid Unicode escape").into_datafusion()) };
         rest = &after[skipped + digits..];
         // One character of more than 16 bits may be two halves.
         let code = match (high.take(), number) {
@@ -69,15 +72,15 @@ fn characters(escaped: &str) -> Result<ScalarValue> {
             }
             (Some(high), 0xDC00..0xE000) => 0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00),
             (None, number) => number,
-            (Some(_), _) => return Err(wrong("invalid Unicode surrogate pair").into()),
+            (Some(_), _) => return Err(wrong("invalid Unicode surrogate pair").into_datafusion()),
         };
         match char::from_u32(code).filter(|sign| *sign != '\0') {
             Some(sign) => text.push(sign),
-            None => return Err(wrong("invalid Unicode code point").into()),
+            None => return Err(wrong("invalid Unicode code point").into_datafusion()),
         }
     }
     match high {
-        Some(_) => Err(wrong("invalid Unicode surrogate pair").into()),
+        Some(_) => Err(wrong("invalid Unicode surrogate pair").into_datafusion()),
         None => Ok(ScalarValue::from(text)),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Any, Bool, Definition, Double, Int, Interval, SECOND_US, Time, Timestamp, double, int, interval,
     timestamp,
 };
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 const DAY_US: i64 = 86_400 * SECOND_US;
 const DAY_NS: i64 = 1_000 * DAY_US;
@@ -55,7 +55,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 ];
 
 fn overflow(message: &str) -> DataFusionError {
-    CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message).into()
+    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message).into_datafusion()
 }
 
 fn out_of_range() -> DataFusionError {

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use super::location::{local, locate};
 use super::record::FileRecord;
 use super::write::WriteSpec;
-use crate::sqlstate::{self, CodedError, SqlState};
+use crate::sqlstate::{self, IntoDataFusionError, SqlError, SqlState};
 
 /// Where files are until they are shown.
 pub(super) enum Stage {
@@ -56,7 +56,7 @@ pub fn store_root(folder: &str) -> Result<Root> {
         .map_err(|error| cannot_stage_in_store(&error))?;
     root.ok_or_else(|| {
         let message = format!("nothing can be staged in \"{folder}\"");
-        CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into()
+        SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
     })
 }
 
@@ -196,12 +196,12 @@ pub fn cannot_stage(error: &harrier_committer::local::Error) -> DataFusionError 
         (_, Some(kind)) => state_of(kind),
         (_, None) => SqlState::DATA_CORRUPTED,
     };
-    let coded = CodedError::new(state, error.to_string());
+    let coded = SqlError::new(state, error.to_string());
     match error.has_happened() {
         true => coded
             .with_detail("The statement has happened; the next one that reads or writes here completes it.")
-            .into(),
-        false => coded.into(),
+            .into_datafusion(),
+        false => coded.into_datafusion(),
     }
 }
 
@@ -216,18 +216,18 @@ pub fn cannot_stage_in_store(error: &harrier_committer::object_store::Error) -> 
         E::Journal { .. } => SqlState::DATA_CORRUPTED,
         error => error.store().map_or(SqlState::IO_ERROR, sqlstate::of_object_store),
     };
-    let coded = CodedError::new(state, error.to_string());
+    let coded = SqlError::new(state, error.to_string());
     match error {
         E::Unfinished { .. } => coded
             .with_detail("The statement has happened; the next one that reads or writes here completes it.")
-            .into(),
+            .into_datafusion(),
         E::Unknown { .. } => coded
             .with_detail(
                 "If the statement has happened, the next one that reads or writes here completes it.",
             )
-            .into(),
-        E::Conflict { .. } => coded.with_hint("The statement can be tried again.").into(),
-        _ => coded.into(),
+            .into_datafusion(),
+        E::Conflict { .. } => coded.with_hint("The statement can be tried again.").into_datafusion(),
+        _ => coded.into_datafusion(),
     }
 }
 
@@ -242,7 +242,7 @@ fn state_of(kind: std::io::ErrorKind) -> SqlState {
 
 fn cannot_write(path: &str, error: std::io::Error) -> DataFusionError {
     let state = state_of(error.kind());
-    CodedError::new(state, format!("could not write to \"{path}\": {error}")).into()
+    SqlError::new(state, format!("could not write to \"{path}\": {error}")).into_datafusion()
 }
 
 /// Makes a file where there is none, and the folders above it. Blocks.

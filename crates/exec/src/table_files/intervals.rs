@@ -27,7 +27,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::nested::replaced;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::uuids;
 
 /// Bytes of an interval in a file.
@@ -122,9 +122,9 @@ fn interval_of(bytes: &[u8]) -> IntervalMonthDayNano {
 
 fn out_of_range(interval: IntervalMonthDayNano, column: &str) -> DataFusionError {
     let message = format!("interval {} is out of range for column \"{column}\"", text(interval));
-    CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
+    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
         .with_detail("files have no months, days or time below zero, and less than 2^32 milliseconds")
-        .into()
+        .into_datafusion()
 }
 
 /// `values` with whatever in them is of type `from` made values of type `to`.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::text_of;
 use super::write::EXACT;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Ranges or listed values of one table. All of them are read with the head of the catalog: some hundred kilobytes.
 pub const TABLE_PARTITIONS_MAX: usize = 4096;
@@ -91,7 +91,7 @@ impl TablePartitions {
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| {
             let message = format!("the table partitions in the catalog cannot be read: {error}");
-            CodedError::new(SqlState::DATA_CORRUPTED, message).into()
+            SqlError::new(SqlState::DATA_CORRUPTED, message).into_datafusion()
         })
     }
 
@@ -337,7 +337,7 @@ impl ScalarUDFImpl for RowsPartition {
         let found = self.lookup(partitions, values.data_type())?.of(&values)?;
         let without = (0..rows).find(|row| found.is_null(*row) && is_written(*row));
         if let (Some(row), Some(table)) = (without, table) {
-            return Err(no_partition(table, column, &values.slice(row, 1))?.into());
+            return Err(no_partition(table, column, &values.slice(row, 1))?.into_datafusion());
         }
         let found: Int64Array =
             (0..rows).map(|row| (found.is_valid(row) && is_written(row)).then(|| found.value(row))).collect();
@@ -345,10 +345,10 @@ impl ScalarUDFImpl for RowsPartition {
     }
 }
 
-fn no_partition(table: &str, column: &str, value: &dyn Array) -> Result<CodedError> {
+fn no_partition(table: &str, column: &str, value: &dyn Array) -> Result<SqlError> {
     let text = text_of(value)?;
     let value = if text.is_valid(0) { text.value(0) } else { "null" };
-    let error = CodedError::new(
+    let error = SqlError::new(
         SqlState::CHECK_VIOLATION,
         format!("no partition of relation \"{table}\" found for row"),
     );

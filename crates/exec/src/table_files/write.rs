@@ -55,7 +55,7 @@ use super::record::{FileRecord, PartitionValue};
 use super::seconds::told_schema;
 use super::stats::{self, Nans, text_of};
 use super::years::check_years;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::uuids;
 
 /// Files of one output partition that are being closed at the same time.
@@ -462,7 +462,7 @@ impl Writing {
             schema.fields().iter().zip(told).zip(in_file).zip(batch.columns())
         {
             if !field.is_nullable() && column.logical_null_count() > 0 {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::NOT_NULL_VIOLATION,
                     format!(
                         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
@@ -470,7 +470,7 @@ impl Writing {
                         self.spec.table
                     ),
                 )
-                .into());
+                .into_datafusion());
             }
             let mut column = Arc::clone(column);
             if *told == uuids::STORED && column.data_type().is_string() {
@@ -658,11 +658,11 @@ pub fn check_compression(name: &str) -> Result<()> {
 
 fn compression_of(name: &str) -> Result<Compression> {
     name.parse().map_err(|_| {
-        CodedError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown compression \"{name}\""))
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("unknown compression \"{name}\""))
             .with_hint(
                 "one of uncompressed, snappy, gzip, zstd, lz4, lz4_raw, brotli; gzip has levels to 9, brotli to 11, zstd to 22",
             )
-            .into()
+            .into_datafusion()
     })
 }
 

@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 
 use super::far_times::{counts_of, infinity_of};
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 use crate::whole_times::in_a_second;
 
 /// Errors: a day or timestamp is not infinite, and of a year that is not known (22008).
@@ -38,7 +38,7 @@ fn check(values: &ArrayRef, column: &str, first: NaiveDate) -> Result<()> {
         true => Ok(()),
         false => {
             let message = format!("value is out of range for column \"{column}\"");
-            Err(CodedError::new(SqlState::DATETIME_FIELD_OVERFLOW, message).into())
+            Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message).into_datafusion())
         }
     }
 }

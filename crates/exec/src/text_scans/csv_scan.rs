@@ -28,7 +28,7 @@ use super::row_starts::RowStarts;
 use super::{compression_of, of_lines, unclosed};
 use crate::archives;
 use crate::file_versions;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// What a quote may take in that nothing closes, before it is an error: the reader has it in memory.
 const QUOTED_BYTES_MAX: u64 = 256 << 20;
@@ -223,8 +223,8 @@ impl CsvScan {
 fn own_error(error: DataFusionError) -> DataFusionError {
     let mut next: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(cause) = next {
-        if let Some(coded) = cause.downcast_ref::<CodedError>() {
-            return coded.clone().into();
+        if let Some(coded) = cause.downcast_ref::<SqlError>() {
+            return coded.clone().into_datafusion();
         }
         next = cause.source();
     }
@@ -246,9 +246,9 @@ fn checked(
             if place.open_bytes() > QUOTED_BYTES_MAX {
                 let name = file.location.filename().unwrap_or_default();
                 let message = format!("a value has more than {} MiB", QUOTED_BYTES_MAX >> 20);
-                return Err(CodedError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+                return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
                     .with_detail(format!("file \"{name}\", line {}", place.open_since().unwrap_or_default()))
-                    .into());
+                    .into_datafusion());
             }
             match (piece, blank) {
                 (Some(piece), None) => {

@@ -28,7 +28,7 @@ use super::json_records::{self, Records};
 use super::{RECORD_BYTES_MAX, compression_of, too_long};
 use crate::archives;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// So much is read at once to find the end of a line.
 const PIECE_BYTES: u64 = 1 << 16;
@@ -258,7 +258,7 @@ impl Reading {
 
     fn misfit(&self, state: SqlState, message: String, field: &Field) -> DataFusionError {
         let detail = format!("file \"{}\", key \"{}\"", self.name, field.name());
-        CodedError::new(state, message).with_detail(detail).into()
+        SqlError::new(state, message).with_detail(detail).into_datafusion()
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{RECORD_BYTES_MAX, too_long};
 use crate::archives;
-use crate::sqlstate::{CodedError, SqlState};
+use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 
 /// Within so many bytes the first record of a file ends, or the first line does not.
 const FIRST_BYTES: u64 = 1 << 16;
@@ -134,7 +134,7 @@ impl Records {
             }
             if OTHER_MARKS.iter().any(|mark| present.starts_with(mark)) {
                 let message = format!("file \"{}\" is UTF-16, not UTF-8 data", self.name);
-                return Err(CodedError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into());
+                return Err(SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into_datafusion());
             }
             let mark = if present.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
             match present[mark..].iter().find(|byte| !byte.is_ascii_whitespace()) {
@@ -149,7 +149,7 @@ impl Records {
 
     fn invalid(&self, why: &str) -> DataFusionError {
         let message = format!("file \"{}\" is not valid JSON", self.name);
-        CodedError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).with_detail(why).into()
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).with_detail(why).into_datafusion()
     }
 }
 
@@ -254,7 +254,9 @@ async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
                 }
                 Err(_) if std::str::from_utf8(&present).is_err_and(|error| error.error_len().is_some()) => {
                     let message = format!("file \"{}\" is not valid UTF-8 data", records.name);
-                    return Err(CodedError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into());
+                    return Err(
+                        SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into_datafusion()
+                    );
                 }
                 Err(error) => return Err(records.invalid(&error.to_string())),
             }

@@ -58,12 +58,12 @@ async fn load_all(
             .map(|part| Arc::new(Source::new(table, Part { scale: data.scale, part, parts })) as _)
             .collect();
         let schema = Arc::clone(sources[0].schema());
-        let provider = StreamingTable::try_new(schema, sources)?;
-        session.context().register_table(SOURCE, Arc::new(provider))?;
+        let provider = StreamingTable::try_new(schema, sources).map_err(harrier_engine::sql_error)?;
+        session.context().register_table(SOURCE, Arc::new(provider)).map_err(harrier_engine::sql_error)?;
         let replace = if data.overwrite { "OR REPLACE " } else { "" };
         let sql = format!("CREATE {replace}TABLE {} AS SELECT * FROM {SOURCE}", table.name);
         let made = run(session, &sql).await;
-        session.context().deregister_table(SOURCE)?;
+        session.context().deregister_table(SOURCE).map_err(harrier_engine::sql_error)?;
         let rows = made?.rsplit(' ').next().unwrap_or_default().to_string();
         eprintln!("{}: {rows} rows", table.name);
     }

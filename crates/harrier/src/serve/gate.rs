@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use harrier_engine::{Access, Engine};
-use harrier_error::{SqlError as Failure, SqlState};
+use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::ldap::Ldap;
 use harrier_server::auth::peer::{self, Known, Peer};
@@ -21,7 +21,7 @@ use harrier_server::pg::{Arrival, CheckPassword, Exchange, Gate, Method};
 use harrier_server::registry::Registry;
 use parking_lot::RwLock;
 
-use super::session::failure;
+use super::session::with_context;
 
 /// How often a password is hashed for its verifier; PostgreSQL's number.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
@@ -95,19 +95,19 @@ impl Doors {
         *self.inner.binding.write() = binding;
     }
 
-    async fn access(&self) -> Result<Arc<Access>, Failure> {
+    async fn access(&self) -> Result<Arc<Access>, SqlError> {
         let access = self.inner.engine.access().await;
-        access.map_err(|error| Failure { is_fatal: true, ..failure(error) })
+        access.map_err(|error| SqlError { is_fatal: true, ..with_context(error) })
     }
 
     /// The method of the first rule that fits, and whether a certificate is wanted beside it.
-    fn rule(&self, connection: &Connection<'_>, access: &Access) -> Result<hba::Rule, Failure> {
+    fn rule(&self, connection: &Connection<'_>, access: &Access) -> Result<hba::Rule, SqlError> {
         let rules = self.inner.rules.read();
         rules.admit(connection, |role| access.is_member(connection.user, role)).cloned()
     }
 
     /// Whether a user of this machine may come in as a role.
-    fn check_peer(&self, peer: Option<&Peer>, role: &str, access: &Access) -> Result<(), Failure> {
+    fn check_peer(&self, peer: Option<&Peer>, role: &str, access: &Access) -> Result<(), SqlError> {
         let known = match access.role(role) {
             _ if access.is_open() => Known::NoRoles,
             Some(_) => Known::Exists,
@@ -123,30 +123,30 @@ impl Doors {
     }
 
     /// Whether a role that has proved itself may have a session.
-    fn check_role(&self, role: &str, access: &Access) -> Result<(), Failure> {
+    fn check_role(&self, role: &str, access: &Access) -> Result<(), SqlError> {
         if access.is_open() {
             return Ok(());
         }
         let Some((_, known)) = access.role(role) else {
-            return Err(Failure::fatal(
+            return Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("role \"{role}\" does not exist"),
             ));
         };
         if !known.can_login {
-            return Err(Failure::fatal(
+            return Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("role \"{role}\" is not permitted to log in"),
             ));
         }
         if !access.may_connect(role) {
             let message = format!("permission denied for database \"{}\"", super::session::DATABASE);
-            return Err(Failure::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message)
+            return Err(SqlError::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message)
                 .with_detail("User does not have CONNECT privilege."));
         }
         let own = || self.inner.registry.sessions().iter().filter(|session| session.role == role).count();
         match known.connection_limit {
-            Some(limit) if !known.is_superuser && own() >= limit as usize => Err(Failure::fatal(
+            Some(limit) if !known.is_superuser && own() >= limit as usize => Err(SqlError::fatal(
                 SqlState::TOO_MANY_CONNECTIONS,
                 format!("too many connections for role \"{role}\""),
             )),
@@ -188,7 +188,7 @@ struct KeptPassword {
 
 #[async_trait]
 impl CheckPassword for KeptPassword {
-    async fn check(&self, password: &str) -> Result<(), Failure> {
+    async fn check(&self, password: &str) -> Result<(), SqlError> {
         scram::check_password(&self.role, self.verifier.as_ref(), &self.doors.inner.mock, password)
     }
 }
@@ -201,7 +201,7 @@ struct DirectoryPassword {
 
 #[async_trait]
 impl CheckPassword for DirectoryPassword {
-    async fn check(&self, password: &str) -> Result<(), Failure> {
+    async fn check(&self, password: &str) -> Result<(), SqlError> {
         self.ldap.check(&self.role, password).await
     }
 }
@@ -209,7 +209,7 @@ impl CheckPassword for DirectoryPassword {
 /// What a rule says of certificates.
 ///
 /// Errors: 28000, the client has shown none, or that of another.
-fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -> Result<(), Failure> {
+fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -> Result<(), SqlError> {
     let is_fine = match rule.client_certificate {
         hba::ClientCertificate::None => true,
         hba::ClientCertificate::Signed => certificate.is_some(),
@@ -221,9 +221,9 @@ fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -
 }
 
 /// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will do.
-fn check_foreign(role: &str, access: &Access) -> Result<(), Failure> {
+fn check_foreign(role: &str, access: &Access) -> Result<(), SqlError> {
     match access.is_open() {
-        true => Err(Failure::fatal(
+        true => Err(SqlError::fatal(
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
             format!("role \"{role}\" does not exist"),
         )),
@@ -253,7 +253,7 @@ impl Exchange for Proof {
         }
     }
 
-    fn first(&mut self, mechanism: &str, data: &[u8]) -> Result<Vec<u8>, Failure> {
+    fn first(&mut self, mechanism: &str, data: &[u8]) -> Result<Vec<u8>, SqlError> {
         let Self::New(scram) = std::mem::replace(self, Self::Over) else {
             return Err(out_of_order());
         };
@@ -262,7 +262,7 @@ impl Exchange for Proof {
         Ok(answer.into_bytes())
     }
 
-    fn last(&mut self, data: &[u8]) -> Result<Vec<u8>, Failure> {
+    fn last(&mut self, data: &[u8]) -> Result<Vec<u8>, SqlError> {
         match std::mem::replace(self, Self::Over) {
             Self::Challenged(challenge) => challenge.verify(data).map(String::into_bytes),
             _ => Err(out_of_order()),
@@ -270,17 +270,17 @@ impl Exchange for Proof {
     }
 }
 
-fn no_directory() -> Failure {
-    Failure::fatal(SqlState::INTERNAL_ERROR, "an hba rule names no directory")
+fn no_directory() -> SqlError {
+    SqlError::fatal(SqlState::INTERNAL_ERROR, "an hba rule names no directory")
 }
 
-fn out_of_order() -> Failure {
-    Failure::fatal(SqlState::PROTOCOL_VIOLATION, "a SASL message out of order")
+fn out_of_order() -> SqlError {
+    SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "a SASL message out of order")
 }
 
 #[async_trait]
 impl Gate for Doors {
-    async fn method(&self, arrival: &Arrival) -> Result<Method, Failure> {
+    async fn method(&self, arrival: &Arrival) -> Result<Method, SqlError> {
         let access = self.access().await?;
         let origin = match arrival.client {
             Some(client) => Origin::Tcp(client.ip().to_canonical()),
@@ -311,18 +311,18 @@ impl Gate for Doors {
             }
             hba::Method::ScramSha256 => Ok(self.scram(arrival, &access)),
             hba::Method::Password => Ok(self.password(role, &access)),
-            hba::Method::Reject => Err(Failure::fatal(
+            hba::Method::Reject => Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 "an hba rule rejects the connection",
             )),
         }
     }
 
-    async fn admit(&self, arrival: &Arrival) -> Result<(), Failure> {
+    async fn admit(&self, arrival: &Arrival) -> Result<(), SqlError> {
         self.check_role(&arrival.role, &*self.access().await?)
     }
 
-    fn refused(&self, arrival: &Arrival, failure: &Failure) {
+    fn refused(&self, arrival: &Arrival, failure: &SqlError) {
         let Arrival { role, database, client, .. } = arrival;
         tracing::info!(role, database, ?client, reason = failure.message, "a client was refused");
     }
@@ -330,7 +330,7 @@ impl Gate for Doors {
 
 #[async_trait]
 impl Authenticate for Doors {
-    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, Failure> {
+    async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         let access = self.access().await?;
         let peer = match self.inner.flight {
             Some(server) => peer::find(attempt.client, server).await.ok().flatten(),
@@ -346,12 +346,12 @@ impl Authenticate for Doors {
         check_certificate(&rule, attempt.certificate, &role)?;
         let is_safe = is_tls || attempt.client.ip().to_canonical().is_loopback();
         let given = || match attempt.password {
-            _ if !is_safe => Err(Failure::fatal(
+            _ if !is_safe => Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 "a password is only taken over TLS",
             )),
             Some(password) => Ok(password),
-            None => Err(Failure::fatal(
+            None => Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                 format!("no password was given for user \"{role}\""),
             )),
@@ -373,7 +373,7 @@ impl Authenticate for Doors {
             }
             hba::Method::Cert => check_foreign(&role, &access)?,
             hba::Method::Reject => {
-                return Err(Failure::fatal(
+                return Err(SqlError::fatal(
                     SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
                     "an hba rule rejects the connection",
                 ));

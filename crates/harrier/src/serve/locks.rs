@@ -26,7 +26,7 @@ use datafusion::error::Result;
 use futures::FutureExt;
 use harrier_engine::AdvisoryLock;
 use harrier_engine::{Caller, SqlState, WaitingFunction};
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::SqlError;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -242,7 +242,7 @@ impl Drop for Waiting {
 }
 
 fn coded(state: SqlState, message: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(state, message).into()
+    harrier_exec::sqlstate::external(SqlError::new(state, message))
 }
 
 impl Locks {

@@ -15,8 +15,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use harrier_engine::{Identity, ServerFunction, SqlState, Viewer};
-use harrier_error::SqlError as Failure;
-use harrier_exec::sqlstate::CodedError;
+use harrier_error::SqlError;
 use harrier_server::registry::{Registry, Stop};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
@@ -88,7 +87,7 @@ impl Controls {
     }
 
     /// Why a session is not let in.
-    pub(super) fn refusal(&self, is_operator: bool) -> Option<Failure> {
+    pub(super) fn refusal(&self, is_operator: bool) -> Option<SqlError> {
         let (message, hint) = match self.mode() {
             Mode::Open => return None,
             Mode::Draining if is_operator => return None,
@@ -96,7 +95,7 @@ impl Controls {
             Mode::Standby => ("the server is a standby", Some("another server serves this warehouse")),
             Mode::Stopping => ("the database system is shutting down", None),
         };
-        let failure = Failure::fatal(SqlState::CANNOT_CONNECT_NOW, message);
+        let failure = SqlError::fatal(SqlState::CANNOT_CONNECT_NOW, message);
         Some(match hint {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -112,14 +111,14 @@ impl Controls {
         is_superuser: bool,
         process: i32,
         settings: &mut Vec<(String, String)>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlError> {
         let asks = |(name, value): &(String, String)| {
             name.eq_ignore_ascii_case(OPERATOR) && matches!(value.as_str(), "on" | "true" | "yes" | "1")
         };
         let is_operator = settings.iter().any(asks);
         settings.retain(|(name, _)| !name.eq_ignore_ascii_case(OPERATOR));
         if is_operator {
-            may_operate(is_superuser).map_err(|(state, message)| Failure::fatal(state, message))?;
+            may_operate(is_superuser).map_err(|(state, message)| SqlError::fatal(state, message))?;
             if let Some(session) = self.registry.session(process) {
                 session.set_operator();
             }
@@ -188,7 +187,7 @@ fn may_operate(is_superuser: bool) -> Result<(), Refusal> {
 }
 
 fn failed((state, message): Refusal) -> DataFusionError {
-    CodedError::new(state, message).into()
+    harrier_exec::sqlstate::external(SqlError::new(state, message))
 }
 
 /// What a function is called with.

@@ -8,7 +8,7 @@ use arrow::datatypes::Int64Type;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
 use harrier_engine::{Engine, Outcome};
-use harrier_error::{SqlError as Failure, SqlState};
+use harrier_error::{SqlError, SqlState};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, SNAPSHOTS_MAX, ServerFacts, SnapshotFacts, TableFacts,
 };
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::gang::{State, Supervisor};
 use super::operate::Controls;
-use super::session::failure;
+use super::session::with_context;
 
 /// The tables of the warehouse, counted.
 const TABLES: &str = "SELECT table_schema, table_name, rows, bytes, files, deleted_rows, kept_rows, partitioned_by \
@@ -75,7 +75,7 @@ impl Busy {
 
 impl Facts {
     /// What a query answers.
-    async fn query(&self, text: String) -> Result<Vec<RecordBatch>, Failure> {
+    async fn query(&self, text: String) -> Result<Vec<RecordBatch>, SqlError> {
         let session = self.engine.session();
         let work = async move {
             let mut batches = Vec::new();
@@ -83,14 +83,14 @@ impl Facts {
                 let Outcome::Rows { stream, .. } = session.execute(statement).await? else {
                     continue;
                 };
-                let rows: Vec<_> = stream.try_collect().await.map_err(harrier_engine::SqlError::from)?;
+                let rows: Vec<_> = stream.try_collect().await.map_err(harrier_engine::sql_error)?;
                 batches.extend(rows);
             }
             Ok(batches)
         };
         match self.runtime.spawn(work).await {
-            Ok(batches) => batches.map_err(failure),
-            Err(error) => Err(Failure::new(SqlState::INTERNAL_ERROR, error.to_string())),
+            Ok(batches) => batches.map_err(with_context),
+            Err(error) => Err(SqlError::new(SqlState::INTERNAL_ERROR, error.to_string())),
         }
     }
 
@@ -173,7 +173,7 @@ impl Facts {
         queues.into_iter().map(facts).collect()
     }
 
-    fn boxed_tables(&self) -> BoxFuture<'_, Result<Vec<TableFacts>, Failure>> {
+    fn boxed_tables(&self) -> BoxFuture<'_, Result<Vec<TableFacts>, SqlError>> {
         async move {
             let table = |batch: &RecordBatch, row: usize| TableFacts {
                 schema: text(batch, 0, row).unwrap_or_default(),
@@ -190,7 +190,7 @@ impl Facts {
         .boxed()
     }
 
-    fn boxed_snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotFacts>, Failure>> {
+    fn boxed_snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotFacts>, SqlError>> {
         async move {
             let snapshot = |batch: &RecordBatch, row: usize| SnapshotFacts {
                 id: number(batch, 0, row),
@@ -240,11 +240,11 @@ impl Overview for Facts {
         ready(self.queue_facts()).boxed()
     }
 
-    fn tables<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<TableFacts>, Failure>> {
+    fn tables<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<TableFacts>, SqlError>> {
         self.boxed_tables()
     }
 
-    fn snapshots<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<SnapshotFacts>, Failure>> {
+    fn snapshots<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<Vec<SnapshotFacts>, SqlError>> {
         self.boxed_snapshots()
     }
 }

@@ -19,15 +19,15 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
-    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, SqlError, StatementKind,
+    CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, StatementKind,
     Surroundings, Written, split,
 };
-use harrier_error::{SqlError as Failure, SqlState};
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::canceled::{CancelOnDrop, Canceled};
 use harrier_exec::front::{Admit, Admitted};
 use harrier_exec::interval_texts::IntervalStyle;
 use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::CodedError;
+use harrier_exec::sqlstate::external;
 use harrier_server::backend::{
     self, Backend, CopyInto, CursorKind, Description, Discard, Done, Identity, IntervalText, KeptRows, Kind,
     Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
@@ -65,15 +65,15 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+    fn boxed_open(&self, identity: Identity) -> BoxFuture<'_, Result<Arc<dyn Session>, SqlError>> {
         async move {
             let Identity { role, database, client, mut settings, process } = identity;
             let access = self.engine.access().await;
-            let access = access.map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
+            let access = access.map_err(|error| SqlError { is_fatal: true, ..with_context(error) })?;
             self.controls.admit(access.is_superuser(&role), process, &mut settings)?;
-            self.registry.check_audit().map_err(|failure| Failure { is_fatal: true, ..failure })?;
+            self.registry.check_audit().map_err(|failure| SqlError { is_fatal: true, ..failure })?;
             if database != DATABASE && database != role {
-                return Err(Failure::fatal(
+                return Err(SqlError::fatal(
                     SqlState::INVALID_CATALOG_NAME,
                     format!("database \"{database}\" does not exist"),
                 )
@@ -83,7 +83,7 @@ impl Sessions {
             let denied = |(name, _): &&(String, String)| !harrier_engine::settings::is_for_everybody(name);
             if !is_superuser && let Some((name, _)) = settings.iter().find(denied) {
                 let message = format!("permission denied to set parameter \"{name}\"");
-                return Err(Failure::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message));
+                return Err(SqlError::fatal(SqlState::INSUFFICIENT_PRIVILEGE, message));
             }
             let session = self.engine.session();
             session.set_superuser(is_superuser);
@@ -100,7 +100,7 @@ impl Sessions {
             let settings: Vec<_> = self.settings.read().iter().cloned().chain(own).chain(settings).collect();
             session
                 .begin(identity, Arc::clone(&self.surroundings), &settings)
-                .map_err(|error| Failure { is_fatal: true, ..failure(error) })?;
+                .map_err(|error| SqlError { is_fatal: true, ..with_context(error) })?;
             Ok(Arc::new(EngineSession {
                 process,
                 locks: Arc::clone(&self.locks),
@@ -117,7 +117,7 @@ impl Sessions {
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Backend for Sessions {
-    fn open<'a: 'f, 'f>(&'a self, identity: Identity) -> BoxFuture<'f, Result<Arc<dyn Session>, Failure>> {
+    fn open<'a: 'f, 'f>(&'a self, identity: Identity) -> BoxFuture<'f, Result<Arc<dyn Session>, SqlError>> {
         self.boxed_open(identity)
     }
 }
@@ -193,12 +193,9 @@ impl Admit for Turn {
     fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Admitted>> {
         let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
         async move {
-            let coded = |failure: Failure| {
-                datafusion::error::DataFusionError::from(CodedError::new(failure.sqlstate, failure.message))
-            };
-            let place = queues.of_role(&entry.role).await.map_err(|error| coded(failure(error)))?;
+            let place = queues.of_role(&entry.role).await.map_err(|error| external(with_context(error)))?;
             let admitted = queues.queues().admit(&place.queue, bytes as f64, place.memory, &entry);
-            let ticket = admitted.await.map_err(coded)?;
+            let ticket = admitted.await.map_err(external)?;
             entry.set_on_gang();
             let memory_bytes = Some(place.memory).filter(|bytes| *bytes > 0);
             let limits = StatementLimits { memory_bytes, spill_bytes: None };
@@ -217,14 +214,13 @@ impl Admit for Turn {
     }
 }
 
-pub(super) fn failure(error: SqlError) -> Failure {
-    let SqlError { sqlstate, message, detail, hint, position, .. } = error;
+/// The line of a COPY, which the engine tells as a detail, is its context to clients.
+pub(super) fn with_context(mut error: SqlError) -> SqlError {
     let is_context = |text: &String| text.starts_with("COPY ") && text.contains(", line ");
-    let (context, detail) = match detail {
-        Some(text) if is_context(&text) => (Some(text), None),
-        detail => (None, detail),
-    };
-    Failure { detail, hint, context, position, ..Failure::new(sqlstate, message) }
+    if error.detail.as_ref().is_some_and(is_context) {
+        error.context = error.detail.take();
+    }
+    error
 }
 
 impl EngineSession {
@@ -232,7 +228,7 @@ impl EngineSession {
     async fn there<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         self.there_for(&Canceled::default(), work).await
     }
 
@@ -241,18 +237,18 @@ impl EngineSession {
         &self,
         canceled: &Canceled,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         let (task, guard) = self.threads.spawn(canceled, alone(&self.running, work));
         let done = task.await;
         guard.canceled.keep();
         match done {
-            Ok(Some(done)) => done.map_err(failure),
-            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
+            Ok(Some(done)) => done.map_err(with_context),
+            Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     }
 
-    fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<Statement, Failure>> {
+    fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<Statement, SqlError>> {
         async move {
             let whole = split::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
@@ -274,7 +270,7 @@ impl EngineSession {
         &'a self,
         statement: &'a Statement,
         types: &'a [Option<DataType>],
-    ) -> BoxFuture<'a, Result<Description, Failure>> {
+    ) -> BoxFuture<'a, Result<Description, SqlError>> {
         async move {
             let parsed = parsed(statement)?;
             let session = Arc::clone(&self.session);
@@ -292,14 +288,14 @@ impl EngineSession {
         statement: &'a Statement,
         values: &'a [ArrayRef],
         entry: &'a Arc<StatementEntry>,
-    ) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    ) -> BoxFuture<'a, Result<Outcome, SqlError>> {
         async move {
             self.registry.check_audit()?;
             let mut parsed = parsed(statement)?;
             if !values.is_empty() {
                 let scalar = |value: &ArrayRef| {
                     ScalarValue::try_from_array(value, 0)
-                        .map_err(|error| failure(SqlError::in_statement(&error, &statement.text)))
+                        .map_err(|error| with_context(harrier_engine::in_statement(&error, &statement.text)))
                 };
                 let values = values.iter().map(scalar).collect::<Result<Vec<_>, _>>()?;
                 parsed = Arc::new(parsed.with_values(values));
@@ -367,7 +363,7 @@ impl EngineSession {
                     })
                 }
                 _ => {
-                    return Err(Failure::new(
+                    return Err(SqlError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,
                         "the statement cannot be run here",
                     ));
@@ -377,7 +373,7 @@ impl EngineSession {
         .boxed()
     }
 
-    fn boxed_discard(&self, what: Discard) -> BoxFuture<'_, Result<(), Failure>> {
+    fn boxed_discard(&self, what: Discard) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
             let session = Arc::clone(&self.session);
             match what {
@@ -395,20 +391,20 @@ impl EngineSession {
         .boxed()
     }
 
-    fn boxed_settle(&self) -> BoxFuture<'_, Result<(), Failure>> {
+    fn boxed_settle(&self) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
             if self.session.transaction() == harrier_engine::TransactionState::Idle {
                 self.locks.ended(self.process);
             }
-            self.session.settle().await.map_err(failure)
+            self.session.settle().await.map_err(with_context)
         }
         .boxed()
     }
 }
 
-fn broken(error: &JoinError) -> Failure {
+fn broken(error: &JoinError) -> SqlError {
     let message = if error.is_panic() { "the statement panicked" } else { "the statement was ended" };
-    Failure::new(SqlState::INTERNAL_ERROR, message)
+    SqlError::new(SqlState::INTERNAL_ERROR, message)
 }
 
 /// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
@@ -416,12 +412,12 @@ fn ahead<T: Send + 'static>(
     threads: &Threads,
     canceled: &Canceled,
     mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
-) -> BoxStream<'static, Result<T, Failure>> {
+) -> BoxStream<'static, Result<T, SqlError>> {
     let (sender, mut receiver) = mpsc::channel(AHEAD);
     let (task, guard) = threads.spawn(canceled, async move {
         while let Some(item) = stream.next().await {
             let is_end = item.is_err();
-            if sender.send(item.map_err(failure)).await.is_err() || is_end {
+            if sender.send(item.map_err(with_context)).await.is_err() || is_end {
                 return;
             }
         }
@@ -454,8 +450,8 @@ fn batches(
     canceled: &Canceled,
     stream: SendableRecordBatchStream,
     text: String,
-) -> BoxStream<'static, Result<RecordBatch, Failure>> {
-    ahead(threads, canceled, stream.map_err(move |error| SqlError::in_statement(&error, &text)))
+) -> BoxStream<'static, Result<RecordBatch, SqlError>> {
+    ahead(threads, canceled, stream.map_err(move |error| harrier_engine::in_statement(&error, &text)))
 }
 
 /// The text of a COPY, made ahead, and its end after that.
@@ -474,7 +470,7 @@ fn text_of(threads: &Threads, canceled: &Canceled, copy: CopyOut) -> backend::Co
     });
     let done = async move {
         let tag =
-            told.await.map_err(|_| Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
+            told.await.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
         Ok(Done { tag, ..Done::default() })
     };
     let text = ahead(threads, canceled, pieces.boxed());
@@ -495,13 +491,13 @@ fn finished(
     threads: &Threads,
     canceled: &Canceled,
     write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
-) -> BoxFuture<'static, Result<Done, Failure>> {
+) -> BoxFuture<'static, Result<Done, SqlError>> {
     let (finished, guard) = threads.spawn(canceled, write);
     let ended = async move {
         let _guard = guard;
         match finished.await {
-            Ok(Some(written)) => written.map(done).map_err(failure),
-            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
+            Ok(Some(written)) => written.map(done).map_err(with_context),
+            Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     };
@@ -528,7 +524,7 @@ impl Session for EngineSession {
         parts
     }
 
-    fn parse<'a: 'f, 'b: 'f, 'f>(&'a self, text: &'b str) -> BoxFuture<'f, Result<Statement, Failure>> {
+    fn parse<'a: 'f, 'b: 'f, 'f>(&'a self, text: &'b str) -> BoxFuture<'f, Result<Statement, SqlError>> {
         self.boxed_parse(text)
     }
 
@@ -536,7 +532,7 @@ impl Session for EngineSession {
         &'a self,
         statement: &'b Statement,
         types: &'c [Option<DataType>],
-    ) -> BoxFuture<'f, Result<Description, Failure>> {
+    ) -> BoxFuture<'f, Result<Description, SqlError>> {
         self.boxed_describe(statement, types)
     }
 
@@ -545,7 +541,7 @@ impl Session for EngineSession {
         statement: &'b Statement,
         values: &'c [ArrayRef],
         entry: &'d Arc<StatementEntry>,
-    ) -> BoxFuture<'f, Result<Outcome, Failure>> {
+    ) -> BoxFuture<'f, Result<Outcome, SqlError>> {
         self.boxed_execute(statement, values, entry)
     }
 
@@ -565,12 +561,12 @@ impl Session for EngineSession {
         self.session.parameter(name)
     }
 
-    fn discard<'a: 'f, 'f>(&'a self, what: Discard) -> BoxFuture<'f, Result<(), Failure>> {
+    fn discard<'a: 'f, 'f>(&'a self, what: Discard) -> BoxFuture<'f, Result<(), SqlError>> {
         self.boxed_discard(what)
     }
 
-    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, Failure> {
-        let kept = self.session.keep_rows().map_err(failure)?;
+    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, SqlError> {
+        let kept = self.session.keep_rows().map_err(with_context)?;
         Ok(Box::new(EngineRows { rows: 0, kept: Arc::new(Mutex::new(kept)), threads: self.threads.clone() }))
     }
 
@@ -614,7 +610,7 @@ impl Session for EngineSession {
         self.session.set_named(told);
     }
 
-    fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), Failure>> {
+    fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), SqlError>> {
         self.boxed_settle()
     }
 }
@@ -640,13 +636,13 @@ impl EngineRows {
         work: impl for<'k> FnOnce(&'k mut harrier_engine::KeptRows) -> BoxFuture<'k, DataFusionResult<T>>
         + Send
         + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         let kept = Arc::clone(&self.kept);
         let (task, _guard) =
             self.threads.spawn(&Canceled::default(), async move { work(&mut *kept.lock().await).await });
         match task.await {
-            Ok(Some(done)) => done.map_err(|error| failure(SqlError::in_statement(&error, ""))),
-            Ok(None) => Err(Failure::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
+            Ok(Some(done)) => done.map_err(|error| with_context(harrier_engine::in_statement(&error, ""))),
+            Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
             Err(error) => Err(broken(&error)),
         }
     }
@@ -657,7 +653,7 @@ impl KeptRows for EngineRows {
         self.rows
     }
 
-    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), Failure>> {
+    fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
             let rows =
                 self.there(|kept| async move { kept.push(batch).map(|()| kept.rows()) }.boxed()).await?;
@@ -667,7 +663,7 @@ impl KeptRows for EngineRows {
         .boxed()
     }
 
-    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), Failure>> {
+    fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>> {
         async move {
             let (first, batch) = self.there(move |kept| kept.batch(row as usize).boxed()).await?;
             Ok((first as u64, batch))
@@ -683,8 +679,8 @@ enum Ran {
     Started(harrier_engine::Outcome),
 }
 
-fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, Failure> {
+fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {
     Arc::clone(&statement.inner)
         .downcast::<ParsedStatement>()
-        .map_err(|_| Failure::new(SqlState::INTERNAL_ERROR, "the statement was parsed by another session"))
+        .map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was parsed by another session"))
 }

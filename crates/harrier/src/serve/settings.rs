@@ -1,6 +1,6 @@
 //! The settings of a configuration: what every session starts with, and whether a session would take it.
 
-use harrier_engine::{Engine, EngineOptions, SqlError};
+use harrier_engine::{Engine, EngineOptions};
 use harrier_server::config::Config;
 
 /// What every session starts with, as a client would set it.
@@ -40,7 +40,7 @@ pub(crate) fn refused(config: &Config) -> Vec<String> {
     let session = engine.session();
     refused.extend(config.settings.of_sessions().filter_map(|(name, value)| {
         let error = session.checked_setting(name, value).err()?;
-        Some(format!("settings.{name}: {}", SqlError::from(error).report(None)))
+        Some(format!("settings.{name}: {}", harrier_engine::sql_error(error).report(None)))
     }));
     refused
 }

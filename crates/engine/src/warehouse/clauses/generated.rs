@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::Words;
 use crate::sequences::{GeneratedColumn, Identity, Overriding, SequenceOptions, options_of};
@@ -53,7 +54,7 @@ impl Words {
         }
         if is_temporary && !found.is_empty() {
             let message = "serial and identity columns of temporary tables are not supported";
-            return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         Ok((self.blank(text, &cuts), found))
     }

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::DividedBy;
 
 use super::{Words, syntax};
@@ -63,7 +64,7 @@ const FILE_OPTIONS: [&str; 4] =
     ["parquet_compression", "parquet_compression_level", "parquet_row_group_size", "target_file_size"];
 
 fn unsupported(what: &str) -> datafusion::error::DataFusionError {
-    CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).into()
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).into_datafusion()
 }
 
 impl Words {
@@ -92,9 +93,9 @@ impl Words {
             return Err(unsupported("SUBPARTITION BY"));
         }
         if !matches!(self.token(end), Some(Token::LParen)) {
-            return Err(CodedError::new(SqlState::SYNTAX_ERROR, "the table partitions in parentheses are missing")
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "the table partitions in parentheses are missing")
                 .with_hint("PARTITION BY RANGE (c) (START (1) END (10) EVERY (1)), or LIST (c) (PARTITION p VALUES ('a'))")
-                .into());
+                .into_datafusion());
         }
         let (elements, end) = self.list(end)?;
         let partitions = elements.into_iter().map(|element| self.whole_partition(element, text));
@@ -131,12 +132,12 @@ impl Words {
         for option in options {
             let (name, value) = self.option(option)?;
             if !FILE_OPTIONS.contains(&name.as_str()) {
-                return Err(CodedError::new(
+                return Err(SqlError::new(
                     SqlState::INVALID_PARAMETER_VALUE,
                     format!("option \"{name}\" is one of tables, not of table partitions"),
                 )
                 .with_hint("options of table partitions are compression, compression_level, row_group_rows and target_file_bytes")
-                .into());
+                .into_datafusion());
             }
             partition.options.insert(name, value);
         }

@@ -2,7 +2,8 @@
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{TableClauses, Words};
 
@@ -36,11 +37,11 @@ impl Words {
                 "security_invoker" if !is_on()? => {}
                 "security_invoker" | "check_option" => {
                     let message = format!("views with {name} are not supported");
-                    return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
                 }
                 _ => {
                     let message = format!("unrecognized parameter \"{name}\"");
-                    return Err(CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into());
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
                 }
             }
         }
@@ -76,7 +77,7 @@ impl Words {
 
 fn invalid(name: &str, value: &str) -> datafusion::error::DataFusionError {
     let message = format!("invalid value for option \"{name}\": \"{value}\"");
-    CodedError::new(SqlState::INVALID_PARAMETER_VALUE, message).into()
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }
 
 #[cfg(test)]

@@ -15,8 +15,9 @@ use datafusion::sql::sqlparser::ast;
 use harrier_catalog::access::Object;
 use harrier_catalog::state::{Column, TABLE_PARTITIONS_OPTION, Table};
 use harrier_catalog::types::ColumnType;
+use harrier_error::{SqlError, SqlState};
 use harrier_exec::local_times::is_local;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{
     Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
 };
@@ -235,9 +236,9 @@ impl Ddl<'_> {
                     let name = &partitions.partitions[place].name;
                     let message =
                         format!("cannot drop partition \"{name}\" of \"{}\" -- only one remains", table.name);
-                    return Err(CodedError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+                    return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                         .with_hint("DROP TABLE drops the table with it")
-                        .into());
+                        .into_datafusion());
                 }
                 let dropped = partitions.partitions.remove(place);
                 self.empty(table, dropped.id).await?;
@@ -279,9 +280,9 @@ impl Ddl<'_> {
                         "FOR expression matches DEFAULT partition for specified value of relation \"{}\"",
                         table.name
                     );
-                    return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                    return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                         .with_hint("DEFAULT PARTITION names it")
-                        .into());
+                        .into_datafusion());
                 }
                 all.iter().position(|partition| Some(partition.id) == id)
             }
@@ -326,9 +327,9 @@ impl Ddl<'_> {
                     "updated partition constraint for default partition \"{}\" would be violated by some row",
                     rest.name
                 );
-                Err(CodedError::new(SqlState::CHECK_VIOLATION, message)
+                Err(SqlError::new(SqlState::CHECK_VIOLATION, message)
                     .with_hint("DELETE these rows before, and INSERT them again afterwards")
-                    .into())
+                    .into_datafusion())
             }
         }
     }
@@ -575,9 +576,9 @@ fn check(partitions: &TablePartitions, kind: &DataType) -> Result<()> {
         None => Ok(()),
         Some(Fault::Empty(at)) => {
             let message = format!("empty range bound specified for partition \"{}\"", name(at));
-            Err(CodedError::new(SqlState::INVALID_OBJECT_DEFINITION, message)
+            Err(SqlError::new(SqlState::INVALID_OBJECT_DEFINITION, message)
                 .with_detail("Its lower bound is greater than or equal to its upper bound.")
-                .into())
+                .into_datafusion())
         }
         Some(Fault::Overlap(one, other)) if one == other => {
             Err(wrong(format!("partition \"{}\" lists a value more than once", name(one))))

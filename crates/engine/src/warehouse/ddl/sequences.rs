@@ -10,7 +10,8 @@ use harrier_catalog::access::Object;
 use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceType, SequenceValue, get, own_value};
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::super::explain;
 use super::{Ddl, column_mut, error, no_relation, reference, unsupported, wrong_kind};
@@ -136,9 +137,9 @@ impl Ddl<'_> {
         let Some(owner) = owner else { return Ok(None) };
         let parts = owner.0.len();
         if parts < 2 {
-            return Err(CodedError::new(SqlState::SYNTAX_ERROR, "invalid OWNED BY option")
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "invalid OWNED BY option")
                 .with_hint("Specify OWNED BY table.column or OWNED BY NONE.")
-                .into());
+                .into_datafusion());
         }
         let column = owner.0[parts - 1].as_ident().map(crate::names::plain).unwrap_or_default();
         let name = reference(&ObjectName(owner.0[..parts - 1].to_vec()))?;
@@ -256,9 +257,9 @@ impl Ddl<'_> {
                     let what = format!("column {} of table {}", column.name, table.name);
                     let message =
                         format!("cannot drop sequence {} because {what} requires it", sequence.name);
-                    return Err(CodedError::new(SqlState::DEPENDENT_OBJECTS, message)
+                    return Err(SqlError::new(SqlState::DEPENDENT_OBJECTS, message)
                         .with_hint(format!("You can drop {what} instead."))
-                        .into());
+                        .into_datafusion());
                 }
                 if cascade {
                     forget_default(transaction, &sequence.uuid);
@@ -407,14 +408,14 @@ impl Ddl<'_> {
         let sql = format!("SELECT 1 FROM {} LIMIT 1", table.to_quoted_string());
         let rows = self.context.sql(&sql).await?.collect().await?;
         match rows.iter().any(|batch| batch.num_rows() > 0) {
-            true => Err(CodedError::new(
+            true => Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!(
                     "column \"{column}\" with values of a sequence cannot be added to a table that has rows"
                 ),
             )
             .with_hint("CREATE TABLE … makes another, and INSERT … SELECT puts the rows into it")
-            .into()),
+            .into_datafusion()),
             false => Ok(()),
         }
     }
@@ -500,13 +501,13 @@ pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -
             };
             let name = &sequence.name;
             let message = format!("cannot drop sequence {name} because other objects depend on it");
-            return Err(CodedError::new(SqlState::DEPENDENT_OBJECTS, message)
+            return Err(SqlError::new(SqlState::DEPENDENT_OBJECTS, message)
                 .with_detail(format!(
                     "default value for column {} of table {} depends on sequence {name}",
                     column.name, table.name
                 ))
                 .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
-                .into());
+                .into_datafusion());
         }
     }
     Ok(())
@@ -608,13 +609,15 @@ pub(super) fn check_identity(column: &Column, table: &Table, operation: &AlterCo
     let coded = || {
         let message =
             format!("column \"{}\" of relation \"{}\" is an identity column", column.name, table.name);
-        CodedError::new(SqlState::SYNTAX_ERROR, message)
+        SqlError::new(SqlState::SYNTAX_ERROR, message)
     };
     match operation {
-        AlterColumnOperation::DropDefault => {
-            Err(coded().with_hint("Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead.").into())
+        AlterColumnOperation::DropDefault => Err(coded()
+            .with_hint("Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead.")
+            .into_datafusion()),
+        AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropNotNull => {
+            Err(coded().into_datafusion())
         }
-        AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropNotNull => Err(coded().into()),
         AlterColumnOperation::SetDataType { .. } | AlterColumnOperation::SetNotNull => Ok(()),
         other => Err(unsupported(format!("ALTER COLUMN … {other} of an identity column"))),
     }

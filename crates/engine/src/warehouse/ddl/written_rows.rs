@@ -11,7 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, lit};
 use harrier_catalog::files::{Cell, NewFile, TableChanges};
 use harrier_catalog::state::{Column, ColumnId, Table};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::super::dml::{Dml, column};
 use super::super::table::{RowSource, WarehouseTable, missing};
@@ -34,7 +35,7 @@ impl Ddl<'_> {
                 "OPTIMIZE and changes of columns of table \"{}\" cannot be in one transaction",
                 before.name
             );
-            return Err(CodedError::new(SqlState::ACTIVE_TRANSACTION, message).into());
+            return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion());
         }
         let state = self.context.state();
         let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedKept]);

@@ -5,7 +5,8 @@ use std::mem;
 use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::state::{ColumnId, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::declared::{Declaration, check_columns, several_primary};
 use super::{
@@ -13,7 +14,7 @@ use super::{
 };
 
 pub(super) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
-    CodedError::new(state, message).into()
+    SqlError::new(state, message).into_datafusion()
 }
 
 /// What has a name in the schema of `table`, the tables of `state` with `table` as it is going to be.
@@ -275,13 +276,13 @@ fn check_types(
         let (Some(own_kind), Some(other_kind)) = (kind(table, *own), kind(target, *other)) else { continue };
         if !are_compared(own_kind, other_kind) {
             let message = format!("foreign key constraint \"{name}\" cannot be implemented");
-            return Err(CodedError::new(SqlState::DATATYPE_MISMATCH, message)
+            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message)
                 .with_detail(format!(
                     "Key columns \"{}\" and \"{}\" are of incompatible types: {own_kind} and {other_kind}.",
                     name_of(table, *own),
                     name_of(target, *other)
                 ))
-                .into());
+                .into_datafusion());
         }
     }
     Ok(())
@@ -361,13 +362,13 @@ pub(super) fn cascade(
     }
     let details: Vec<String> =
         dependents.iter().map(|found| format!("{} depends on {on}", told(found))).collect();
-    Err(CodedError::new(
+    Err(SqlError::new(
         SqlState::DEPENDENT_OBJECTS,
         format!("cannot drop {what} because other objects depend on it"),
     )
     .with_detail(details.join("\n"))
     .with_hint("Use DROP ... CASCADE to drop the dependent objects too.")
-    .into())
+    .into_datafusion())
 }
 
 /// Takes foreign keys out of `table` itself, as others are gone with what they refer to.
@@ -524,12 +525,12 @@ pub(super) fn drop_index(
     keys.prune(state, table);
     if keys.constraint(name).is_some() {
         let constraint = format!("constraint {name} on table {}", table.name);
-        return Err(CodedError::new(
+        return Err(SqlError::new(
             SqlState::DEPENDENT_OBJECTS,
             format!("cannot drop index {name} because {constraint} requires it"),
         )
         .with_hint(format!("You can drop {constraint} instead."))
-        .into());
+        .into_datafusion());
     }
     let number = keys.indexes.iter().find(|index| index.name == name).map(|index| index.number);
     let found = dependents(state, table, number);

@@ -10,7 +10,8 @@ use datafusion::logical_expr::{Expr, cast, lit, not};
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::{CHECK, ColumnId, State, Table};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Check, Constraint, Keys, Kind, TAG, change, expressions};
 use crate::dialect::SqlDialect;
@@ -112,7 +113,7 @@ impl Ddl<'_> {
                 "check constraint \"{constraint}\" of relation \"{}\" is violated by some row",
                 table.name
             );
-            return Err(CodedError::new(SqlState::CHECK_VIOLATION, message).into());
+            return Err(SqlError::new(SqlState::CHECK_VIOLATION, message).into_datafusion());
         }
         Ok(())
     }
@@ -138,14 +139,18 @@ fn own_columns(sql: String, table: &str) -> Result<String> {
             ControlFlow::Continue(())
         }
     }
-    let mut parsed = nesting::bounded(&sql, || {
-        Ok::<_, DataFusionError>(
-            Parser::new(&SqlDialect)
-                .with_recursion_limit(limits::NESTING_MAX)
-                .try_with_sql(&sql)?
-                .parse_expr()?,
-        )
-    })?;
+    let mut parsed = nesting::bounded(
+        &sql,
+        |error| error,
+        || {
+            Ok::<_, DataFusionError>(
+                Parser::new(&SqlDialect)
+                    .with_recursion_limit(limits::NESTING_MAX)
+                    .try_with_sql(&sql)?
+                    .parse_expr()?,
+            )
+        },
+    )?;
     let mut own = Own { table, is_changed: false };
     // No hook of the visitor ever breaks off.
     let _ = VisitMut::visit(&mut parsed, &mut own);

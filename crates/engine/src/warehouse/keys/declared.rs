@@ -10,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     DeferrableInitial, ForeignKeyConstraint, IndexColumn, NullsDistinctOption, ReferentialAction,
     TableConstraint,
 };
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::Action;
 use crate::names::plain;
@@ -84,9 +85,9 @@ pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Decl
     }
     if create.query.is_some() {
         let message = "keys are not declared in CREATE TABLE … AS";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             .with_hint("ALTER TABLE … ADD PRIMARY KEY, UNIQUE or FOREIGN KEY declares them")
-            .into());
+            .into_datafusion());
     }
     let table = create.name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default();
     if declared.iter().filter(|key| key.what == Declaration::Primary).count() > 1 {
@@ -105,7 +106,7 @@ pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Decl
                     "conflicting NULL/NOT NULL declarations for column \"{}\" of table \"{table}\"",
                     plain(&column.name)
                 );
-                return Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into());
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion());
             }
             if !column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull)) {
                 column.options.push(ColumnOptionDef { name: None, option: ColumnOption::NotNull });
@@ -131,9 +132,9 @@ pub(crate) fn in_memory(statement: &Statement) -> Result<bool> {
     let declared = cut(statement)?.1;
     if declared.iter().any(Declared::is_check) {
         let message = "temporary tables and tables in memory have no check constraints";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
             .with_hint("tables of a warehouse have them")
-            .into());
+            .into_datafusion());
     }
     Ok(!declared.is_empty())
 }
@@ -217,7 +218,7 @@ pub(super) fn check_columns(key: &Declared, has: impl Fn(&str) -> bool) -> Resul
                 }
                 _ => format!("column \"{name}\" named in key does not exist"),
             };
-            return Err(CodedError::new(SqlState::UNDEFINED_COLUMN, message).into());
+            return Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message).into_datafusion());
         }
         let kind = match key.what {
             Declaration::Primary => "primary key",
@@ -226,7 +227,7 @@ pub(super) fn check_columns(key: &Declared, has: impl Fn(&str) -> bool) -> Resul
         };
         if !seen.insert(name) {
             let message = format!("column \"{name}\" appears twice in {kind} constraint");
-            return Err(CodedError::new(SqlState::DUPLICATE_COLUMN, message).into());
+            return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into_datafusion());
         }
     }
     Ok(())
@@ -234,7 +235,7 @@ pub(super) fn check_columns(key: &Declared, has: impl Fn(&str) -> bool) -> Resul
 
 pub(super) fn several_primary(table: &str) -> datafusion::error::DataFusionError {
     let message = format!("multiple primary keys for table \"{table}\" are not allowed");
-    CodedError::new(SqlState::INVALID_TABLE_DEFINITION, message).into()
+    SqlError::new(SqlState::INVALID_TABLE_DEFINITION, message).into_datafusion()
 }
 
 /// One constraint of those that say the same, as PostgreSQL has it, with the name that one of them has.
@@ -267,12 +268,12 @@ fn declared(
     let ConstraintCharacteristics { deferrable, initially, enforced } = characteristics.unwrap_or_default();
     if enforced == Some(true) {
         let message = "keys of tables are declared and not ENFORCED";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let deferred = initially == Some(DeferrableInitial::Deferred);
     if deferred && deferrable == Some(false) {
         let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
-        return Err(CodedError::new(SqlState::SYNTAX_ERROR, message).into());
+        return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion());
     }
     let deferrable = deferrable.unwrap_or(deferred);
     Ok(Declared { name, columns, deferrable, deferred, what })
@@ -282,7 +283,7 @@ fn declared(
 fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<Declared> {
     if check.enforced == Some(false) {
         let message = "check constraints cannot be NOT ENFORCED";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let what = Declaration::Check { condition: check.expr.clone(), not_valid: false };
     Ok(Declared { name, columns: vec![], deferrable: false, deferred: false, what })
@@ -291,7 +292,7 @@ fn of_check(name: Option<String>, check: &ast::CheckConstraint) -> Result<Declar
 fn foreign(key: &ForeignKeyConstraint) -> Result<Declaration> {
     if key.match_kind == Some(ConstraintReferenceMatchKind::Partial) {
         let message = "MATCH PARTIAL not yet implemented";
-        return Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     Ok(Declaration::Foreign {
         table: key.foreign_table.clone(),
@@ -321,7 +322,7 @@ fn plain_key(is_plain: bool) -> Result<()> {
         true => Ok(()),
         false => {
             let message = "keys are declared with a name, columns and whether they are deferrable";
-            Err(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
         }
     }
 }
@@ -334,7 +335,7 @@ fn names(columns: &[IndexColumn]) -> Result<Vec<String>> {
         {
             Ok(plain(name))
         }
-        _ => Err(CodedError::new(SqlState::SYNTAX_ERROR, "a key is a list of columns").into()),
+        _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "a key is a list of columns").into_datafusion()),
     };
     columns.iter().map(name).collect()
 }

@@ -7,7 +7,8 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Visit, VisitMut, Visitor, VisitorMut};
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::Table;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::{Expression, column_called, name_of};
 use crate::dialect::SqlDialect;
@@ -19,14 +20,18 @@ use crate::nesting;
 ///
 /// Errors: it does not parse (42601), and those of [`of`].
 pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
-    let parsed = nesting::bounded(sql, || {
-        Ok::<_, datafusion::error::DataFusionError>(
-            Parser::new(&SqlDialect)
-                .with_recursion_limit(limits::NESTING_MAX)
-                .try_with_sql(sql)?
-                .parse_expr()?,
-        )
-    })?;
+    let parsed = nesting::bounded(
+        sql,
+        |error| error,
+        || {
+            Ok::<_, datafusion::error::DataFusionError>(
+                Parser::new(&SqlDialect)
+                    .with_recursion_limit(limits::NESTING_MAX)
+                    .try_with_sql(sql)?
+                    .parse_expr()?,
+            )
+        },
+    )?;
     let found = read(&parsed, table, what)?;
     Ok(Expression { sql: sql.to_string(), ..found })
 }
@@ -41,14 +46,14 @@ pub(super) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
 fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
     struct Columns<'t>(&'t Table, BTreeMap<String, i64>, &'static str);
     impl Visitor for Columns<'_> {
-        type Break = CodedError;
+        type Break = SqlError;
 
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<CodedError> {
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<SqlError> {
             let message = format!("cannot use subquery in {}", self.2);
-            ControlFlow::Break(CodedError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            ControlFlow::Break(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
         }
 
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<CodedError> {
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
             let name = match expr {
                 Expr::Identifier(name) => plain(name),
                 Expr::CompoundIdentifier(names) => match names.last() {
@@ -64,7 +69,7 @@ fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
                 }
                 None => {
                     let message = format!("column \"{name}\" does not exist");
-                    ControlFlow::Break(CodedError::new(SqlState::UNDEFINED_COLUMN, message))
+                    ControlFlow::Break(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
                 }
             }
         }
@@ -72,7 +77,7 @@ fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
     let mut columns = Columns(table, BTreeMap::new(), what);
     match Visit::visit(expr, &mut columns) {
         ControlFlow::Continue(()) => Ok(Expression { sql: expr.to_string(), columns: columns.1 }),
-        ControlFlow::Break(error) => Err(error.into()),
+        ControlFlow::Break(error) => Err(error.into_datafusion()),
     }
 }
 
@@ -105,14 +110,18 @@ pub(super) fn text(expression: &Expression, table: &Table) -> String {
             ControlFlow::Continue(())
         }
     }
-    let parsed = nesting::bounded(&expression.sql, || {
-        Ok::<_, datafusion::error::DataFusionError>(
-            Parser::new(&SqlDialect)
-                .with_recursion_limit(limits::NESTING_MAX)
-                .try_with_sql(&expression.sql)?
-                .parse_expr()?,
-        )
-    });
+    let parsed = nesting::bounded(
+        &expression.sql,
+        |error| error,
+        || {
+            Ok::<_, datafusion::error::DataFusionError>(
+                Parser::new(&SqlDialect)
+                    .with_recursion_limit(limits::NESTING_MAX)
+                    .try_with_sql(&expression.sql)?
+                    .parse_expr()?,
+            )
+        },
+    );
     match parsed {
         Ok(mut expr) => {
             let _ = VisitMut::visit(&mut expr, &mut Rename(renamed));

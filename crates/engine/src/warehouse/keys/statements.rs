@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{State, Table};
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 
 use super::change::{self, error};
 use super::declared::{Declaration, of_column, of_constraint};
@@ -294,9 +295,9 @@ impl Ddl<'_> {
         let Some(table) = self.names.table(&written) else {
             if self.names.has_view(&written) && !self.names.is_own(&written) {
                 let message = format!("cannot create index on relation \"{}\"", written.table());
-                return Err(CodedError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
                     .with_detail("This operation is not supported for views.")
-                    .into());
+                    .into_datafusion());
             }
             return Err(self.names.no_table(&written, "CREATE INDEX").await);
         };

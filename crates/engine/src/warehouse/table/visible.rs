@@ -15,7 +15,8 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use harrier_catalog::access::Columns;
 use harrier_catalog::state::Table;
-use harrier_exec::sqlstate::{CodedError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::VisibleRowsExec;
 
 use super::WarehouseTable;
@@ -51,10 +52,10 @@ impl WarehouseTable {
             return Ok(());
         }
         let message = format!("permission denied for {}", self.object().describe(&self.state));
-        Err(CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
             .with_detail("A row filter hides rows that would be removed.")
             .with_hint("DELETE removes those that are seen")
-            .into())
+            .into_datafusion())
     }
 
     /// The rows that are seen. What the statement filters by may find files, but sees no other row.
@@ -101,13 +102,15 @@ pub(super) fn any_of(
 ) -> Result<Expr> {
     let mut all = Vec::with_capacity(predicates.len());
     for predicate in predicates {
-        all.push(stored::condition(session, predicate, schema, asker, Condition::RowFilter).map_err(
-            |error| {
-                let message =
-                    format!("permission denied for table {}: its row filter cannot be used", table.name);
-                CodedError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
-            },
-        )?);
+        all.push(
+            stored::condition(session, predicate, schema, asker, Condition::RowFilter)
+                .map_err(|error| {
+                    let message =
+                        format!("permission denied for table {}: its row filter cannot be used", table.name);
+                    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
+                })
+                .map_err(harrier_exec::sqlstate::external)?,
+        );
     }
     Ok(all.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false)))
 }
