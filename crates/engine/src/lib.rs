@@ -15,7 +15,7 @@
 //! let session = engine.session();
 //! for statement in session.statements("SELECT count(*) FROM 'lineitem.parquet'")? {
 //!     if let Outcome::Rows { stream, .. } = session.execute(&statement).await? {
-//!         let batches: Vec<_> = stream.try_collect().await?;
+//!         let batches: Vec<_> = stream.try_collect().await.map_err(harrier_engine::sql_error)?;
 //!     }
 //! }
 //! # Ok(())
