@@ -172,7 +172,10 @@ mod tests {
             "engine::in_process::faults::b",
         ];
         assert_eq!(names(&program("engine", "in_process", false), &tests), units);
-        assert_eq!(names(&program("committer", "local", false), &["a"]), ["committer::local::a"]);
+        assert_eq!(
+            names(&program("committer", "object_store", false), &["a"]),
+            ["committer::object_store::a"]
+        );
     }
 
     #[test]
