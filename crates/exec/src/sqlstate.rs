@@ -433,7 +433,7 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("format specifies argument 0", SqlState::INVALID_PARAMETER_VALUE),
     ("width argument position must be ended by", SqlState::INVALID_PARAMETER_VALUE),
     ("number is out of range", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
-    ("null values cannot be formatted", SqlState::literal("22004")),
+    ("null values cannot be formatted", SqlState::NULL_VALUE_NOT_ALLOWED),
     ("invalid input syntax for type", SqlState::INVALID_TEXT_REPRESENTATION),
     ("is not yet defined in this session", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
     ("Types don't match and no valid cast exists", SqlState::DATATYPE_MISMATCH),

@@ -42,7 +42,10 @@ pub(super) fn widened(tail: &Bytes, compression: Option<Compression>) -> Option<
         let field = field?;
         if field.number == TYPES {
             let within = fields(&footer[field.start..field.end]).find_map(|inner| match inner {
-                Some(inner) if inner.number == KIND => Some(field.start + inner.start),
+                // A kind has one byte at least; of another wire type it may have none.
+                Some(inner) if inner.number == KIND && inner.start < inner.end => {
+                    Some(field.start + inner.start)
+                }
                 _ => None,
             });
             // The first kind is left out where it is 0.
