@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use backon::{ConstantBuilder, Retryable};
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
 use nix::unistd::{Uid, User};
@@ -32,6 +33,10 @@ use crate::retry::retry_if_lost;
 
 /// How long SQLite waits for a lock that another process holds. Longer than any commit should take.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Between attempts where SQLite does not wait for a lock itself.
+const BUSY_DELAY: Duration = Duration::from_millis(10);
+
 /// How long a statement waits for one of the connections below, and for a server that does not answer. Commits of one
 /// process queue for them.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -322,7 +327,15 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
     };
-    let writer = pool(1).connect_with(options.clone()).await.map_err(|error| not_sqlite(path, error))?;
+    // Several processes may make it at once. The change to a write-ahead log turns a lock for reading into one for writing, and where
+    // another connection does the same, SQLite answers that it is busy at once: it waits only where none of the two would have to give way.
+    let began = Instant::now();
+    let connect = || pool(1).connect_with(options.clone());
+    let writer = connect
+        .retry(ConstantBuilder::default().with_delay(BUSY_DELAY).without_max_times())
+        .when(|error| is_busy(error) && began.elapsed() < BUSY_TIMEOUT)
+        .await
+        .map_err(|error| not_sqlite(path, error))?;
     let readers = pool(SQLITE_READERS_MAX).connect_lazy_with(options);
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string();
     let file = file_at(path);
@@ -849,7 +862,7 @@ pub(crate) fn failed(error: sqlx::Error) -> Error {
         Some(26) => return Error::NotFound(format!("the catalog is not an SQLite database: {error}")),
         Some(11) => return Error::Corrupt(format!("the catalog database is damaged: {error}")),
         // After as long as its connections wait.
-        Some(5 | 6) => {
+        _ if is_busy(&error) => {
             let seconds = BUSY_TIMEOUT.as_secs();
             let message = format!("could not lock the catalog: another process has held it for {seconds} s");
             return Refused(Box::new(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message)))
@@ -895,6 +908,11 @@ const LOCKING_CODES: [i32; 5] = [2058, 2314, 3594, 3850, 5130];
 
 const WITHOUT_LOCKS_HINT: &str = "mount it with locks (Lustre: -o flock), or keep the catalog elsewhere: \
     --catalog sqlite:PATH on a local disk, or --catalog postgres://HOST/DATABASE";
+
+/// Whether another connection holds a lock that SQLite needs.
+fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(sqlite_code(error), Some(5 | 6))
+}
 
 /// SQLite's primary result code; of a disk that is full, 13 in all its forms.
 fn sqlite_code(error: &sqlx::Error) -> Option<i32> {
