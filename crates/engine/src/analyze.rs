@@ -12,13 +12,14 @@ use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
+use harrier_exec::Gang;
+use harrier_exec::cancelable_joins;
 use harrier_exec::clocks::now_ns;
 use harrier_exec::front::{Admission, Asked, Explained, on_gang};
 use harrier_exec::history::History;
 use harrier_exec::slices::{expect, slices, slices_expecting, tell_as, with_metrics};
 use harrier_exec::took::Before;
 use harrier_exec::whole_sinks::WholeFiles;
-use harrier_exec::{Gang, canceled};
 use harrier_pgcatalog::TYPE_KEY;
 
 use crate::estimates;
@@ -82,7 +83,7 @@ pub(crate) async fn answer(
             let started = Instant::now();
             let planned = slices_expecting(&physical, &estimates::rows);
             let context = context()?;
-            let physical = canceled::heard_in(physical, &context)?;
+            let physical = cancelable_joins::heard_in(physical, &context)?;
             let (context, files) = WholeFiles::of(&physical, context)?;
             let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
             let mut rows = match files {

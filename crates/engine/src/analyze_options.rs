@@ -4,7 +4,7 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::Words;
 
@@ -106,7 +106,6 @@ fn blanked(text: &str, bytes: std::ops::Range<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harrier_exec::sqlstate;
 
     #[test]
     fn options_are_cut_out() {
@@ -135,7 +134,7 @@ mod tests {
             ("ANALYZE () t", "42601"),
         ];
         for (text, code) in cases {
-            assert_eq!(sqlstate::of(&cut(text).unwrap_err()).to_string(), code, "{text}");
+            assert_eq!(harrier_sqlstate::of(&cut(text).unwrap_err()).to_string(), code, "{text}");
         }
     }
 }

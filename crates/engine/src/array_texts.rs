@@ -22,7 +22,7 @@ pub(crate) fn element(kind: &DataType) -> Option<&DataType> {
 ///
 /// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
 pub(crate) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
-    let texts = elements(text).map_err(harrier_exec::sqlstate::external)?;
+    let texts = elements(text).map_err(harrier_sqlstate::external)?;
     let values = texts.into_iter().map(|text| match text {
         Some(text) => readable(ScalarValue::Utf8(Some(text)), element, UTC)?.cast_to(element),
         None => ScalarValue::try_new_null(element),

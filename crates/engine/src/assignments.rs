@@ -15,9 +15,9 @@ use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, Values, WriteOp};
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::Kind;
 use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::json;
 use crate::names::plain;

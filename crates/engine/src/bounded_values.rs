@@ -2,11 +2,11 @@
 //!
 //! Statements that call such a function by its name find the one with bounds. The planner has others at hand
 //! for operators and brackets, such as `ARRAY[…]` and `||` of arrays, and `||` of texts is no function at
-//! all: this rule puts [`harrier_exec::large_values`] in their place. A chain of `||` becomes one call, so
+//! all: this rule puts [`harrier_functions::bounded_result`] in their place. A chain of `||` becomes one call, so
 //! that the type of each part is not looked up again for every other one. A long text that a statement has
 //! for a column, or gives to an aggregate, is one of these calls, too: it is written out for every row of a
 //! batch. Aggregates over windows become those of
-//! [`harrier_exec::framed_values`]. Functions that take long become those of [`harrier_exec::long_functions`], which hear that
+//! [`harrier_functions::window::frame_aggregates`]. Functions that take long become those of [`harrier_functions::interruptible`], which hear that
 //! their statement is given up.
 
 use datafusion::arrow::datatypes::DataType;
@@ -20,8 +20,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, WindowFunctionDefinition,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::framed_values::FramedAggregates;
-use harrier_exec::{large_values, long_functions};
+use harrier_functions::window::frame_aggregates::FramedAggregates;
+use harrier_functions::{bounded_result, interruptible};
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -78,7 +78,7 @@ fn is_long(expr: &Expr) -> bool {
         Expr::Literal(value, _) => value
             .try_as_str()
             .flatten()
-            .is_some_and(|text| text.len() as u64 > large_values::CONSTANT_BYTES_MAX),
+            .is_some_and(|text| text.len() as u64 > bounded_result::CONSTANT_BYTES_MAX),
         _ => false,
     }
 }
@@ -90,7 +90,7 @@ fn constant(expr: Expr) -> Expr {
             Expr::Alias(alias)
         }
         text => {
-            Expr::ScalarFunction(ScalarFunction { func: large_values::concatenation(), args: vec![text] })
+            Expr::ScalarFunction(ScalarFunction { func: bounded_result::concatenation(), args: vec![text] })
         }
     }
 }
@@ -107,7 +107,7 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
     }
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
-            match large_values::bounded(&func).or_else(|| long_functions::heard(&func)) {
+            match bounded_result::bounded(&func).or_else(|| interruptible::heard(&func)) {
                 Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),
                 None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
             }
@@ -134,14 +134,14 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
 /// The type of the left side of `||`, if it is that of texts.
 fn concatenated(left: &Expr, schema: &DFSchema) -> Option<DataType> {
     let first = match left {
-        Expr::ScalarFunction(call) if *call.func == *large_values::concatenation() => call.args.first()?,
+        Expr::ScalarFunction(call) if *call.func == *bounded_result::concatenation() => call.args.first()?,
         other => other,
     };
-    first.get_type(schema).ok().filter(large_values::is_concatenated)
+    first.get_type(schema).ok().filter(bounded_result::is_concatenated)
 }
 
 fn chained(left: Expr, right: Expr) -> Expr {
-    let func = large_values::concatenation();
+    let func = bounded_result::concatenation();
     let mut args = match left {
         Expr::ScalarFunction(call) if *call.func == *func => call.args,
         other => vec![other],

@@ -17,8 +17,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, OrderByKind, Query, SetExpr, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::SqlState;
-use harrier_exec::named_casts;
-use harrier_exec::sqlstate;
+use harrier_functions::cast::named_cast;
 use harrier_pgcatalog::function_call;
 
 use crate::joined_columns;
@@ -31,7 +30,7 @@ pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<L
         return joined_columns::plan(state, statement).await;
     };
     match joined_columns::plan(state, statement).await {
-        Err(error) if sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
+        Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
             // What is wrong with the statement as it was sent is what the user is told.
             joined_columns::plan(state, named).await.map_err(|_| error)
         }
@@ -156,7 +155,7 @@ impl VisitorMut for NameCasts {
         if let Expr::Cast { data_type, .. } = &*expr {
             let kind = Expr::value(Value::SingleQuotedString(data_type.to_string()));
             let cast = std::mem::replace(expr, Expr::value(Value::Null));
-            *expr = Expr::Function(function_call(named_casts::NAME, vec![cast, kind]));
+            *expr = Expr::Function(function_call(named_cast::NAME, vec![cast, kind]));
         }
         ControlFlow::Continue(())
     }

@@ -2,7 +2,7 @@
 //! for a float of 32 bits is none (22003). What is computed of floats and is none has no sign: it is more than all numbers.
 //!
 //! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
-//! [`harrier_exec::arithmetic`] in the place of operators, and before casts.
+//! [`harrier_functions::math::checked`] in the place of operators, and before casts.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::arithmetic::Operation;
+use harrier_functions::math::checked::Operation;
 
 use crate::rewriting::{rewritten, schema_below};
 

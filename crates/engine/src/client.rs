@@ -14,9 +14,9 @@ use datafusion::sql::sqlparser::ast;
 use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::front::{Admission, Admit};
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::parse::interval::IntervalStyle;
 use harrier_pgcatalog::Source;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::engine::setting_error;
 use crate::names;
@@ -178,7 +178,7 @@ impl Session {
                 let told = setting_error(name, &error);
                 SqlError::new(told.sqlstate, told.message)
             })
-            .map_err(harrier_exec::sqlstate::external)?;
+            .map_err(harrier_sqlstate::external)?;
         Ok((kept, taken.into_owned()))
     }
 

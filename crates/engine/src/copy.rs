@@ -35,10 +35,10 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::bytes_of_texts;
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::text_scans::TextFiles;
+use harrier_functions::parse::bytea;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::IntoDataFusionError;
 use tokio::sync::mpsc;
 
 mod batches;
@@ -269,7 +269,7 @@ impl Session {
         let context = state.task_ctx();
         let explain = move |error: DataFusionError| {
             async move {
-                if !sqlstate::of(&error).as_str().starts_with("22") {
+                if !harrier_sqlstate::of(&error).as_str().starts_with("22") {
                     return error;
                 }
                 let mut batches = rows.execute(context);
@@ -292,14 +292,14 @@ impl Session {
         };
         let name = object_name_to_table_reference(name.clone(), true)?;
         let table =
-            self.context().table_provider(name.clone()).await.map_err(|error| {
-                match sqlstate::of(&error) {
-                    SqlState::UNDEFINED_TABLE => {
-                        let message = format!("relation \"{}\" does not exist", name.table());
-                        SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion()
-                    }
-                    _ => error,
+            self.context().table_provider(name.clone()).await.map_err(|error| match harrier_sqlstate::of(
+                &error,
+            ) {
+                SqlState::UNDEFINED_TABLE => {
+                    let message = format!("relation \"{}\" does not exist", name.table());
+                    SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion()
                 }
+                _ => error,
             })?;
         let schema = table.schema();
         let is_listed = !columns.is_empty();
@@ -366,7 +366,7 @@ impl Session {
                 let values = fields.iter().zip(columns.fields()).map(|(field, read)| {
                     let value = Expr::Column(ColumnName::new_unqualified(read.name()));
                     match field.data_type().is_binary() && read.data_type().is_string() {
-                        true => bytes_of_texts::function().call(vec![value]),
+                        true => bytea::function().call(vec![value]),
                         false => value,
                     }
                 });

@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::row_numbers::row_number;
+use harrier_functions::window::ranking::row_number;
 
 /// The rule; to stand behind the coercion of types, by which values of both sides can be compared.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
-use harrier_exec::sqlstate;
 
 use crate::session::{Form, ParsedStatement};
 
@@ -35,7 +34,7 @@ impl Attempts {
 
     /// Waits for the next attempt after an error; false: there is none.
     pub(crate) async fn next_after(&mut self, error: &DataFusionError) -> bool {
-        if sqlstate::of(error) != SqlState::SERIALIZATION_FAILURE {
+        if harrier_sqlstate::of(error) != SqlState::SERIALIZATION_FAILURE {
             return false;
         }
         let Some(wait) = self.backoff.next() else { return false };

@@ -21,11 +21,11 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use harrier_catalog::state::{Column, DECLARED_TYPE_TAG as TAG, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::declared_types::{
+use harrier_functions::cast::declared_type::{
     DIGITS_MAX, DeclaredType, LENGTH_MAX, assigned, declared, padded, try_declared,
 };
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{TYPE_KEY, named_field};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::rewriting::{level_sides, rewritten, schema_below};
 use crate::type_names;
@@ -573,8 +573,10 @@ impl VisitorMut for Settled {
         }
         let Ok(Some(declared)) = of_sql(data_type) else { return ControlFlow::Continue(()) };
         let name = match kind {
-            ast::CastKind::TryCast | ast::CastKind::SafeCast => harrier_exec::declared_types::TRY_CAST,
-            _ => harrier_exec::declared_types::CAST,
+            ast::CastKind::TryCast | ast::CastKind::SafeCast => {
+                harrier_functions::cast::declared_type::TRY_CAST
+            }
+            _ => harrier_functions::cast::declared_type::CAST,
         };
         *data_type = match declared {
             DeclaredType::Varchar(_) | DeclaredType::Char(_) | DeclaredType::Uuid => ast::DataType::Text,

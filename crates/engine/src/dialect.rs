@@ -46,7 +46,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_exec::{interval_texts, times};
+use harrier_functions::parse;
 use harrier_pgcatalog::function_call;
 
 pub(crate) use grouping_lists::tokens as grouping_tokens;
@@ -165,7 +165,7 @@ impl VisitorMut for Dialect {
                 }
             }
             Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } => {
-                if let Some(text) = text_of(inner).and_then(interval_texts::normal) {
+                if let Some(text) = text_of(inner).and_then(parse::interval::normal) {
                     *expr = Expr::Interval(Interval {
                         value: Box::new(Expr::value(Value::SingleQuotedString(text))),
                         leading_field: None,
@@ -179,7 +179,7 @@ impl VisitorMut for Dialect {
                 count_microseconds(data_type);
                 let kind = kind_of(data_type);
                 if let (Some(text), Some(kind)) = (text_of(inner), kind) {
-                    match (word_of(text, kind), times::normal(text, kind)) {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
                         (Some(value), _) => **inner = value,
                         (None, Some(text)) => **inner = Expr::value(Value::SingleQuotedString(text)),
                         (None, None) => {}
@@ -191,7 +191,7 @@ impl VisitorMut for Dialect {
                 if let (Some(kind), Value::SingleQuotedString(text)) =
                     (kind_of(&typed.data_type), &typed.value.value)
                 {
-                    match (word_of(text, kind), times::normal(text, kind)) {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
                         (Some(value), _) => {
                             *expr = Expr::Cast {
                                 kind: CastKind::Cast,
@@ -241,20 +241,20 @@ fn plain_interval(interval: &mut Interval) {
     if interval.leading_field.is_some() && interval.last_field.is_none() {
         return;
     }
-    if let Some(text) = text_of(&interval.value).and_then(interval_texts::normal) {
+    if let Some(text) = text_of(&interval.value).and_then(parse::interval::normal) {
         *interval.value = Expr::value(Value::SingleQuotedString(text));
         (interval.leading_field, interval.last_field) = (None, None);
     }
 }
 
 /// What texts of a type are read as.
-fn kind_of(data_type: &DataType) -> Option<times::Kind> {
+fn kind_of(data_type: &DataType) -> Option<parse::datetime::Kind> {
     use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
     match data_type {
-        DataType::Date => Some(times::Kind::Date),
-        DataType::Timestamp(_, Bare | WithoutTimeZone) => Some(times::Kind::Timestamp),
-        DataType::Timestamp(_, Tz | WithTimeZone) => Some(times::Kind::TimestampWithZone),
-        DataType::Time(_, Bare | WithoutTimeZone) => Some(times::Kind::Time),
+        DataType::Date => Some(parse::datetime::Kind::Date),
+        DataType::Timestamp(_, Bare | WithoutTimeZone) => Some(parse::datetime::Kind::Timestamp),
+        DataType::Timestamp(_, Tz | WithTimeZone) => Some(parse::datetime::Kind::TimestampWithZone),
+        DataType::Time(_, Bare | WithoutTimeZone) => Some(parse::datetime::Kind::Time),
         _ => None,
     }
 }
@@ -299,21 +299,25 @@ fn count_microseconds(data_type: &mut DataType) {
 }
 
 /// The words that stand for a day or a moment.
-fn word_of(text: &str, kind: times::Kind) -> Option<Expr> {
+fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
     let sql = match (text.trim().to_lowercase().as_str(), kind) {
-        (_, times::Kind::Time | times::Kind::Interval) => return None,
-        ("epoch", times::Kind::Date) => "'1970-01-01'",
-        ("epoch", times::Kind::Timestamp) => "'1970-01-01 00:00:00'",
-        ("epoch", times::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
+        (_, parse::datetime::Kind::Time | parse::datetime::Kind::Interval) => return None,
+        ("epoch", parse::datetime::Kind::Date) => "'1970-01-01'",
+        ("epoch", parse::datetime::Kind::Timestamp) => "'1970-01-01 00:00:00'",
+        ("epoch", parse::datetime::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
         // As DuckDB has them in its tables.
-        ("infinity", times::Kind::Date) => "arrow_cast(arrow_cast(2147483647, 'Int32'), 'Date32')",
-        ("-infinity", times::Kind::Date) => "arrow_cast(arrow_cast(-2147483647, 'Int32'), 'Date32')",
-        ("infinity", times::Kind::Timestamp) => "arrow_cast(9223372036854775807, 'Timestamp(µs)')",
-        ("-infinity", times::Kind::Timestamp) => "arrow_cast(-9223372036854775807, 'Timestamp(µs)')",
-        ("infinity", times::Kind::TimestampWithZone) => {
+        ("infinity", parse::datetime::Kind::Date) => "arrow_cast(arrow_cast(2147483647, 'Int32'), 'Date32')",
+        ("-infinity", parse::datetime::Kind::Date) => {
+            "arrow_cast(arrow_cast(-2147483647, 'Int32'), 'Date32')"
+        }
+        ("infinity", parse::datetime::Kind::Timestamp) => "arrow_cast(9223372036854775807, 'Timestamp(µs)')",
+        ("-infinity", parse::datetime::Kind::Timestamp) => {
+            "arrow_cast(-9223372036854775807, 'Timestamp(µs)')"
+        }
+        ("infinity", parse::datetime::Kind::TimestampWithZone) => {
             "arrow_cast(9223372036854775807, 'Timestamp(µs, \"UTC\")')"
         }
-        ("-infinity", times::Kind::TimestampWithZone) => {
+        ("-infinity", parse::datetime::Kind::TimestampWithZone) => {
             "arrow_cast(-9223372036854775807, 'Timestamp(µs, \"UTC\")')"
         }
         ("now", _) => "now()",

@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::{date_parts, day_times};
+use harrier_functions::datetime::{date_part, duration};
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -39,7 +39,7 @@ pub(crate) struct Extracts;
 
 impl ExprPlanner for Extracts {
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(date_parts::function().call(arguments)))
+        Ok(PlannerResult::Planned(date_part::function().call(arguments)))
     }
 }
 
@@ -58,5 +58,5 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 }
 
 fn day_time(duration: Expr) -> Expr {
-    Expr::ScalarFunction(ScalarFunction::new_udf(day_times::function(), vec![duration]))
+    Expr::ScalarFunction(ScalarFunction::new_udf(duration::function(), vec![duration]))
 }

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::exact_doubles::{self, DIGITS_EXACT};
+use harrier_functions::math::decimal_to_double::{self, DIGITS_EXACT};
 
 use crate::rewriting::{level_keys, level_sides, rewritten, schema_below};
 
@@ -88,7 +88,7 @@ fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
     };
     if is_long {
         let decimal = std::mem::take(expr);
-        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(exact_doubles::function(), vec![decimal]));
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(decimal_to_double::function(), vec![decimal]));
     }
     is_long
 }

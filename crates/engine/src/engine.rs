@@ -13,15 +13,14 @@ use harrier_catalog::access::Access;
 use harrier_catalog::{Catalog, Fence};
 use harrier_error::SqlState;
 use harrier_exec::Gang;
-use harrier_exec::account::AccountedPool;
 use harrier_exec::desk::Desk;
-use harrier_exec::disks::{Disks, Folder};
-use harrier_exec::fair_merges::FairMerges;
 use harrier_exec::front::Link;
 use harrier_exec::history::History;
-use harrier_exec::limits::SORT_SHARES;
-use harrier_exec::sqlstate;
 use harrier_exec::whole_sinks;
+use harrier_resources::fair_merge_pool::FairMerges;
+use harrier_resources::spill_disks::{Disks, Folder};
+use harrier_resources::statement_limits::SORT_SHARES;
+use harrier_resources::value_account::AccountedPool;
 
 use crate::SqlError;
 use crate::explain;
@@ -249,7 +248,7 @@ impl Engine {
             match warehouse.claim(&catalog).await {
                 Err(error)
                     if !matches!(
-                        sqlstate::of(&error),
+                        harrier_sqlstate::of(&error),
                         SqlState::READ_ONLY | SqlState::INSUFFICIENT_PRIVILEGE
                     ) =>
                 {
@@ -384,7 +383,7 @@ fn set(config: &mut SessionConfig, key: &str, value: &str) -> Result<(), SqlErro
 
 /// An error of SET or RESET, with the whole name of the setting where that is what is wrong.
 pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionError) -> SqlError {
-    match sqlstate::of(error) {
+    match harrier_sqlstate::of(error) {
         state @ SqlState::UNDEFINED_OBJECT => {
             SqlError::new(state, format!("unrecognized configuration parameter \"{key}\""))
                 .with_hint("SHOW ALL lists the parameters")

@@ -14,7 +14,7 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::{self, RemoteError};
+use harrier_sqlstate::RemoteError;
 
 /// What the planner puts before the name of a table for which none was given, without and with a warehouse.
 const DEFAULT_PREFIXES: [&str; 2] = ["datafusion.public.", "warehouse.main."];
@@ -30,7 +30,7 @@ pub fn in_statement(error: &DataFusionError, sql: &str) -> SqlError {
     // Addresses of files, as they were written.
     let message = harrier_storage::without_profiles(&parts.message);
     let detail = parts.detail.map(|detail| harrier_storage::without_profiles(&detail));
-    SqlError { detail, hint: parts.hint, position, ..SqlError::new(sqlstate::of(error), message) }
+    SqlError { detail, hint: parts.hint, position, ..SqlError::new(harrier_sqlstate::of(error), message) }
 }
 
 /// `error` where there is no statement to have a position in.
@@ -92,7 +92,9 @@ impl Parts {
                 }
                 parts
             }
-            DataFusionError::Internal(text) if sqlstate::of(error) == SqlState::FEATURE_NOT_SUPPORTED => {
+            DataFusionError::Internal(text)
+                if harrier_sqlstate::of(error) == SqlState::FEATURE_NOT_SUPPORTED =>
+            {
                 Self::of_text(text)
             }
             DataFusionError::Internal(text) | DataFusionError::Ffi(text) => {
@@ -150,7 +152,7 @@ impl Parts {
                 other => {
                     let text = other.to_string();
                     // Its store could not be asked, which says nothing of the data.
-                    let state = sqlstate::of_std(other);
+                    let state = harrier_sqlstate::of_std(other);
                     if state == Some(SqlState::IO_ERROR) {
                         return Self::of_text(&text);
                     }
@@ -412,7 +414,8 @@ impl Parts {
 
     fn of_resources(text: &str) -> Self {
         let text = clean(text);
-        if sqlstate::of(&DataFusionError::ResourcesExhausted(text.to_string())) == SqlState::DISK_FULL {
+        if harrier_sqlstate::of(&DataFusionError::ResourcesExhausted(text.to_string())) == SqlState::DISK_FULL
+        {
             let mut parts = Self::new("the limit on temporary files is reached");
             parts.detail = Some(text.into_owned());
             parts.hint = Some("SET datafusion.runtime.max_temp_directory_size = '…' raises it".to_string());
@@ -439,7 +442,7 @@ impl Parts {
             })
             .unwrap_or((&text, ""));
         let first = without_debug(first);
-        if let Some((_, words)) = harrier_exec::bad_text(first) {
+        if let Some((_, words)) = harrier_sqlstate::bad_text(first) {
             return Self::new(words);
         }
         let mut parts = Self::new(first.trim_end().trim_end_matches('.'));

@@ -10,7 +10,7 @@ use datafusion::logical_expr::CreateExternalTable;
 use datafusion::object_store::ObjectMeta;
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::files::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
 use crate::store_names;

@@ -26,9 +26,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::{check_compression, store_root};
 use harrier_exec::{avro, delimited, orc};
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::Url;
 
@@ -327,7 +327,7 @@ const IS_EMPTY: &str = " is empty";
 
 /// Whether a file could not be opened because nothing is in it.
 pub(crate) fn is_empty_file(error: &DataFusionError) -> bool {
-    sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
+    harrier_sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
 }
 
 /// Where a folder is that statements can write into; `None` for other places.
@@ -425,7 +425,7 @@ const NAMED_FILES_MAX: usize = 3;
 
 /// Names the files in an error that reading one of them led to; other errors pass.
 pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusionError {
-    let sqlstate = sqlstate::of(&error);
+    let sqlstate = harrier_sqlstate::of(&error);
     let is_about_content = match sqlstate {
         SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
         // The same code as for bytes in a query; the readers' texts alone differ.
@@ -487,7 +487,7 @@ async fn find_culprit(
 
 /// `error`, which happened while `name` was opened, as one that names it.
 pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
-    let sqlstate = sqlstate::of(&error);
+    let sqlstate = harrier_sqlstate::of(&error);
     let cause = crate::error::sql_error(error);
     let detail = match (&cause.detail, cause.message.as_str()) {
         (Some(detail), "invalid Parquet data") => detail.clone(),
@@ -569,11 +569,10 @@ pub(crate) fn file_url(path: &Path) -> Result<String> {
     let invalid = || {
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{}\"", path.display()))
     };
-    let absolute =
-        std::path::absolute(path).map_err(|_| invalid()).map_err(harrier_exec::sqlstate::external)?;
+    let absolute = std::path::absolute(path).map_err(|_| invalid()).map_err(harrier_sqlstate::external)?;
     let url =
         if absolute.is_dir() { Url::from_directory_path(&absolute) } else { Url::from_file_path(&absolute) };
-    Ok(url.map_err(|()| invalid()).map_err(harrier_exec::sqlstate::external)?.into())
+    Ok(url.map_err(|()| invalid()).map_err(harrier_sqlstate::external)?.into())
 }
 
 /// That a file or folder is there and may be opened, which DataFusion would report without its name.
@@ -762,7 +761,7 @@ impl ExternalTables {
                     Err(error)
                         if has_columns
                             && !has_wildcard(location)
-                            && sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
+                            && harrier_sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
                     {
                         locations.push(folder_to_be(location)?);
                     }
@@ -903,9 +902,9 @@ async fn explain_failure(
     error: DataFusionError,
 ) -> DataFusionError {
     let is_about_data = matches!(
-        sqlstate::of(&error).as_str().as_bytes(),
+        harrier_sqlstate::of(&error).as_str().as_bytes(),
         [b'2', b'2', ..] | [b'5', b'8', ..] | [b'X', b'X', ..]
-    ) || sqlstate::of(&error) == SqlState::INSUFFICIENT_PRIVILEGE;
+    ) || harrier_sqlstate::of(&error) == SqlState::INSUFFICIENT_PRIVILEGE;
     let Some(state) = state.as_any().downcast_ref::<SessionState>() else {
         return error;
     };

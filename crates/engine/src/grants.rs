@@ -13,7 +13,7 @@ use harrier_catalog::access::{
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::client::TransactionState;
 use crate::kept::Kept;
@@ -231,7 +231,7 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
     let bad = || {
         let message =
             format!("invalid value for resource queue attribute \"{name}\": \"{}\"", value.unwrap_or(""));
-        harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        harrier_sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
     };
     // HAWQ writes -1 for no limit.
     let limit = value.filter(|value| *value != "-1" && !value.eq_ignore_ascii_case("none"));
@@ -348,7 +348,7 @@ impl Session {
         };
         let made = make(text)
             .map_err(|message| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
-            .map_err(harrier_exec::sqlstate::external)?;
+            .map_err(harrier_sqlstate::external)?;
         match Verifier::new(&made) {
             Some(verifier) => Ok(Some(verifier)),
             None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
@@ -680,7 +680,7 @@ impl Namer<'_> {
             let relation = object.describe(self.state());
             let relation = relation.split_once(' ').map_or(relation.as_str(), |(_, name)| name);
             let message = format!("column \"{name}\" of relation \"{relation}\" does not exist");
-            harrier_exec::sqlstate::external(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
+            harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
         };
         match object {
             Object::Table(id) => {

@@ -10,14 +10,14 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
-use harrier_exec::sqlstate::IntoDataFusionError;
-use harrier_exec::{damaged, sqlstate};
+use harrier_exec::damaged;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
         // A library found a file damaged, or has no code for a type: an error says so.
-        if damaged::is_reading() || sqlstate::is_of_missing_code(text_of(info.payload())) {
+        if damaged::is_reading() || harrier_sqlstate::is_of_missing_code(text_of(info.payload())) {
             return;
         }
         let place =
@@ -67,7 +67,7 @@ impl RecordBatchStream for GuardedStream {
 }
 
 fn error_of(payload: &(dyn Any + Send)) -> DataFusionError {
-    sqlstate::of_panic(text_of(payload)).into_datafusion()
+    harrier_sqlstate::of_panic(text_of(payload)).into_datafusion()
 }
 
 fn text_of(payload: &(dyn Any + Send)) -> &str {
@@ -84,17 +84,17 @@ mod tests {
 
     use datafusion::arrow::datatypes::Schema;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-    use harrier_exec::sqlstate::SqlState;
+    use harrier_error::SqlState;
 
     use super::*;
 
     #[tokio::test]
     async fn a_panic_is_an_error_of_the_statement() {
         let error = guarded::<()>(async { panic!("boom {}", 1) }).await.unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::INTERNAL_ERROR);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INTERNAL_ERROR);
         assert_eq!(error.to_string(), "External error: internal error: boom 1");
         let error = guarded::<()>(async { panic!("offset overflow") }).await.unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
 
         let schema = Arc::new(Schema::empty());
         let batch = RecordBatch::new_empty(schema.clone());
@@ -105,7 +105,7 @@ mod tests {
         let mut stream = guarded_stream(Box::pin(RecordBatchStreamAdapter::new(schema, stream)));
         assert!(stream.next().await.unwrap().is_ok());
         let error = stream.next().await.unwrap().unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::INTERNAL_ERROR);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INTERNAL_ERROR);
         assert!(stream.next().await.is_none());
     }
 }

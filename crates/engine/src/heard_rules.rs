@@ -1,4 +1,4 @@
-//! Rules of the planner that hear when their statement is given up ([`harrier_exec::canceled`]): each looks at the flag before it does
+//! Rules of the planner that hear when their statement is given up ([`harrier_resources::cancellation`]): each looks at the flag before it does
 //! what it does, those that go from node to node at each of them.
 //!
 //! Errors: the statement was given up while it was planned (57014).
@@ -14,7 +14,7 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
-use harrier_exec::canceled;
+use harrier_resources::cancellation;
 
 /// Has all rules that `builder` has now look at the flag of the statement.
 pub(crate) fn install(builder: &mut SessionStateBuilder) {
@@ -49,7 +49,7 @@ struct Heard<R: ?Sized>(Arc<R>);
 
 impl AnalyzerRule for Heard<dyn AnalyzerRule + Send + Sync> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        canceled::check_current()?;
+        cancellation::check_current()?;
         self.0.analyze(plan, config)
     }
 
@@ -68,7 +68,7 @@ impl OptimizerRule for Heard<dyn OptimizerRule + Send + Sync> {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        canceled::check_current()?;
+        cancellation::check_current()?;
         self.0.rewrite(plan, config)
     }
 }
@@ -79,7 +79,7 @@ impl PhysicalOptimizerRule for Heard<dyn PhysicalOptimizerRule + Send + Sync> {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        canceled::check_current()?;
+        cancellation::check_current()?;
         self.0.optimize(plan, config)
     }
 
@@ -88,7 +88,7 @@ impl PhysicalOptimizerRule for Heard<dyn PhysicalOptimizerRule + Send + Sync> {
         plan: Arc<dyn ExecutionPlan>,
         context: &dyn PhysicalOptimizerContext,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        canceled::check_current()?;
+        cancellation::check_current()?;
         self.0.optimize_with_context(plan, context)
     }
 

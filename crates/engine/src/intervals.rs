@@ -7,7 +7,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use harrier_exec::arithmetic::Operation;
+use harrier_functions::math::checked::Operation;
 
 /// Plans `interval * number`, `number * interval` and `interval / number`, for which there is no operator.
 #[derive(Debug)]

@@ -40,8 +40,8 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::without_twin;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use self::from::{Column, Walk, merges, merges_in, relations};
@@ -563,7 +563,6 @@ fn name_twins(columns: &mut [Column]) {
 mod tests {
     use datafusion::config::Dialect;
     use datafusion::prelude::SessionContext;
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -650,7 +649,7 @@ mod tests {
             ("SELECT * FROM t NATURAL JOIN nosuch", SqlState::UNDEFINED_TABLE),
         ] {
             let error = rewritten(sql).await.unwrap_err();
-            assert_eq!(sqlstate::of(&error), expected, "{sql}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error), expected, "{sql}: {error}");
         }
     }
 }

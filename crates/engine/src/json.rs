@@ -1,5 +1,5 @@
 //! Columns of `json` and `jsonb`: which operators of PostgreSQL's they have, how they are compared, grouped and sorted, and what becomes one
-//! of them where it is stored. What they are, and the functions of them, is [`harrier_exec::json`].
+//! of them where it is stored. What they are, and the functions of them, is [`harrier_functions::json`].
 //!
 //! ```text
 //! j -> 'a'            ──►  harrier_json_get(j, 'a')                    as the statement is planned: operators.rs
@@ -17,8 +17,8 @@ use datafusion::common::{DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::{self, Kind};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::{self, Kind};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
 use crate::rewriting::schema_below;

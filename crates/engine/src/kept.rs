@@ -23,9 +23,9 @@ use futures::TryStreamExt;
 use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::canceled;
+use harrier_exec::cancelable_joins;
 use harrier_exec::front::Admission;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::analyze;
@@ -545,7 +545,7 @@ impl Session {
             schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         }
         let context = self.task_ctx(&state)?;
-        let plan = canceled::heard_in(plan, &context)?;
+        let plan = cancelable_joins::heard_in(plan, &context)?;
         let rows = collect_partitioned(plan, context).await?;
         if let Some(watched) = state.config().get_extension::<Watched>() {
             watched.verify().await?;

@@ -183,7 +183,7 @@ mod tests {
     use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
     use datafusion::execution::memory_pool::GreedyMemoryPool;
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-    use harrier_exec::sqlstate::{self, SqlState};
+    use harrier_error::SqlState;
 
     use super::*;
 
@@ -232,7 +232,7 @@ mod tests {
         kept.push(batch(0)).unwrap();
         kept.push(batch(ROWS)).unwrap();
         let error = kept.push(batch(2 * ROWS)).unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::OUT_OF_MEMORY);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::OUT_OF_MEMORY);
         // Those that are there stay.
         assert_eq!(kept.rows(), 2 * ROWS);
         assert_eq!(kept.batch(ROWS).await.unwrap().0, ROWS);

@@ -40,7 +40,7 @@ impl Like {
     pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
         let table = provider(state, &self.name).await?.ok_or_else(|| {
             let message = format!("relation \"{}\" does not exist", self.name);
-            harrier_exec::sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
+            harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
         })?;
         let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
         // Plans do not rely on what is NOT NULL.

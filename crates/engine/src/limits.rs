@@ -4,8 +4,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_resources::statement_limits::StatementLimits;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who parse, plan and print them.
 pub(crate) const NESTING_MAX: usize = 250;

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     CaseWhen, Expr, Function, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Value, VisitMut,
     VisitorMut,
 };
-use harrier_exec::never;
+use harrier_functions::guard::never_true;
 
 /// CASE inside of CASE up to which the planner is asked no less than without this.
 const LEVELS: usize = 3;
@@ -81,7 +81,7 @@ fn null() -> Expr {
 
 fn never() -> Expr {
     Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(never::NAME)]),
+        name: ObjectName::from(vec![Ident::new(never_true::NAME)]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {

@@ -13,8 +13,8 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use harrier_exec::arithmetic::Operation;
-use harrier_exec::large_values;
+use harrier_functions::bounded_result;
+use harrier_functions::math::checked::Operation;
 use harrier_pgcatalog::TYPE_KEY;
 
 /// Levels from which a chain becomes one function.
@@ -151,7 +151,7 @@ fn numbers_below(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
 }
 
 fn call(args: Vec<Expr>) -> Expr {
-    Expr::ScalarFunction(ScalarFunction { func: large_values::concatenation(), args })
+    Expr::ScalarFunction(ScalarFunction { func: bounded_result::concatenation(), args })
 }
 
 /// Values of one type, put together.
@@ -161,7 +161,7 @@ struct Chain {
 }
 
 fn is_call(expr: &Expr) -> bool {
-    matches!(expr, Expr::ScalarFunction(call) if *call.func == *large_values::concatenation())
+    matches!(expr, Expr::ScalarFunction(call) if *call.func == *bounded_result::concatenation())
 }
 
 /// What stands left of a `||`.

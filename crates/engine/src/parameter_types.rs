@@ -19,8 +19,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, WriteOp};
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{TYPE_KEY, cast_type};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::declared_types::{told_fields, told_schema};
 use crate::describe::plain;

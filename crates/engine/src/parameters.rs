@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::ast::{
     self, ContextModifier, DateTimeField, Expr, Ident, ObjectName, UnaryOperator, Value,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::interval_texts::{self, IntervalStyle};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::parse::interval::{self, IntervalStyle};
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::names::plain;
@@ -363,7 +363,7 @@ pub(crate) fn name_of(name: &str) -> Option<&'static str> {
 ///
 /// Errors: as those of [`Parameters::set`].
 pub(crate) fn checked(name: &'static str, value: &str) -> Result<String> {
-    definition(name).ok_or_else(|| unknown(name)).map_err(harrier_exec::sqlstate::external)?.checked(value)
+    definition(name).ok_or_else(|| unknown(name)).map_err(harrier_sqlstate::external)?.checked(value)
 }
 
 pub(crate) fn unknown(name: &str) -> SqlError {
@@ -447,7 +447,7 @@ impl Definition {
                     invalid()
                         .with_hint("a name such as Europe/Berlin or a difference such as +02:00 is expected")
                 })
-                .map_err(harrier_exec::sqlstate::external)?,
+                .map_err(harrier_sqlstate::external)?,
         })
     }
 }
@@ -484,7 +484,7 @@ fn zone_of_interval(interval: &ast::Interval) -> Option<String> {
         _ => text.clone(),
     };
     // It is in units already where a statement was made ready for the planner.
-    let units = interval_texts::normal(&text).unwrap_or(text);
+    let units = interval::normal(&text).unwrap_or(text);
     let nanoseconds = units.strip_prefix("0 months 0 days ")?.strip_suffix(" nanoseconds")?;
     let minutes = nanoseconds.parse::<i64>().ok().filter(|ns| ns % 60_000_000_000 == 0)? / 60_000_000_000;
     let sign = if minutes < 0 { '-' } else { '+' };
@@ -636,7 +636,6 @@ pub(crate) fn shows_rows(statement: &ast::Statement) -> bool {
 mod tests {
     use datafusion::sql::parser::DFParserBuilder;
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -650,7 +649,7 @@ mod tests {
         let Some(Change::Set { name, value, is_local }) = change(sql) else {
             return Err("no SET".to_string());
         };
-        parameters.set(name, &value, is_local).map_err(|error| sqlstate::of(&error).to_string())
+        parameters.set(name, &value, is_local).map_err(|error| harrier_sqlstate::of(&error).to_string())
     }
 
     #[test]

@@ -16,8 +16,8 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::PreparedStatement;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::aliased_deletes;

@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use harrier_exec::front::on_gang;
 use harrier_exec::look::Look;
 use harrier_exec::slices::Extent;
-use harrier_exec::statement_memory::{ProcessMemory, StatementMemory};
+use harrier_resources::statement_memory::{ProcessMemory, StatementMemory};
 
 /// A handle on one plan, which it keeps. Cheap to clone; reading it takes a lock per operator for a moment.
 #[derive(Debug, Clone)]

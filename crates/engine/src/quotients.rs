@@ -1,5 +1,5 @@
 //! Divisions of decimals, and products that have many digits, planned as functions that round
-//! ([`harrier_exec::quotients`]).
+//! ([`harrier_functions::math::quotient`]).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -8,7 +8,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use harrier_exec::quotients::Computation;
+use harrier_functions::math::quotient::Computation;
 
 /// Plans `decimal / decimal` and `decimal * decimal`, either of which may be an integer.
 ///

@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::dialect;
 use crate::kept::{self, Kept};
@@ -116,7 +116,7 @@ impl Returning {
         let mut change = ast::Statement::clone(written);
         let no_table = || {
             let message = "RETURNING of a statement that names no table to be changed is not supported";
-            harrier_exec::sqlstate::external(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            harrier_sqlstate::external(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
         };
         let (from, others) = match &mut change {
             ast::Statement::Insert(insert) => {
@@ -395,7 +395,7 @@ fn over(plan: LogicalPlan, other: &dyn Fn(&DFSchema) -> Result<LogicalPlan>) -> 
 fn check_own(answer: &LogicalPlan, own: usize) -> Result<()> {
     let base = base_of(answer).schema();
     let check = |column: &Column| match base.maybe_index_of_column(column) {
-        Some(at) if at >= own => Err(harrier_exec::sqlstate::external(
+        Some(at) if at >= own => Err(harrier_sqlstate::external(
             SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("column \"{}\" of USING in RETURNING of a DELETE is not supported", column.name),

@@ -26,8 +26,8 @@ use datafusion::logical_expr::{
     Expr, FetchType, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, Subquery, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::as_is;
-use harrier_exec::only::only;
+use harrier_functions::guard::opaque;
+use harrier_functions::guard::single_row_value::only;
 
 use crate::rewriting::rewritten;
 use crate::subqueries::free;
@@ -95,7 +95,7 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
             return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
         }
         // The simplifier may find out that what is computed is never NULL, as of CASE WHEN true THEN 1 END.
-        let value = ScalarFunction::new_udf(as_is::function(), vec![Expr::ScalarSubquery(subquery)]);
+        let value = ScalarFunction::new_udf(opaque::function(), vec![Expr::ScalarSubquery(subquery)]);
         return Ok(Transformed::yes(Expr::ScalarFunction(value)));
     }
     if let (true, Some(first)) = (is_correlated, first_row(&subquery.subquery)?) {

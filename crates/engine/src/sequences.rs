@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 use harrier_catalog::sequences::{Sequence, SequenceType};
 use harrier_catalog::state::{Column, State};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 mod functions;
 mod options;

@@ -27,20 +27,22 @@ use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::arithmetic::Operation;
 use harrier_exec::arrow_files::ArrowFilesFactory;
 use harrier_exec::avro::AvroFormatFactory;
-use harrier_exec::canceled::{self, Canceled};
 use harrier_exec::delimited::DelimitedFormatFactory;
 use harrier_exec::front::{Admission, DistributeBytesMin, RetryReads};
-use harrier_exec::functions;
-use harrier_exec::limits::Scope;
+
+use harrier_exec::cancelable_joins;
 use harrier_exec::orc::OrcFormatFactory;
 use harrier_exec::parquet_scans::ParquetFilesFactory;
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::text_scans::TextFilesFactory;
 use harrier_exec::whole_sinks::WholeFiles;
 use harrier_exec::{RowCodec, StatementOptions, StoreProfiles, Transport};
+use harrier_functions::math::checked::Operation;
+use harrier_functions::registry;
+use harrier_resources::cancellation::Canceled;
+use harrier_resources::statement_limits::Scope;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::aliased_deletes;
@@ -913,7 +915,7 @@ impl Session {
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<Watched>();
         let task_context = self.task_ctx(state)?;
-        let plan = canceled::heard_in(plan, &task_context)?;
+        let plan = cancelable_joins::heard_in(plan, &task_context)?;
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
         let scanned = files::scanned(&plan);
         let (task_context, files) = WholeFiles::of(&plan, task_context)?;
@@ -1191,7 +1193,7 @@ fn add_functions(state: &mut SessionState) {
     }
     let added = state
         .register_udf(Operation::Remainder.function())
-        .and_then(|_| functions::replace(state))
+        .and_then(|_| registry::replace(state))
         .and_then(|()| state.register_udf(coalesce::function()))
         .and_then(|_| state.register_expr_planner(Arc::new(TypedParameters)))
         .and_then(|()| state.register_expr_planner(Arc::new(ScaledIntervals)))

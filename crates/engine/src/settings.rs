@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_resources::statement_limits::StatementLimits;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::limits::{self, Limits};
 use crate::store_options;
@@ -314,7 +314,6 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -349,7 +348,7 @@ mod tests {
         ];
         for (key, value, expected) in cases {
             let got = HarrierSettings::default().set(key, value);
-            let code = got.err().map(|error| sqlstate::of(&error).to_string());
+            let code = got.err().map(|error| harrier_sqlstate::of(&error).to_string());
             assert_eq!(code.as_deref(), *expected, "SET harrier.{key} = {value}");
         }
     }

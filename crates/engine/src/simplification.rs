@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use harrier_exec::never;
+use harrier_functions::guard::never_true;
 
 use crate::nesting;
 use crate::rewriting::{rewritten, schema_below};
@@ -144,7 +144,7 @@ impl Guards {
                 }
                 _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
             },
-            call if never::is_call(&call) => Transformed::yes(never::unknown().call(vec![])),
+            call if never_true::is_call(&call) => Transformed::yes(never_true::unknown().call(vec![])),
             Expr::ScalarFunction(function) if has_inner_coalesce(&function) => {
                 let flat = flat(function);
                 self.cases += usize::from(is_eager(&flat));
@@ -376,7 +376,7 @@ fn lazy(expr: Expr, schema: &DFSchema, any: bool) -> Transformed<Expr> {
 /// An expression without what guarded it.
 fn unguarded(expr: Expr) -> Transformed<Expr> {
     match expr {
-        call if never::is_call(&call) => Transformed::yes(never::function().call(vec![])),
+        call if never_true::is_call(&call) => Transformed::yes(never_true::function().call(vec![])),
         Expr::ScalarFunction(mut function) if function.name() == GUARD && !function.args.is_empty() => {
             Transformed::yes(function.args.swap_remove(0))
         }

@@ -13,7 +13,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use harrier_exec::long_states::{self, Growth};
+use harrier_functions::aggregate::growing_state::{self, Growth};
 
 use crate::state_budget::StateBudget;
 
@@ -60,7 +60,7 @@ fn in_one_stage(
     if first.group_expr().has_grouping_set() {
         return Ok(None);
     }
-    let is_better = match long_states::growth(&first)? {
+    let is_better = match growing_state::growth(&first)? {
         Growth::None => false,
         Growth::ByValues => !budget.holds(first.input(), config)?,
         Growth::ByRows => true,

@@ -14,7 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
-use harrier_exec::long_states::{self, Growth};
+use harrier_functions::aggregate::growing_state::{self, Growth};
 
 use crate::state_budget::StateBudget;
 
@@ -58,7 +58,7 @@ fn over_sorted_rows(
         || *aggregate.input_order_mode() == InputOrderMode::Sorted
         || aggregate.limit_options().is_some()
         || !aggregate.group_expr().is_single()
-        || long_states::growth(aggregate)? == Growth::None
+        || growing_state::growth(aggregate)? == Growth::None
         || budget.holds(aggregate.input(), config)?
     {
         return Ok(None);

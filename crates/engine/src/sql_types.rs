@@ -5,8 +5,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::Kind;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::declared_types;
 

@@ -12,7 +12,7 @@ use datafusion::object_store::{ObjectMeta, ObjectStore};
 use futures::TryStreamExt;
 use glob::Pattern;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
 use crate::data_files::{FOLDER_MARK, is_hidden, list_all};
@@ -82,10 +82,9 @@ pub(crate) async fn matching(
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid pattern \"{name}\": {error}"))
     };
     let folder = store_options::place(state, as_url(base), options)?;
-    let folder =
-        Url::parse(&folder).map_err(|error| invalid(&error)).map_err(harrier_exec::sqlstate::external)?;
+    let folder = Url::parse(&folder).map_err(|error| invalid(&error)).map_err(harrier_sqlstate::external)?;
     let pattern =
-        Pattern::new(pattern).map_err(|error| invalid(&error)).map_err(harrier_exec::sqlstate::external)?;
+        Pattern::new(pattern).map_err(|error| invalid(&error)).map_err(harrier_sqlstate::external)?;
     Ok(vec![ListingTableUrl::try_new(folder, Some(pattern))?])
 }
 

@@ -16,7 +16,7 @@ use datafusion::execution::SessionState;
 use datafusion::prelude::SessionConfig;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::StoreProfiles;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::Options;
 use url::Url;
 
@@ -252,7 +252,7 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     };
     let wrong = |error: &dyn std::fmt::Display| {
         let message = format!("invalid address of a store: {error}");
-        harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        harrier_sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
     };
     let url = Url::parse(&location).map_err(|error| wrong(&error))?;
     let names_user = scheme.as_deref() == Some("hdfs") && harrier_storage::profile_of(&url).is_none();
@@ -287,7 +287,6 @@ pub(crate) fn announce(config: &SessionConfig) {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -310,7 +309,7 @@ mod tests {
         assert!(options.hdfs == Options::default().with("dfs.replication", "1").with("request_seconds", "2"));
         assert_eq!(others.keys().collect::<Vec<_>>(), ["format.delimiter"]);
         let error = taken(&[("s3.nosuch", "1")]).0.unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::INVALID_PARAMETER_VALUE);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_PARAMETER_VALUE);
     }
 
     #[test]

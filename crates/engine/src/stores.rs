@@ -8,7 +8,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::object_store::ObjectStore;
 use datafusion::object_store::local::LocalFileSystem;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::{Position, Url};
 
@@ -52,7 +52,7 @@ impl ObjectStoreRegistry for Stores {
                 self.register_store(url, Arc::clone(&store));
                 Ok(store)
             }
-            Ok(None) => Err(harrier_exec::sqlstate::external(
+            Ok(None) => Err(harrier_sqlstate::external(
                 SqlError::new(
                     SqlState::FEATURE_NOT_SUPPORTED,
                     format!("no storage is known by the name \"{}\"", url.scheme()),

@@ -13,8 +13,8 @@ use datafusion::logical_expr::planner::{
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, binary_expr, cast, lit};
 use datafusion::sql::sqlparser::ast::{self, TableFactor, TableSample, TableSampleKind, TableSampleMethod};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::row_samples;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::hash::table_sample;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Plans a sample of a table.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn number(sample: &TableSample, plan: &LogicalPlan) -> Result<Expr> {
         return Err(SqlError::new(SqlState::INVALID_TABLESAMPLE_REPEAT, message).into_datafusion());
     };
     let columns = plan.schema().iter().map(|(table, field)| Expr::Column(Column::from((table, field))));
-    Ok(row_samples::function().call(std::iter::once(lit(seed)).chain(columns).collect()))
+    Ok(table_sample::function().call(std::iter::once(lit(seed)).chain(columns).collect()))
 }
 
 fn invalid(message: &str) -> datafusion::error::DataFusionError {

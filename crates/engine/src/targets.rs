@@ -11,8 +11,8 @@ use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::seconds::told_schema;
+use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
 /// With less free space than this a file system counts as full: a writer's last buffer did not fit.
@@ -59,7 +59,7 @@ pub(crate) fn explain(error: DataFusionError, target: &str) -> DataFusionError {
         return error;
     }
     let is_full = local_path(target).is_some_and(|path| is_full(&path));
-    if is_full || sqlstate::of(root) == SqlState::DISK_FULL {
+    if is_full || harrier_sqlstate::of(root) == SqlState::DISK_FULL {
         return SqlError::new(
             SqlState::DISK_FULL,
             format!("could not write to \"{target}\": no space left on device"),
@@ -120,10 +120,10 @@ mod tests {
         assert_eq!(fs::read_dir(root.join("a/b")).unwrap().count(), 0);
         for target in ["/proc/harrier/x.csv", "/sys/x.csv"] {
             let error = check(target).unwrap_err();
-            assert_eq!(sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::INSUFFICIENT_PRIVILEGE, "{error}");
         }
         let error = check(&format!("{base}/file/x.csv")).unwrap_err();
-        assert_eq!(sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::WRONG_OBJECT_TYPE, "{error}");
         assert!(error.to_string().contains("file/x.csv"));
         fs::remove_dir_all(&root).unwrap();
     }

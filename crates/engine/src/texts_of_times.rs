@@ -12,13 +12,13 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::bytes_of_texts;
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::local_times::{is_local, moments_in};
-use harrier_exec::sqlstate::IntoDataFusionError;
-use harrier_exec::table_files::infinite;
-use harrier_exec::times::Kind;
-use harrier_exec::{shown_doubles, shown_elements, shown_intervals, shown_times};
+use harrier_functions::datetime::infinity::infinite;
+use harrier_functions::datetime::time_zone::{is_local, moments_in};
+use harrier_functions::format;
+use harrier_functions::parse;
+use harrier_functions::parse::datetime::Kind;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::array_texts;
 use crate::rewriting::{rewritten, schema_below};
@@ -90,7 +90,7 @@ fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     let is_text = expr.get_type(schema).is_ok_and(|kind| kind.is_string());
     if is_text {
         let text = std::mem::take(expr);
-        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(bytes_of_texts::function(), vec![text]));
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(parse::bytea::function(), vec![text]));
     }
     Ok(is_text)
 }
@@ -120,7 +120,7 @@ fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<
 /// Errors: it is none of bytes (22P02, 22023).
 fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     let Some(text) = value.try_as_str() else { return Ok(None) };
-    let bytes = text.map(bytes_of_texts::bytes_of).transpose().map_err(harrier_exec::sqlstate::external)?;
+    let bytes = text.map(parse::bytea::bytes_of).transpose().map_err(harrier_sqlstate::external)?;
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 
@@ -128,11 +128,11 @@ fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
         Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
-            (shown_times::function(), None)
+            (format::datetime::function(), None)
         }
-        Ok(DataType::Float32 | DataType::Float64) => (shown_doubles::function(), None),
+        Ok(DataType::Float32 | DataType::Float64) => (format::double::function(), None),
         Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
-            (shown_intervals::function(), Some(lit(style.name())))
+            (format::interval::function(), Some(lit(style.name())))
         }
         _ => return false,
     };
@@ -143,10 +143,10 @@ fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
 
 /// Has an array be the texts of its elements; tells whether it changed anything.
 fn write_elements(array: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
-    let is_shown = array.get_type(schema).is_ok_and(|kind| shown_elements::are_shown(&kind));
+    let is_shown = array.get_type(schema).is_ok_and(|kind| format::element::are_shown(&kind));
     if is_shown {
         let arguments = vec![std::mem::take(array), lit(style.name())];
-        *array = Expr::ScalarFunction(ScalarFunction::new_udf(shown_elements::function(), arguments));
+        *array = Expr::ScalarFunction(ScalarFunction::new_udf(format::element::function(), arguments));
     }
     is_shown
 }

@@ -21,9 +21,9 @@ use datafusion::logical_expr::{
     cast, not,
 };
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
-use harrier_exec::arithmetic::Operation;
-use harrier_exec::as_is;
-use harrier_exec::whole_times::{self, Side};
+use harrier_functions::datetime::time_unit::{self, Side};
+use harrier_functions::guard::opaque;
+use harrier_functions::math::checked::Operation;
 
 use crate::rewriting::{compares, level_keys, level_sides, rewritten, schema_below};
 
@@ -276,7 +276,7 @@ impl Scope<'_> {
             }
             _ => return false,
         }
-        let nearest = whole_times::function(unit, Side::Nearest);
+        let nearest = time_unit::function(unit, Side::Nearest);
         *expr = Expr::ScalarFunction(ScalarFunction::new_udf(nearest, vec![std::mem::take(expr)]));
         true
     }
@@ -363,7 +363,7 @@ impl Scope<'_> {
             return false;
         }
         let day = std::mem::take(side);
-        *side = Expr::ScalarFunction(ScalarFunction::new_udf(as_is::function(), vec![day]));
+        *side = Expr::ScalarFunction(ScalarFunction::new_udf(opaque::function(), vec![day]));
         true
     }
 
@@ -456,7 +456,7 @@ impl Scope<'_> {
 /// `column op constant` for a column in whole units of `unit`.
 fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
     let with = |op: Operator, side: Side| {
-        let whole = ScalarFunction::new_udf(whole_times::function(unit, side), vec![constant.clone()]);
+        let whole = ScalarFunction::new_udf(time_unit::function(unit, side), vec![constant.clone()]);
         binary_expr(column.clone(), op, Expr::ScalarFunction(whole))
     };
     let both = [Side::Floor, Side::Ceiling].map(|side| with(op, side));

@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::{ViewTable, source_as_provider};
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan, TableScan};
-use harrier_exec::declared_types::{DeclaredType, type_of_call};
+use harrier_functions::cast::declared_type::{DeclaredType, type_of_call};
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 
 use crate::declared_types;

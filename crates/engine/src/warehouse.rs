@@ -21,7 +21,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use harrier_catalog::{Catalog, Error, Fence, Place};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -283,7 +283,7 @@ pub(crate) fn explain(error: Error) -> DataFusionError {
         Error::Corrupt(_) => SqlState::DATA_CORRUPTED,
         Error::NotFound(_) => SqlState::INVALID_PARAMETER_VALUE,
         Error::ReadOnly(_) => SqlState::READ_ONLY,
-        Error::Refused(refusal) => return harrier_exec::sqlstate::external(*refusal),
+        Error::Refused(refusal) => return harrier_sqlstate::external(*refusal),
         _ => SqlState::INTERNAL_ERROR,
     };
     let coded = SqlError::new(state, error.to_string());

@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, NullTreatment};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::window_functions;
+use harrier_functions::window::option_wrappers;
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -61,10 +61,10 @@ fn whole(expr: Expr) -> Transformed<Expr> {
         WindowFunctionDefinition::AggregateUDF(aggregate) => match params.filter.take() {
             Some(filter) => {
                 params.args.push(*filter);
-                call.fun = WindowFunctionDefinition::AggregateUDF(window_functions::filtered(aggregate));
+                call.fun = WindowFunctionDefinition::AggregateUDF(option_wrappers::filtered(aggregate));
                 true
             }
-            None => match window_functions::in_place_of_aggregate(aggregate) {
+            None => match option_wrappers::in_place_of_aggregate(aggregate) {
                 Some(aggregate) => {
                     call.fun = WindowFunctionDefinition::AggregateUDF(aggregate);
                     true
@@ -74,7 +74,7 @@ fn whole(expr: Expr) -> Transformed<Expr> {
         },
         WindowFunctionDefinition::WindowUDF(function) => {
             let ignores_nulls = params.null_treatment == Some(NullTreatment::IgnoreNulls);
-            match window_functions::in_place_of(function, ignores_nulls) {
+            match option_wrappers::in_place_of(function, ignores_nulls) {
                 Some(function) => {
                     params.null_treatment = None;
                     call.fun = WindowFunctionDefinition::WindowUDF(function);

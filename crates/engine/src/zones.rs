@@ -13,7 +13,7 @@ use datafusion::functions::datetime;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::local_times::{self, is_local};
+use harrier_functions::datetime::time_zone::{self, is_local};
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -79,7 +79,7 @@ fn has_moment(expr: &mut Expr, wanted: &DataType, schema: &DFSchema) -> bool {
     let has_moment = !is_plain && expr.get_type(schema).is_ok_and(|kind| is_local(&kind));
     if has_moment {
         let arguments = vec![std::mem::take(expr), lit(zone.as_ref())];
-        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(local_times::moment(), arguments));
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(time_zone::moment(), arguments));
     }
     has_moment
 }

@@ -20,7 +20,8 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// So much is read from a file, or decompressed, at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -231,7 +232,7 @@ mod tests {
         for kind in KINDS {
             let whole = member("1,a\n2,b\n3,c\n", kind).await;
             let error = read(&whole[..whole.len() - 3], kind).await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{kind:?}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{kind:?}: {error}");
         }
     }
 
@@ -241,7 +242,7 @@ mod tests {
         let input = futures::stream::iter([Err(denied())]).boxed();
         let read: Result<Vec<Bytes>> =
             decompressed(input, FileCompressionType::GZIP, "f").try_collect().await;
-        let state = crate::sqlstate::of(&read.unwrap_err());
+        let state = harrier_sqlstate::of(&read.unwrap_err());
         assert_eq!(state, SqlState::INSUFFICIENT_PRIVILEGE);
     }
 }

@@ -26,8 +26,9 @@ mod encode;
 use crate::damaged;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub(crate) use encode::{encode, written_schema};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 pub use blocks::Blocks;
 pub(crate) use blocks::columns_of;

@@ -22,7 +22,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::repartition::{REPARTITION_RANDOM_STATE, RepartitionExec};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
-use crate::table_files::buckets_of;
+use harrier_functions::hash::bucket::buckets_of;
 
 const NAME: &str = "harrier_bucket_place";
 

@@ -7,7 +7,6 @@
 use crate::convert::from_stream;
 use crate::plan_codec;
 use crate::settings::RowCodec;
-use crate::statement_memory::StatementMemory;
 use crate::streams::StreamMeter;
 use crate::wire::{self, Ask, Request, ToCoordinator};
 use datafusion::arrow::array::RecordBatch;
@@ -26,6 +25,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{BatchReceiver, Budget, Interconnect, MessageStream, ReadOptions};
+use harrier_resources::statement_memory::StatementMemory;
 use http::HeaderMap;
 use prost::Message;
 use std::pin::Pin;

@@ -1,12 +1,13 @@
 //! Errors on their way between ranks, with their SQLSTATE.
 
-use crate::sqlstate::{self, RemoteError, SqlState};
 use datafusion::error::DataFusionError;
+use harrier_error::SqlState;
 use harrier_interconnect::{Failure, StreamError};
+use harrier_sqlstate::RemoteError;
 
 /// What the opener of a stream is told when its producer failed.
 pub fn to_failure(error: &DataFusionError) -> Failure {
-    Failure::new(sqlstate::of(error), error.strip_backtrace())
+    Failure::new(harrier_sqlstate::of(error), error.strip_backtrace())
 }
 
 /// What an operator above a motion sees of its end.
@@ -15,7 +16,7 @@ pub fn from_stream(error: StreamError) -> DataFusionError {
         StreamError::Failed { rank, failure } => (failure.sqlstate, *rank),
         StreamError::Lost { rank, .. } => (SqlState::CRASH_SHUTDOWN, *rank),
         StreamError::Malformed { rank, .. } => (SqlState::DATA_CORRUPTED, *rank),
-        _ => return sqlstate::remote(SqlState::INTERNAL_ERROR, error.to_string()),
+        _ => return harrier_sqlstate::remote(SqlState::INTERNAL_ERROR, error.to_string()),
     };
     RemoteError::new(sqlstate, error.to_string()).on_rank(rank as u32).into()
 }

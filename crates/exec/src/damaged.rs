@@ -15,7 +15,8 @@ use datafusion::object_store::ObjectMeta;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 thread_local! {
     static READING: Cell<bool> = const { Cell::new(false) };
@@ -130,7 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_the_files() {
-        let state = |result: Result<()>| crate::sqlstate::of(&result.unwrap_err());
+        let state = |result: Result<()>| harrier_sqlstate::of(&result.unwrap_err());
         assert_eq!(state(read("f", || panic!("index out of bounds"))), SqlState::DATA_CORRUPTED);
         assert!(!is_reading());
         assert_eq!(state(opened("f", async { panic!("no") }).await), SqlState::DATA_CORRUPTED);

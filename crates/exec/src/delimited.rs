@@ -24,7 +24,8 @@ use futures::future::{BoxFuture, ready};
 mod source;
 
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Reads and writes text files of Hive.
 pub type DelimitedFormat = Files<Layout>;
@@ -235,7 +236,7 @@ mod tests {
         );
         for text in ["x\u{1}y", "\\N", "a\nb", "a\rb"] {
             let error = written(vec![Some(text)], &plain).unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATA_EXCEPTION, "{text:?}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::DATA_EXCEPTION, "{text:?}");
         }
         let escaped = Layout { delimiter: b',', escape: Some(b'\\'), null: "NULL".to_string() };
         let texts = vec![Some("a,b"), Some("\\"), Some("NULL"), None];

@@ -3,7 +3,7 @@
 //! Every connection is one request (`front.rs`), and all are served side by side.
 //!
 //! # Cancellation
-//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets the statement's flag (`canceled.rs`)
+//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets the statement's flag (`resources/src/cancellation.rs`)
 //! for what does not hear of being dropped.
 //! # Errors
 //! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
@@ -28,22 +28,23 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::audit::Audit;
-use crate::canceled::{self, Canceled, Reason};
+use crate::cancelable_joins;
 use crate::convert::to_failure;
 use crate::front::{Asked, Failure, Lines, RankStatus, Request, Status, kind};
 use crate::functions;
 use crate::gang::{Gang, StatementOptions, Transport};
-use crate::limits::Scope;
 use crate::look::Look;
 use crate::plan_codec;
 use crate::planner;
 use crate::settings;
 use crate::slices::{Measured, Slice, slices, tell_as, with_metrics};
-use crate::statement_memory::StatementMemory;
 use crate::tasks;
 use crate::took::{Before, Took};
 use crate::whole_sinks::WholeFiles;
 use crate::wire::RankReport;
+use harrier_resources::cancellation::{Canceled, Reason};
+use harrier_resources::statement_limits::Scope;
+use harrier_resources::statement_memory::StatementMemory;
 
 /// The longest request, in bytes: a plan names every file that it reads.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -354,7 +355,7 @@ impl Desk {
         let (plan, state) = self.plan(request).await?;
         let as_planned = plan;
         let context = state.task_ctx();
-        let plan = canceled::heard_in(Arc::clone(&as_planned), &context)?;
+        let plan = cancelable_joins::heard_in(Arc::clone(&as_planned), &context)?;
         let (context, files) = WholeFiles::of(&plan, context)?;
         let rows = execute_stream(Arc::clone(&plan), context)?;
         let rows = self.gang.until_loss(&plan, rows);

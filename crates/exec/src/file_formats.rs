@@ -35,7 +35,8 @@ use futures::future::{BoxFuture, ready};
 
 use crate::damaged;
 use crate::file_versions;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// A format, as its options set it.
 pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {

@@ -29,10 +29,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::stream::BoxStream;
 
 use crate::planning::file_scan;
-use crate::sqlstate::{SqlError, SqlState};
-
-/// What is said of a file that has another version.
-pub(crate) const REPLACED: &str = "was replaced while it was read";
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::FILE_REPLACED;
 
 /// The store of a scan, of which each file is read in the version that the scan names.
 pub(crate) fn pinned(store: Arc<dyn ObjectStore>, scan: &FileScanConfig) -> Arc<dyn ObjectStore> {
@@ -94,7 +92,7 @@ impl PinnedFiles {
     }
 
     fn replaced(&self, location: &Path) -> Error {
-        let message = format!("file \"{}{location}\" {REPLACED}", self.place);
+        let message = format!("file \"{}{location}\" {FILE_REPLACED}", self.place);
         let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
         Error::Generic { store: "files", source: Box::new(error.with_hint("run the statement again")) }
     }
@@ -229,7 +227,7 @@ mod tests {
 
     fn refused<T>(result: object_store::Result<T>) {
         let error = result.err().expect("it is another version");
-        assert_eq!(crate::sqlstate::of_object_store(&error).as_str(), "40001", "{error}");
+        assert_eq!(harrier_sqlstate::of_object_store(&error).as_str(), "40001", "{error}");
     }
 
     /// As columns and statistics are looked for, of a file that became shorter too.

@@ -49,17 +49,17 @@ use tokio::sync::watch;
 
 pub use self::rows::RetryReads;
 use self::rows::Run;
-use crate::disks::DiskStatus;
 use crate::dispatch::{marked, scanned_bytes};
-use crate::limits::{Scope, StatementLimits};
 use crate::local_sockets;
 use crate::look::Look;
 use crate::plan_codec;
 use crate::planner;
 use crate::settings;
-use crate::sqlstate::{self, SqlState};
 use crate::streams::RankCounts;
 use crate::table_files::plan::physical_plan;
+use harrier_error::SqlState;
+use harrier_resources::spill_disks::DiskStatus;
+use harrier_resources::statement_limits::{Scope, StatementLimits};
 
 /// The largest frame that either side takes: a batch may be large, a length that is none is larger.
 const FRAME_BYTES_MAX: usize = 1 << 31;
@@ -320,7 +320,7 @@ impl Link {
             true => "the gang is lost".to_string(),
             false => format!("the gang is lost: {reason}"),
         };
-        sqlstate::remote(SqlState::CRASH_SHUTDOWN, message)
+        harrier_sqlstate::remote(SqlState::CRASH_SHUTDOWN, message)
     }
 }
 
@@ -373,7 +373,7 @@ fn failed(bytes: &[u8]) -> DataFusionError {
     match Failure::decode(bytes) {
         Ok(Failure { sqlstate, message }) => {
             let state = SqlState::parse(&sqlstate).unwrap_or(SqlState::INTERNAL_ERROR);
-            sqlstate::remote(state, message)
+            harrier_sqlstate::remote(state, message)
         }
         Err(error) => DataFusionError::Internal(format!("a failure of the gang: {error}")),
     }

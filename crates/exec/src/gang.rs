@@ -9,29 +9,24 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
-use crate::account::Account;
 use crate::broadcasts::Broadcasts;
-use crate::canceled::Canceled;
+use crate::cancelable_joins;
 use crate::channel::{RankChannels, Ranks, rank_url};
 use crate::clocks::{self, Answer};
-use crate::disks::Disks;
 use crate::functions;
 use crate::grpc::GrpcServer;
 use crate::inprocess::LoopbackChannels;
 use crate::janitor::Janitor;
-use crate::limits::{Limited, Scope};
 use crate::planner;
 use crate::planning::{self, Spread};
 use crate::service::RankService;
-use crate::sqlstate::{self, SqlState};
-use crate::statement_memory::StatementMemory;
 use crate::table_files::TableFilesCodec;
 use crate::tasks::{TaskTold, Tasks};
 use crate::wire::{
     self, Ask, ClockAsk, ClockTold, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request,
     TasksTold,
 };
-use crate::{canceled, convert, loss, service, settings};
+use crate::{convert, loss, service, settings};
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
@@ -44,7 +39,14 @@ use datafusion_distributed::{
     WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::{FutureExt, StreamExt};
+use harrier_error::SqlState;
 use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError, Told};
+use harrier_resources::cancellation::Canceled;
+use harrier_resources::spill_disks::Disks;
+use harrier_resources::statement_limits::{Limited, Scope};
+use harrier_resources::statement_memory;
+use harrier_resources::statement_memory::StatementMemory;
+use harrier_resources::value_account::Account;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -398,7 +400,7 @@ impl Gang {
             interconnect.look().await;
             if let Some(reason) = interconnect.broken() {
                 let message = format!("the gang is lost: {reason}");
-                return Err(sqlstate::remote(SqlState::CRASH_SHUTDOWN, message));
+                return Err(harrier_sqlstate::remote(SqlState::CRASH_SHUTDOWN, message));
             }
         }
         let losses = self.losses();
@@ -681,7 +683,7 @@ async fn build_session(
     if let (Some(scope), Some(gang)) = (&scope, &gang) {
         let environment = gang.environment(scope)?;
         memory = StatementMemory::of(&environment.memory_pool);
-        canceled = canceled.or_else(|| Canceled::of(&environment.memory_pool));
+        canceled = canceled.or_else(|| statement_memory::canceled(&environment.memory_pool));
         *context.builder.runtime_env() = Some(environment);
     }
     let canceled = canceled.unwrap_or_default();
@@ -693,7 +695,7 @@ async fn build_session(
     // Before what remembers the plan that will run.
     config.set_distributed_worker_plan_rewrite_handler(
         move |event: WorkerPlanRewriteEvent<'_>| -> Result<WorkerPlanRewriteEventResponse> {
-            Ok(WorkerPlanRewriteEventResponse::new(canceled::heard(event.plan, &canceled)?))
+            Ok(WorkerPlanRewriteEventResponse::new(cancelable_joins::heard(event.plan, &canceled)?))
         },
     );
     tasks.watch(&context.headers, config, memory);

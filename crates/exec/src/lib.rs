@@ -52,52 +52,28 @@
 //!
 //! # What is where
 //!
-//! - [`Gang`]: this rank's place among the ranks. [`sqlstate`]: the one map from errors to SQLSTATE. [`functions`]: what plans
-//!   call by name; [`arithmetic`]: functions in the place of operators.
+//! - [`Gang`]: this rank's place among the ranks. [`functions`]: what plans call by name, with those of crate functions.
+//! - [`cancelable_joins`]: joins that look at the flag of their statement.
 
 pub mod archives;
-pub mod arithmetic;
 pub mod arrow_files;
-pub mod as_is;
 pub mod avro;
 pub mod delimited;
 pub mod desk;
-pub mod disks;
-pub mod exact_doubles;
-pub mod fair_merges;
 pub mod file_formats;
-pub mod framed_values;
 pub mod front;
-pub mod interval_texts;
-pub mod large_values;
-mod lengths;
-pub mod limits;
 pub mod orc;
-pub mod patterns;
-pub mod shown_doubles;
-pub mod shown_elements;
-pub mod shown_intervals;
-pub mod shown_times;
-pub mod sqlstate;
-pub mod times;
-pub mod whole_times;
 pub mod wire;
 
-pub mod account;
 mod audit;
 mod broadcasts;
 mod bucket_place;
-pub mod bytes_of_texts;
-pub mod canceled;
+pub mod cancelable_joins;
 mod channel;
 pub mod clocks;
 mod colocate;
 mod convert;
 pub mod damaged;
-pub mod date_parts;
-mod date_trunc;
-pub mod day_times;
-pub mod declared_types;
 pub mod dispatch;
 pub mod distinct_names;
 mod encoded;
@@ -109,56 +85,30 @@ pub mod grpc_batches;
 pub mod history;
 mod inprocess;
 mod janitor;
-pub mod json;
 pub mod local_sockets;
-pub mod local_times;
-pub mod long_functions;
-pub mod long_states;
 pub mod look;
 mod loss;
-mod means;
 mod merged_schemas;
 mod metrics;
-mod modes;
-pub mod named_casts;
-pub mod never;
-pub mod only;
 pub mod parquet_scans;
 pub mod plan_codec;
 mod planner;
 mod planning;
-mod postgres_functions;
-pub mod quotients;
-mod regexp_lists;
-mod replacements;
-pub mod row_checks;
-pub mod row_numbers;
-pub mod row_samples;
-pub mod samples;
-mod series;
 mod service;
 mod settings;
 pub mod slices;
 mod splits;
-pub mod statement_memory;
 pub mod streams;
-mod sums;
 pub mod table_files;
 pub mod tasks;
 pub mod text_scans;
-mod texts;
 pub mod took;
 pub mod unordered;
-pub mod uuids;
-mod whole_decimals;
 pub mod whole_sinks;
-pub mod window_functions;
-pub mod written_rows;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, Told, launch, launched_rank};
 pub use settings::{RowCodec, StoreProfiles};
-pub use texts::bad_text;
 pub use wire::Kept;
 
 /// This build of Harrier, as ranks compare it when they meet.

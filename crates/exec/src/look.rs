@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::clocks;
 use crate::slices::{Motion, MotionKind, Operator, Slice, slices};
-use crate::statement_memory::ProcessMemory;
 use crate::streams::StreamMeasured;
+use harrier_resources::statement_memory::ProcessMemory;
 
 /// Characters of what an operator says of itself that are kept.
 const TEXT_CHARS_MAX: usize = 400;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use datafusion::common::Result;
 
-use crate::sqlstate::{SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
 
 /// Digits of a decimal of 128 and of 256 bits, at most.
 const DECIMAL_DIGITS_MAX: [u8; 2] = [38, 76];
@@ -46,7 +46,7 @@ pub(crate) fn merged(schemas: impl IntoIterator<Item = Schema>) -> Result<Schema
                     format!("column \"{name}\" has types in the files of a table that are not of one kind");
                 SqlError::new(SqlState::DATATYPE_MISMATCH, message)
             })
-            .map_err(crate::sqlstate::external)?;
+            .map_err(harrier_sqlstate::external)?;
         for (key, value) in schema.metadata {
             metadata.entry(key).or_insert(value);
         }
@@ -193,7 +193,6 @@ fn finest(one: TimeUnit, other: TimeUnit) -> TimeUnit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlstate;
 
     fn dictionary(values: DataType) -> DataType {
         DataType::Dictionary(Box::new(DataType::Int32), Box::new(values))
@@ -261,6 +260,6 @@ mod tests {
         ]);
         assert_eq!(merged([one.clone(), other]).unwrap(), expected);
         let wrong = schema(&[("b", DataType::Boolean, true)]);
-        assert_eq!(sqlstate::of(&merged([one, wrong]).unwrap_err()).as_str(), "42804");
+        assert_eq!(harrier_sqlstate::of(&merged([one, wrong]).unwrap_err()).as_str(), "42804");
     }
 }

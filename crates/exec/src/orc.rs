@@ -30,8 +30,9 @@ mod source;
 use crate::encoded::{self, Encoding};
 use crate::file_formats::{Files, FilesFactory, FilesSource, OwnFormat};
 use crate::merged_schemas::merged;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub(crate) use encode::{encode, written_schema};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 pub use source::Stripes;
 
 /// Reads and writes ORC.
@@ -158,7 +159,7 @@ fn explain(error: OrcError) -> DataFusionError {
             if let Some(own) = io.source().and_then(|error| error.downcast_ref::<SqlError>()) {
                 return own.clone().into_datafusion();
             }
-            if crate::sqlstate::of_std(io) == Some(SqlState::SERIALIZATION_FAILURE) {
+            if harrier_sqlstate::of_std(io) == Some(SqlState::SERIALIZATION_FAILURE) {
                 return SqlError::new(SqlState::SERIALIZATION_FAILURE, io.to_string()).into_datafusion();
             }
             return DataFusionError::IoError(std::io::Error::new(io.kind(), io.to_string()));
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn errors_of_rows_are_the_files() {
-        let state = |error| crate::sqlstate::of(&explain_rows(ArrowError::ExternalError(Box::new(error))));
+        let state = |error| harrier_sqlstate::of(&explain_rows(ArrowError::ExternalError(Box::new(error))));
         let time = |nanoseconds: u64| {
             let to_time_unit = datafusion::arrow::datatypes::TimeUnit::Microsecond;
             orc_rust::error::DecodeTimestampSnafu { seconds: 1_i64, nanoseconds, to_time_unit }.build()

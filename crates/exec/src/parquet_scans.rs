@@ -61,9 +61,9 @@ use crate::damaged;
 use crate::file_versions;
 use crate::merged_schemas::{merged, nullable};
 use crate::planning::file_scan;
-use crate::sqlstate::{self, SqlState};
 use footers::Checked;
 use guarded::Guarded;
+use harrier_error::SqlState;
 use names::InEitherCase;
 
 /// How many footers are read beside each other to be mended.
@@ -207,7 +207,8 @@ impl ParquetFiles {
                 inferred = self.0.infer_schema(state, store, objects).await;
             }
             match inferred {
-                Err(error) if objects.len() > 1 && sqlstate::of(&error) == SqlState::DATATYPE_MISMATCH => {}
+                Err(error)
+                    if objects.len() > 1 && harrier_sqlstate::of(&error) == SqlState::DATATYPE_MISMATCH => {}
                 // What is in one file may not be in another one, where it is NULL.
                 Ok(schema) if objects.len() > 1 => {
                     let fields: Fields = schema.fields().iter().map(nullable).collect();
@@ -320,7 +321,7 @@ fn mending<'a, T: Send + 'a>(
 /// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that has been ended.
 fn may_be_mended(error: &DataFusionError) -> bool {
     [SqlState::DATA_CORRUPTED, SqlState::FEATURE_NOT_SUPPORTED, SqlState::INTERNAL_ERROR]
-        .contains(&sqlstate::of(error))
+        .contains(&harrier_sqlstate::of(error))
 }
 
 /// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells whether it has.

@@ -2,20 +2,15 @@
 //!
 //! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await. When the call that
 //! has brought a plan ends, because the statement has or because its coordinator has given it up or is lost, what still computes for
-//! the plan is told by its flag (`canceled.rs`): the call is watched aside from the threads that compute.
+//! the plan is told by its flag (`resources/src/cancellation.rs`): the call is watched aside from the threads that compute.
 //! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
 use crate::broadcasts::{Asked, Broadcasts};
-use crate::canceled::{self, Canceled, Reason};
 use crate::channel::PoolBudget;
 use crate::clocks;
 use crate::convert::to_failure;
-use crate::disks::Disks;
 use crate::grpc::GrpcServer;
 use crate::janitor::Janitor;
-use crate::limits::{Limited, Scope};
-use crate::sqlstate::{self, SqlState};
-use crate::statement_memory::StatementMemory;
 use crate::streams::RankCounts;
 use crate::tasks::{self, Tasks};
 use crate::wire::{self, Ask, ClockTold, GrpcAddress, RankReport, Request, TasksTold};
@@ -26,10 +21,15 @@ use datafusion_distributed::{Worker, WorkerToCoordinatorMsg};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use harrier_error::SqlState;
 use harrier_interconnect::{
     BatchSender, Budget, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service,
     StreamSender,
 };
+use harrier_resources::cancellation::{self, Canceled, Reason};
+use harrier_resources::spill_disks::Disks;
+use harrier_resources::statement_limits::{Limited, Scope};
+use harrier_resources::statement_memory::StatementMemory;
 use http::HeaderMap;
 use prost::Message;
 use std::any::Any;
@@ -172,7 +172,7 @@ async fn serve_plan(
     let canceled = Canceled::default();
     let taken = canceled.scope(take_plan(worker, plan, environment, messages));
     let taken = AssertUnwindSafe(taken).catch_unwind().await;
-    let told = canceled::aside().spawn(async move {
+    let told = cancellation::aside().spawn(async move {
         let _ended = canceled.when_dropped();
         answer(senders, |sender| {
             async move {
@@ -332,7 +332,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
         .map(|what| what.to_string())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "unknown cause".to_string());
-    match sqlstate::of_panic(&what) {
+    match harrier_sqlstate::of_panic(&what) {
         bug if bug.sqlstate == SqlState::INTERNAL_ERROR => {
             Failure::new(bug.sqlstate, format!("query code panicked: {what}"))
         }

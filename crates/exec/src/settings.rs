@@ -8,8 +8,8 @@ use datafusion::config::ConfigOptions;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::DistributedExt;
 
-use crate::limits::Scope;
 use harrier_interconnect::Codec;
+use harrier_resources::statement_limits::Scope;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};

@@ -11,11 +11,9 @@
 //! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
 
 mod barrier;
-mod bucket;
 mod checksum;
 pub(crate) mod codec;
 mod destination;
-mod far_times;
 mod format;
 mod interval_files;
 pub mod intervals;
@@ -34,13 +32,9 @@ mod years;
 
 pub use crate::colocate::FileBucket;
 pub use barrier::Barrier;
-pub(crate) use bucket::buckets_of;
-pub use bucket::{Bucket, bucket, bucket_of};
 pub use checksum::is_intact;
 pub use codec::TableFilesCodec;
 pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
-pub(crate) use far_times::{counts_of, infinity_of};
-pub use far_times::{infinite, with_far};
 pub use format::WriteFormat;
 pub use harrier_committer::object_store::Takes;
 pub use live_rows::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};

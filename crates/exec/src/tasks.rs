@@ -11,7 +11,6 @@
 
 use crate::metrics;
 use crate::slices::Slice;
-use crate::statement_memory::{MemoryUse, StatementMemory};
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
@@ -19,6 +18,7 @@ use datafusion_distributed::{
     DistributedExt, DistributedTaskContext, NetworkBoundaryExt, WorkerPlanRewriteEvent,
     WorkerPlanRewriteEventResponse,
 };
+use harrier_resources::statement_memory::{MemoryUse, StatementMemory};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use prost::Message;

@@ -45,8 +45,9 @@ use crate::distinct_names::told_apart;
 use crate::file_formats::FilesSource;
 use crate::file_versions;
 use crate::merged_schemas;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
 pub use csv_scan::CsvScan;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 pub use json_lines::JsonLines;
 use one_file::GivenFiles;
 
@@ -381,6 +382,6 @@ mod tests {
         };
         assert_eq!(read(b"y\ny").await.unwrap().len(), 4);
         let error = read(b"yy").await.unwrap_err();
-        assert_eq!(crate::sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::PROGRAM_LIMIT_EXCEEDED);
     }
 }

@@ -3,10 +3,8 @@
 //! Its own encoding is private to its gRPC transport, so the same facts are written here as Protocol Buffers once more.
 //! Both sides are the same build of Harrier (the gang checks that when it forms), so there is no versioning.
 
-use crate::disks::DiskStatus;
 use crate::metrics;
 use crate::plan_codec;
-use crate::statement_memory::MemoryUse;
 use crate::streams::RankCounts;
 use crate::tasks::TaskTold;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
@@ -15,6 +13,8 @@ use datafusion_distributed::{
     CoordinatorToWorkerMsg, ExecuteTaskRequest, LoadInfo, MaybeEncoded, ProducerHead, SetPlanRequest,
     TaskKey, TaskMetrics, WorkUnitBatch, WorkUnitFeedDeclaration, WorkUnitMsg, WorkerToCoordinatorMsg,
 };
+use harrier_resources::spill_disks::DiskStatus;
+use harrier_resources::statement_memory::MemoryUse;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
 use std::sync::Arc;

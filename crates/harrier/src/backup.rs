@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use harrier_backup::{self as backup, Checked, Error, Listed, Place};
 use harrier_engine::memory::format_bytes;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState};
-use harrier_exec::sqlstate::{self};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -210,8 +209,8 @@ fn sql_error(error: Error) -> SqlError {
             let told = SqlError::new(state, message);
             return hint.into_iter().fold(told, SqlError::with_hint);
         }
-        Error::Io { source, .. } => sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),
-        Error::Store { source, .. } => sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),
+        Error::Io { source, .. } => harrier_sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),
+        Error::Store { source, .. } => harrier_sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),
         Error::Missing { .. } => SqlState::UNDEFINED_FILE,
         Error::Damaged { .. } => SqlState::DATA_CORRUPTED,
         _ => SqlState::INTERNAL_ERROR,

@@ -15,7 +15,6 @@ use std::thread;
 
 use harrier_engine::SqlError;
 use harrier_error::SqlState;
-use harrier_exec::sqlstate;
 use harrier_generate::{self as generator, Files};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
@@ -131,8 +130,10 @@ fn sql_error(error: generator::Error) -> SqlError {
         E::Busy { .. } => SqlState::OBJECT_IN_USE,
         E::ForeignFile { .. } | E::OtherData { .. } => SqlState::DUPLICATE_TABLE,
         E::Stopped => SqlState::QUERY_CANCELED,
-        E::Io { source, .. } => sqlstate::of_std(source).unwrap_or(SqlState::IO_ERROR),
-        E::Write { source, .. } => sqlstate::of_std(source.as_ref()).unwrap_or(SqlState::INTERNAL_ERROR),
+        E::Io { source, .. } => harrier_sqlstate::of_std(source).unwrap_or(SqlState::IO_ERROR),
+        E::Write { source, .. } => {
+            harrier_sqlstate::of_std(source.as_ref()).unwrap_or(SqlState::INTERNAL_ERROR)
+        }
         _ => SqlState::INTERNAL_ERROR,
     };
     let hint = match &error {

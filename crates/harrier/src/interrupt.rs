@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use harrier_engine::{Engine, SqlError, SqlState};
-use harrier_exec::canceled::{self, CancelOnDrop, Canceled};
+use harrier_resources::cancellation::{self, CancelOnDrop, Canceled};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal as SignalName;
@@ -57,15 +57,15 @@ impl Watch {
     pub(crate) fn begin(time_max: Option<Duration>) -> Self {
         let canceled = Canceled::default();
         let _ended = canceled.when_dropped();
-        let aside = canceled::aside();
+        let aside = cancellation::aside();
         let _inside = aside.enter();
         // Where signals cannot be listened to, the process has not begun.
         let watching = signal(SignalKind::interrupt()).ok().map(|mut interrupts| {
             let canceled = canceled.clone();
             aside.spawn(async move {
                 tokio::select! {
-                    Some(()) = interrupts.recv() => canceled.set(canceled::Reason::Request),
-                    () = after(time_max) => canceled.set(canceled::Reason::Timeout),
+                    Some(()) = interrupts.recv() => canceled.set(cancellation::Reason::Request),
+                    () = after(time_max) => canceled.set(cancellation::Reason::Timeout),
                 }
             })
         });

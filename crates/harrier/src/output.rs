@@ -15,7 +15,7 @@ use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
 use harrier_exec::distinct_names::told_apart;
-use harrier_exec::shown_times::formatter;
+use harrier_functions::format::datetime::formatter;
 use unicode_width::UnicodeWidthStr;
 
 /// After so many rows the widths of the columns are settled; wider values that come later stick out.

@@ -48,7 +48,7 @@ fn session_of(shop: Shop) -> SessionContext {
     let context = SessionContext::new_with_state(state.with_type_planner(Arc::new(Types)).build());
     install(&context, Arc::new(shop)).expect("the catalogs can be installed");
     // Clients ask for documents about collations and the like; sessions have these functions beside the catalogs.
-    harrier_exec::json::functions().for_each(|function| context.register_udf(function.as_ref().clone()));
+    harrier_functions::json::functions().for_each(|function| context.register_udf(function.as_ref().clone()));
     context
 }
 

@@ -17,8 +17,8 @@ use datafusion::arrow::util::display::{
 };
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::shown_times::{self, formatter};
+use harrier_functions::format::datetime::{self, formatter};
+use harrier_functions::parse::interval::IntervalStyle;
 
 use super::lists;
 use super::parse::Header;
@@ -232,7 +232,7 @@ struct Trimmed<'a>(ArrayFormatter<'a>);
 
 impl DisplayIndex for Trimmed<'_> {
     fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
-        out.write_str(&shown_times::trimmed(self.0.value(at).try_to_string()?))?;
+        out.write_str(&datetime::trimmed(self.0.value(at).try_to_string()?))?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::dialect::{self, SqlDialect};
 use crate::names;
@@ -508,7 +508,7 @@ mod tests {
             ("COPY t FROM PROGRAM 'ls'", "0A000"),
         ] {
             let error = parse(text).unwrap_err();
-            assert_eq!(harrier_exec::sqlstate::of(&error).as_str(), state, "{text}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error).as_str(), state, "{text}: {error}");
         }
     }
 }

@@ -21,11 +21,11 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::archives;
-use harrier_exec::bytes_of_texts::bytes_of;
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::local_times::moments_or_null;
-use harrier_exec::sqlstate::{IntoDataFusionError, is_day};
-use harrier_exec::times::{self, Kind};
+use harrier_functions::datetime::time_zone::moments_or_null;
+use harrier_functions::parse::bytea::bytes_of;
+use harrier_functions::parse::datetime::{self, Kind};
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::{IntoDataFusionError, is_day};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -279,7 +279,7 @@ impl Reading {
                 }
                 kind => {
                     let normal =
-                        Kind::of(kind).and_then(|kind| times::normal_texts::<StringArray>(text, kind));
+                        Kind::of(kind).and_then(|kind| datetime::normal_texts::<StringArray>(text, kind));
                     let text = normal.as_ref().unwrap_or(text);
                     let value = cast_with_options(text, kind, &safe)?;
                     match kind {

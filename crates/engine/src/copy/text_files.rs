@@ -29,8 +29,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::file_formats::{FilesSink, OwnSink};
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::out::{encode, encode_json, header};
 use super::parse::{CopyFormat, CopyOptions, Header, LAYOUT, byte};

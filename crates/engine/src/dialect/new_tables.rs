@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{ColumnOption, SetExpr, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Makes `CREATE TABLE t AS SELECT …` of `SELECT … INTO t`.
 pub(super) fn create_into(statement: &mut Statement) {

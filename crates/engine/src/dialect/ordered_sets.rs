@@ -12,8 +12,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgumentClause, FunctionArguments, Ident, ObjectName, OrderByExpr, Value, ValueWithSpan,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::function_call;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::names::plain;
 

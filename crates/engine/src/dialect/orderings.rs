@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Rewrites a call, if it has an order.
 ///

@@ -13,8 +13,8 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{item_name, twin};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::names::{plain, without_casts};
 

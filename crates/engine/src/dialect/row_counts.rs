@@ -3,7 +3,7 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, LimitClause, Query, Value, ValueWithSpan};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Has such literals of a query be numbers.
 ///

@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Reads the conditions of a SELECT.
 ///
@@ -86,7 +86,6 @@ fn truth(text: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::sqlstate;
 
     use super::super::tests::rewritten;
 
@@ -104,7 +103,7 @@ mod tests {
             assert_eq!(rewritten(sql).unwrap(), expected);
         }
         for sql in ["SELECT 1 WHERE 'maybe'", "SELECT NOT ''", "SELECT true AND 'o'"] {
-            assert_eq!(sqlstate::of(&rewritten(sql).unwrap_err()).as_str(), "22P02", "{sql}");
+            assert_eq!(harrier_sqlstate::of(&rewritten(sql).unwrap_err()).as_str(), "22P02", "{sql}");
         }
     }
 }

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     WindowType,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::names;
 

@@ -5,7 +5,7 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// The last words of types behind which ARRAY makes an array of them.
 const TYPES: [&str; 30] = [
@@ -171,7 +171,6 @@ fn begins_array(tokens: &[TokenWithSpan], at: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -217,7 +216,7 @@ mod tests {
     fn transactions_have_one_phase() {
         for text in ["PREPARE TRANSACTION 'x'", "commit prepared 'x'", "ROLLBACK PREPARED 'x'"] {
             let error = tokens(text, None, &PostgreSqlDialect {}).unwrap_err();
-            assert_eq!(sqlstate::of(&error).as_str(), "0A000", "{text}");
+            assert_eq!(harrier_sqlstate::of(&error).as_str(), "0A000", "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_catalog::access::{Privilege, QueueOptions, RoleOptions};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{AccessStatement, Grantees, Objects, Password, RoleName, SettingChange, Target};
 use crate::dialect::SqlDialect;
@@ -453,7 +453,7 @@ fn privileges(words: &mut StatementWords<'_>) -> Result<Granted> {
             "all" => None,
             name => Some(Privilege::of_name(name).ok_or_else(|| {
                 let message = format!("unrecognized privilege type \"{name}\"");
-                harrier_exec::sqlstate::external(SqlError::new(SqlState::SYNTAX_ERROR, message))
+                harrier_sqlstate::external(SqlError::new(SqlState::SYNTAX_ERROR, message))
             })?),
         };
         privileges.push((privilege, columns));

@@ -9,8 +9,9 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
-use harrier_exec::table_files::{infinite, partition_folder};
+use harrier_exec::table_files::partition_folder;
+use harrier_functions::datetime::infinity::infinite;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::insert::not_kept;
 use super::table::FolderTable;
@@ -46,7 +47,7 @@ pub(crate) fn cut(text: String) -> Result<(String, Option<PartitionClause>)> {
         return Ok((text, None));
     }
     let wrong = |detail: String| {
-        harrier_exec::sqlstate::external(
+        harrier_sqlstate::external(
             SqlError::new(
                 SqlState::SYNTAX_ERROR,
                 "PARTITION names keys, with or without a value: (k = 'v', other)",

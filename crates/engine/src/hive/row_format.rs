@@ -7,7 +7,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::Words;
 
@@ -60,21 +60,17 @@ pub(crate) fn cut(text: String) -> Result<(String, Option<RowFormat>)> {
     };
     loop {
         if follows(at, &["fields", "terminated", "by"]) {
-            format
-                .options
-                .push(("format.delimiter", value(at + 3).map_err(harrier_exec::sqlstate::external)?));
+            format.options.push(("format.delimiter", value(at + 3).map_err(harrier_sqlstate::external)?));
             at += 4;
         } else if follows(at, &["escaped", "by"]) {
-            format.options.push(("format.escape", value(at + 2).map_err(harrier_exec::sqlstate::external)?));
+            format.options.push(("format.escape", value(at + 2).map_err(harrier_sqlstate::external)?));
             at += 3;
         } else if follows(at, &["null", "defined", "as"]) {
-            format
-                .options
-                .push(("format.null_value", value(at + 3).map_err(harrier_exec::sqlstate::external)?));
+            format.options.push(("format.null_value", value(at + 3).map_err(harrier_sqlstate::external)?));
             at += 4;
         } else if follows(at, &["lines", "terminated", "by"]) {
             if !matches!(
-                value(at + 3).map_err(harrier_exec::sqlstate::external)?.as_str(),
+                value(at + 3).map_err(harrier_sqlstate::external)?.as_str(),
                 "\n" | "\\n" | "\\012" | "10"
             ) {
                 return Err(refused("lines of text files end with a line feed").into_datafusion());
@@ -146,7 +142,7 @@ mod tests {
         ] {
             let text = format!("CREATE EXTERNAL TABLE t (a INT) ROW FORMAT {clause} STORED AS TEXTFILE");
             let error = cut(text).unwrap_err();
-            assert_eq!(harrier_exec::sqlstate::of(&error).as_str(), state, "{clause}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error).as_str(), state, "{clause}: {error}");
         }
     }
 }

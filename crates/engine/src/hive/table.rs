@@ -27,9 +27,9 @@ use harrier_exec::avro::AvroFormat;
 use harrier_exec::delimited::DelimitedFormat;
 use harrier_exec::orc::OrcFormat;
 use harrier_exec::parquet_scans::parquet_options;
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
 use harrier_exec::text_scans::{csv_options, json_options};
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::watched::Watched;
 use crate::found_files;
@@ -73,7 +73,7 @@ impl FolderOptions {
             };
             let wrong = || {
                 let message = format!("invalid value for option \"{name}\": \"{known}\"");
-                harrier_exec::sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+                harrier_sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
             };
             if name == "merge" {
                 taken.merge = match known.to_ascii_lowercase().as_str() {

@@ -16,8 +16,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_committer::object_store::{Root, Settled};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::cannot_stage_in_store;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 /// What one statement reads; an extension of its session's settings.

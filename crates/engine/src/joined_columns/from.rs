@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{function_call, without_twin};
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::meanings::{Meaning, meanings, put};
 use super::{Marks, is_mark};

@@ -9,8 +9,8 @@ use datafusion::sql::sqlparser::ast::{
     SelectItemQualifiedWildcardKind, SetExpr, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::twin;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::from::Column;
 use super::{Marks, mark_of};

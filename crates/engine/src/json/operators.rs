@@ -11,8 +11,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Expr, GetFieldAccess, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::Kind;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open};
 

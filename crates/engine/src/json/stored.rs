@@ -8,8 +8,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, WriteOp};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::Kind;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::Kind;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, is_open, no_array, read};
 

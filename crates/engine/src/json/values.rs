@@ -18,8 +18,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::json::{self, Kind};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::json::{self, Kind};
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open, key, read};
 use crate::assignments::type_name;

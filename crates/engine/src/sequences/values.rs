@@ -210,10 +210,7 @@ impl Kept {
     pub(super) fn last_value(&self) -> Result<i64> {
         let undefined = || {
             let message = "lastval is not yet defined in this session";
-            harrier_exec::sqlstate::external(SqlError::new(
-                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                message,
-            ))
+            harrier_sqlstate::external(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message))
         };
         let latest = self.sequences.0.lock().latest.clone().ok_or_else(undefined)?;
         let state = self.names.sight().state;

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Identity, error};
 use crate::default_values::is_default;

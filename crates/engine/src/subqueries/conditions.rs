@@ -7,7 +7,7 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit, when};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// The next number for names, in the process: plans of views go on to be parts of others.
 static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -32,7 +32,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, JoinType, LogicalPlan,
     LogicalPlanBuilder, Operator, SkipType, Sort, SortExpr, binary_expr, cast, lit, when,
 };
-use harrier_exec::row_numbers::row_number;
+use harrier_functions::window::ranking::row_number;
 
 use super::conditions::{next_number, same, same_values, unsupported};
 use super::references::{Reference, free, free_of, is_lateral, moved, moved_of};

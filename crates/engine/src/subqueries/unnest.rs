@@ -13,7 +13,7 @@ use datafusion::logical_expr::logical_plan::{Join, JoinConstraint, Projection, S
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, Filter, JoinType, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_exec::only::only;
+use harrier_functions::guard::single_row_value::only;
 
 use super::conditions::{next_number, same, unsupported};
 use super::dependent::{Outer, Pushed, fresh};

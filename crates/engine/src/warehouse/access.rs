@@ -9,7 +9,7 @@ use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::access::{Access, Actor, Columns, Object, Privilege, Rights, RowFilter};
 use harrier_catalog::state::{ObjectId, State};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
 use crate::stored::Asker;

@@ -10,8 +10,8 @@ use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use harrier_catalog::state::{SnapshotId, Transform};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::local_times::in_utc;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::datetime::time_zone::in_utc;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::keys::cut_text;
 use super::names::PAST;

@@ -23,8 +23,8 @@ use harrier_catalog::state::{
 };
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::check_years;
+use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 
 use super::access::Viewer;

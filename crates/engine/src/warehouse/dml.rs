@@ -26,13 +26,14 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::check_kept_years;
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
-    WriteFormat, WriteSpec, bucket, check_compression, read_deleted, write_delete_file,
+    WriteFormat, WriteSpec, check_compression, read_deleted, write_delete_file,
 };
+use harrier_functions::hash::bucket::bucket;
+use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
 use super::dml_access;

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
 use harrier_catalog::state::Column;
 use harrier_catalog::types::ColumnType;
-use harrier_exec::json::{Kind, TYPE_KEY, normal};
+use harrier_functions::json::{Kind, TYPE_KEY, normal};
 
 /// The tag whose value is the name of the type. A column without it is of `json`: its texts are as they were written.
 const TAG: &str = "harrier.json";

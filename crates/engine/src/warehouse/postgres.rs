@@ -13,12 +13,12 @@ use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
 use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_pgcatalog::{
     Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
     Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, format_type,
     postgres_type_of_field,
 };
+use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use super::access::Viewer;
@@ -602,7 +602,7 @@ impl Source for SessionSource {
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String> {
         let known = parameters::name_of(name)
             .ok_or_else(|| parameters::unknown(name))
-            .map_err(harrier_exec::sqlstate::external)?;
+            .map_err(harrier_sqlstate::external)?;
         self.parameters.set(known, value, local)
     }
 

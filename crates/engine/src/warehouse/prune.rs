@@ -15,7 +15,7 @@ use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use harrier_catalog::StatsRef;
 use harrier_catalog::state::{Column, ColumnId, Table, Transform};
 use harrier_catalog::types::ColumnType;
-use harrier_exec::table_files::bucket_of;
+use harrier_functions::hash::bucket::bucket_of;
 
 use super::types::{has_stats, has_unsure_buckets};
 use super::values;

@@ -3,7 +3,7 @@
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use harrier_exec::{row_checks, written_rows};
+use harrier_functions::guard::{check_constraint, row_filter_check};
 
 use super::table::WarehouseTable;
 use super::types::schema_of;
@@ -49,14 +49,14 @@ pub(super) fn checked(
     let (Some(first), Some(name)) = (all.first_mut(), columns.first()) else { return Ok(input) };
     let mut written = first.clone();
     if let Some(visible) = target.visible() {
-        written = written_rows::written(over_rows(visible)?, &table.name, written);
+        written = row_filter_check::written(over_rows(visible)?, &table.name, written);
     }
     // Whoever may not read all columns hears of no row: some of its values may be defaults.
     let is_shown = table.columns.iter().all(|column| target.readable().has(column.id));
     for check in checks {
         let row = if is_shown { (0..table.columns.len()).map(value).collect() } else { vec![] };
         let holds = over_rows(&check.condition)?;
-        written = row_checks::checked(holds, &check.name, &table.name, row, written);
+        written = check_constraint::checked(holds, &check.name, &table.name, row, written);
     }
     *first = written.alias_qualified(name.relation.clone(), &name.name);
     LogicalPlanBuilder::from(input).project(all)?.build()

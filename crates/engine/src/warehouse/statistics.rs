@@ -21,8 +21,8 @@ use harrier_catalog::state::{Column, SnapshotId, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, ColumnAnalysis, StatsRef};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::samples;
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_functions::aggregate::reservoir_sample;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 use super::prune::Candidates;
@@ -191,7 +191,7 @@ impl Question<'_> {
             false => substring(text(), lit(1_i64), lit(CHARACTERS_MAX as i64)),
         };
         let mut answers =
-            vec![approx_distinct(counted), count(value()), samples::sample().call(vec![sampled])];
+            vec![approx_distinct(counted), count(value()), reservoir_sample::sample().call(vec![sampled])];
         if self.varies() {
             let bytes = cast(octet_length(text()), DataType::Float64);
             answers.push(avg(if self.kind.is_binary() { bytes / lit(2.0) } else { bytes }));

@@ -40,12 +40,12 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::intervals::shown_column;
 use harrier_exec::table_files::location::{Folder, locate};
 use harrier_exec::table_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
 };
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::access::Viewer;
 use super::explain;
@@ -198,7 +198,7 @@ impl WarehouseTable {
             Err(error) => {
                 let message =
                     format!("a check constraint of table \"{}\" cannot be computed", self.table.name);
-                Err(SqlError::new(sqlstate::of(error), message)
+                Err(SqlError::new(harrier_sqlstate::of(error), message)
                     .with_detail(error.to_string())
                     .into_datafusion())
             }
@@ -629,7 +629,7 @@ fn default_of(
                         format!("the default of column \"{}\", {sql}: {error}", column.name),
                     )
                 })
-                .map_err(harrier_exec::sqlstate::external)?;
+                .map_err(harrier_sqlstate::external)?;
             Ok(match default {
                 // TIMESTAMPTZ counts nanoseconds there.
                 Expr::Cast(inner) if matches!(inner.field.data_type(), DataType::Timestamp(_, Some(_))) => {

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
 

@@ -11,9 +11,9 @@ use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::{self, IntoDataFusionError};
 use harrier_exec::table_files::intervals::stored_type;
-use harrier_exec::uuids;
+use harrier_functions::uuid_text;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::json_columns;
 use crate::declared_types;
@@ -67,7 +67,7 @@ fn stored_type_of(column: &Column) -> Result<DataType> {
         None => type_of(column, false).map(|kind| Arc::new(Field::new("", kind, true))),
     };
     Ok(match column.kind {
-        ColumnType::Uuid => uuids::STORED,
+        ColumnType::Uuid => uuid_text::STORED,
         ColumnType::Struct => DataType::Struct((0..column.children.len()).map(part).collect::<Result<_>>()?),
         ColumnType::List => DataType::List(part(0)?),
         ColumnType::Map => {
@@ -127,8 +127,8 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
         ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
         ColumnType::Varchar | ColumnType::Json => DataType::Utf8View,
         ColumnType::Blob => DataType::BinaryView,
-        // Files have them as bytes, and plans as texts: see `harrier_exec::uuids`.
-        ColumnType::Uuid if with_ids => uuids::STORED,
+        // Files have them as bytes, and plans as texts: see `harrier_functions::uuid_text`.
+        ColumnType::Uuid if with_ids => uuid_text::STORED,
         ColumnType::Uuid => DataType::Utf8View,
         ColumnType::Struct => DataType::Struct((0..column.children.len()).map(child).collect::<Result<_>>()?),
         ColumnType::List => DataType::List(child(0)?),
@@ -182,7 +182,7 @@ pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
 /// have buckets for sure: see [`has_unsure_buckets`].
 pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     use ColumnType::*;
-    // What is hashed: see `harrier_exec::table_files::bucket`.
+    // What is hashed: see `harrier_functions::hash::bucket`.
     let hashed = |kind: ColumnType| match kind {
         Int8 | Int16 | Int32 | Int64 => Int64,
         Float32 | Float64 => Float64,
@@ -203,7 +203,9 @@ pub(crate) fn has_stats(column: &Column) -> bool {
 /// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
 pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
     match type_of(column, false) {
-        Err(error) if sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => Ok(DataType::Utf8View),
+        Err(error) if harrier_sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => {
+            Ok(DataType::Utf8View)
+        }
         kind => kind,
     }
 }
@@ -378,7 +380,7 @@ mod tests {
         assert_eq!(type_of(&column(ColumnType::UInt128), false).unwrap(), decimal);
         for (kind, with_ids) in [(ColumnType::UInt128, true), (ColumnType::TimeTz, false)] {
             let error = type_of(&column(kind), with_ids).unwrap_err();
-            assert_eq!(sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{kind}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{kind}");
         }
     }
 }

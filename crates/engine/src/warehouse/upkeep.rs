@@ -19,9 +19,9 @@ use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry, Identity, MARKER, ScheduledFile, is_reader};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::location::{local, locate};
 use harrier_exec::table_files::{TablePartition, TablePartitions};
+use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
 
 use super::dml::file_shape;
@@ -308,7 +308,7 @@ fn cannot_remove(path: &str, error: &datafusion::object_store::Error) -> DataFus
 /// A span such as `7 days`, `12 hours`, `0`.
 pub(crate) fn span(text: &str) -> Result<Duration> {
     let wrong = || {
-        harrier_exec::sqlstate::external(
+        harrier_sqlstate::external(
             SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("\"{text}\" is no span of time"))
                 .with_hint("such as '7 days', '12 hours', '30 minutes' or '0 seconds'"),
         )

@@ -17,10 +17,11 @@ use harrier_catalog::files::{Cell, ColumnStats};
 use harrier_catalog::state::{Column, ColumnId};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::interval_texts;
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::intervals::storable;
-use harrier_exec::table_files::{text_of, with_far};
+use harrier_exec::table_files::text_of;
+use harrier_functions::datetime::infinity::with_far;
+use harrier_functions::parse;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::types::type_of;
 
@@ -33,7 +34,7 @@ pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
         _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
         // Arrow reads the units of `1 year 2 months 04:05:06`, and not its time.
         DataType::Interval(_) => {
-            let plain = |text: &str| interval_texts::normal(text).unwrap_or_else(|| text.to_string());
+            let plain = |text: &str| parse::interval::normal(text).unwrap_or_else(|| text.to_string());
             let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();
             Ok(cast(&texts, kind)?)
         }

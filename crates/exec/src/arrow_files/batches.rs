@@ -328,8 +328,8 @@ impl Reading {
             true => Ok(self.decoder.read_dictionary(block, &buffer).map(|()| None)?),
             false => Ok(self.decoder.read_record_batch(block, &buffer)?),
         });
-        decoded.map_err(|error| match crate::sqlstate::of(&error) {
-            crate::sqlstate::SqlState::FEATURE_NOT_SUPPORTED => error,
+        decoded.map_err(|error| match harrier_sqlstate::of(&error) {
+            harrier_error::SqlState::FEATURE_NOT_SUPPORTED => error,
             _ => damaged::error(name, error.strip_backtrace()),
         })
     }

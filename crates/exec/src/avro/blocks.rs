@@ -28,7 +28,8 @@ use futures::{FutureExt, StreamExt};
 use crate::archives;
 use crate::damaged;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// A header that is longer is none.
 const HEADER_BYTES_MAX: usize = 64 << 20;
@@ -441,11 +442,11 @@ mod tests {
             ("a number without end", vec![b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x02", MARKER]),
         ] {
             let error = read(&file(&blocks)).await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{what}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{what}: {error}");
         }
         for length in [0, 3, 20, 100] {
             let error = read(&file(&[])[..length]).await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{length}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::DATA_CORRUPTED, "{length}: {error}");
         }
     }
 
@@ -475,7 +476,7 @@ mod tests {
             ),
         ] {
             let error = read(&file).await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), state, "{what}: {error}");
+            assert_eq!(harrier_sqlstate::of(&error), state, "{what}: {error}");
         }
     }
 }

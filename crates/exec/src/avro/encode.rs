@@ -20,7 +20,8 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
 use crate::encoded::Pieces;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Rows of a block, as many as batches have.
 const BLOCK_ROWS: usize = 8192;
@@ -74,7 +75,7 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
             SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "the columns cannot be written to an Avro file")
                 .with_detail(error.to_string())
         })
-        .map_err(crate::sqlstate::external)?;
+        .map_err(harrier_sqlstate::external)?;
     Ok(Arc::new(schema))
 }
 
@@ -391,7 +392,7 @@ mod tests {
             ("s", DataType::Struct(Fields::empty())),
         ] {
             let error = written_schema(&Schema::new(vec![Field::new(name, kind, true)])).unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{error}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{error}");
         }
     }
 }

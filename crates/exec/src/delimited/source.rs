@@ -18,7 +18,8 @@ use futures::{FutureExt, StreamExt};
 use super::Layout;
 use crate::archives;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Texts of a batch that are no longer than this come together.
 const BATCH_BYTES: usize = 16 << 20;
@@ -297,6 +298,6 @@ mod tests {
             [(text("one"), Some(1)), nothing.clone(), (None, Some(3)), nothing, (text("five"), Some(5))];
         assert_eq!(rows, expected);
         let error = read("1|x\ntwo|y").next().await.unwrap_err();
-        assert_eq!(crate::sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{error}");
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{error}");
     }
 }

@@ -27,8 +27,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{Admit, GangExec, Link, Place, Request, Told, Visit, decode, failed, kind, read_frame};
-use crate::sqlstate::{self, SqlState};
 use crate::table_files::WriteFilesExec;
+use harrier_error::SqlState;
 
 /// How long a plan waits for the gang to be there again, which takes a second or two. Together with the time in which a host that is
 /// silent is found out (5 s) it stays below the 10 s after which somebody takes a statement for stuck.
@@ -130,7 +130,7 @@ async fn next(run: &mut Run, running: &mut Option<Running>) -> Result<Option<Rec
             Broken::Failed(error) => (error, false),
             Broken::Lost => (run.link.lost(), true),
         };
-        let is_loss = sqlstate::of(&error) == SqlState::CRASH_SHUTDOWN;
+        let is_loss = harrier_sqlstate::of(&error) == SqlState::CRASH_SHUTDOWN;
         if !std::mem::take(&mut run.may_repeat) || !is_loss {
             return Err(error);
         }

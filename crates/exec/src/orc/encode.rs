@@ -13,7 +13,8 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::Codec;
 use crate::encoded::Pieces;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// A file is written in pieces of as many bytes.
 const BUFFER_BYTES: usize = 256 << 10;

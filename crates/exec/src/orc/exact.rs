@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::Result;
 
-use crate::sqlstate::{SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
 
 /// What the library reads a timestamp into without loss: seconds with nine digits.
 const EXACT: DataType = DataType::Decimal128(Decimal128Type::MAX_PRECISION, 9);
@@ -65,7 +65,7 @@ fn as_told(column: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
                             "timestamp of an ORC file out of range",
                         )
                     })
-                    .map_err(crate::sqlstate::external)?;
+                    .map_err(harrier_sqlstate::external)?;
                 Ok(Some(time))
             });
             let times: TimestampMicrosecondArray = times.collect::<Result<_>>()?;

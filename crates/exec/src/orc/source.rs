@@ -20,7 +20,8 @@ use orc_rust::schema::TimestampPrecision;
 use super::{exact, explain, explain_rows, footer};
 use crate::damaged;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };

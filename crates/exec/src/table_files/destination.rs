@@ -28,7 +28,8 @@ use tokio::task::JoinSet;
 use super::location::{local, locate};
 use super::record::FileRecord;
 use super::write::WriteSpec;
-use crate::sqlstate::{self, IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Where files are until they are shown.
 pub(super) enum Stage {
@@ -214,7 +215,7 @@ pub fn cannot_stage_in_store(error: &harrier_committer::object_store::Error) -> 
         E::GivenUp { .. } => SqlState::QUERY_CANCELED,
         E::NoConditions { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         E::Journal { .. } => SqlState::DATA_CORRUPTED,
-        error => error.store().map_or(SqlState::IO_ERROR, sqlstate::of_object_store),
+        error => error.store().map_or(SqlState::IO_ERROR, harrier_sqlstate::of_object_store),
     };
     let coded = SqlError::new(state, error.to_string());
     match error {

@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 
 use super::intervals::{WIDTH, has_stored};
 use super::nested::replaced;
-use crate::uuids;
+use harrier_functions::uuid_text;
 
 /// What a file says of columns that are written as `intervals::stored_schema` has them; of bytes of UUIDs, that they are such.
 pub(super) fn parquet_schema(schema: &Schema) -> Result<SchemaDescriptor> {
@@ -36,7 +36,7 @@ pub(super) fn parquet_schema(schema: &Schema) -> Result<SchemaDescriptor> {
 
 /// Whether it is to be said of columns what their types do not.
 pub(super) fn has_uuids(schema: &Schema) -> bool {
-    let in_plan = |kind: &DataType| replaced(kind, &uuids::STORED, &uuids::SHOWN);
+    let in_plan = |kind: &DataType| replaced(kind, &uuid_text::STORED, &uuid_text::SHOWN);
     schema.fields().iter().any(|field| in_plan(field.data_type()) != *field.data_type())
 }
 
@@ -48,13 +48,13 @@ fn with_uuids(kind: &TypePtr) -> ParquetResult<TypePtr> {
         }
         Type::PrimitiveType { basic_info, physical_type, type_length, .. }
             if *physical_type == PhysicalType::FIXED_LEN_BYTE_ARRAY
-                && *type_length == uuids::WIDTH
+                && *type_length == uuid_text::WIDTH
                 && basic_info.logical_type_ref().is_none()
                 && basic_info.converted_type() == ConvertedType::NONE =>
         {
             let id = basic_info.has_id().then(|| basic_info.id());
             let uuid = Type::primitive_type_builder(basic_info.name(), PhysicalType::FIXED_LEN_BYTE_ARRAY)
-                .with_length(uuids::WIDTH)
+                .with_length(uuid_text::WIDTH)
                 .with_logical_type(Some(LogicalType::Uuid))
                 .with_repetition(basic_info.repetition())
                 .with_id(id);

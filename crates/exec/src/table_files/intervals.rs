@@ -6,7 +6,7 @@
 //! Parquet's three numbers have no sign, so files have nothing below zero, no fractions of a millisecond, and 2^32 of those at most. DuckDB's
 //! files are the same.
 //!
-//! UUIDs are bytes as well there (`uuids.rs`), and the same function makes texts of them.
+//! UUIDs are bytes as well there (`functions/src/uuid_text.rs`), and the same function makes texts of them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +27,9 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::nested::replaced;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
-use crate::uuids;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::uuid_text;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Bytes of an interval in a file.
 pub(super) const WIDTH: i32 = 12;
@@ -47,7 +48,7 @@ pub fn stored_type(kind: &DataType) -> DataType {
 
 /// The type that values which were read as `kind` have in plans.
 fn shown_type(kind: &DataType) -> DataType {
-    replaced(&replaced(kind, &STORED, &SHOWN), &uuids::STORED, &uuids::SHOWN)
+    replaced(&replaced(kind, &STORED, &SHOWN), &uuid_text::STORED, &uuid_text::SHOWN)
 }
 
 /// Whether values that were read from files have intervals in them.
@@ -94,7 +95,9 @@ fn shown(values: &ArrayRef) -> Result<ArrayRef> {
         let values = values.as_fixed_size_binary();
         Ok(Arc::new(IntervalMonthDayNanoArray::from_unary(values, interval_of)))
     })?;
-    converted(&values, &uuids::STORED, &uuids::SHOWN, &|values: &ArrayRef| Ok(uuids::shown(values)))
+    converted(&values, &uuid_text::STORED, &uuid_text::SHOWN, &|values: &ArrayRef| {
+        Ok(uuid_text::shown(values))
+    })
 }
 
 fn bytes_of(interval: IntervalMonthDayNano) -> Option<[u8; WIDTH as usize]> {
@@ -273,7 +276,7 @@ mod tests {
     fn what_files_do_not_have_is_refused() {
         for value in [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (1, -1, 0), (0, 0, 4_294_967_296_000_000)] {
             let error = stored(&array(&[None, Some(value)]), "v").unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::DATETIME_FIELD_OVERFLOW, "{value:?}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::DATETIME_FIELD_OVERFLOW, "{value:?}");
         }
     }
 

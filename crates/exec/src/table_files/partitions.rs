@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::text_of;
 use super::write::EXACT;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Ranges or listed values of one table. All of them are read with the head of the catalog: some hundred kilobytes.
 pub const TABLE_PARTITIONS_MAX: usize = 4096;
@@ -441,7 +442,7 @@ mod tests {
             [Some(1), Some(1), Some(2), Some(2)]
         );
         let damaged = TablePartitions::parse("{}").unwrap_err();
-        assert_eq!(crate::sqlstate::of(&damaged), SqlState::DATA_CORRUPTED);
+        assert_eq!(harrier_sqlstate::of(&damaged), SqlState::DATA_CORRUPTED);
     }
 
     #[test]
@@ -485,7 +486,7 @@ mod tests {
     #[test]
     fn rows_without_a_partition_are_not_written() {
         let error = invoke(vec![Some(true); 2], vec![Some(1), Some(5)], Some("t")).unwrap_err();
-        assert_eq!(crate::sqlstate::of(&error), SqlState::CHECK_VIOLATION);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::CHECK_VIOLATION);
         assert!(invoke(vec![Some(true)], vec![None], Some("t")).is_err());
         let only = |rows: ArrayRef| rows.as_primitive::<Int64Type>().iter().collect::<Vec<_>>();
         let written = vec![Some(true), Some(false), None];

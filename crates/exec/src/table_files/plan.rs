@@ -21,8 +21,8 @@ use futures::future::{BoxFuture, ready};
 use super::barrier::Barrier;
 use super::visible_rows::VisibleRowsExec;
 use super::write::{WriteFilesExec, WriteSpec, output_schema};
-use crate::account::Account;
 use crate::colocate::colocate;
+use harrier_resources::value_account::Account;
 
 /// Writes the rows of its input; see [`WriteFilesExec`].
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use datafusion::parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use datafusion::parquet::file::metadata::ParquetMetaData;
 
-use super::far_times::{in_catalog, infinity_of};
 use super::intervals;
 use super::record::FileStats;
-use crate::shown_times::formatter;
-use crate::uuids;
+use harrier_functions::datetime::infinity::{in_catalog, infinity_of};
+use harrier_functions::format::datetime::formatter;
+use harrier_functions::uuid_text;
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
@@ -106,7 +106,7 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
 
 /// Bytes have no encoding that all who read the catalog agree on, those of UUIDs aside, and intervals in files no order.
 fn has_bounds(kind: &DataType) -> bool {
-    *kind == uuids::STORED
+    *kind == uuid_text::STORED
         || !matches!(
             kind,
             DataType::Binary
@@ -140,7 +140,7 @@ fn bound(bounds: &ArrayRef, side: Side) -> Result<Option<String>> {
         }
     }
     match best {
-        Some(ScalarValue::FixedSizeBinary(_, Some(bytes))) => Ok(Some(uuids::text_of(&bytes))),
+        Some(ScalarValue::FixedSizeBinary(_, Some(bytes))) => Ok(Some(uuid_text::text_of(&bytes))),
         Some(best) => Ok(text_of(&best.to_array()?)?.iter().next().flatten().map(str::to_string)),
         None => Ok(None),
     }

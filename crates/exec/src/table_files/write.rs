@@ -43,7 +43,6 @@ use harrier_committer::object_store::Takes;
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::bucket::murmur3;
 use super::checksum::ParquetWriter;
 use super::destination::{
     Made, Stage, StagedAs, Store, Tail, Tailed, Upload, cannot_stage, cannot_stage_in_store,
@@ -55,8 +54,10 @@ use super::record::{FileRecord, PartitionValue};
 use super::seconds::told_schema;
 use super::stats::{self, Nans, text_of};
 use super::years::check_years;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
-use crate::uuids;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::hash::bucket::murmur3;
+use harrier_functions::uuid_text;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Files of one output partition that are being closed at the same time.
 const CLOSING_MAX: usize = 16;
@@ -473,8 +474,8 @@ impl Writing {
                 .into_datafusion());
             }
             let mut column = Arc::clone(column);
-            if *told == uuids::STORED && column.data_type().is_string() {
-                column = uuids::stored(&column)?;
+            if *told == uuid_text::STORED && column.data_type().is_string() {
+                column = uuid_text::stored(&column)?;
             }
             for kind in [field.data_type(), told] {
                 if column.data_type() != kind {

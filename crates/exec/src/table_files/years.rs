@@ -5,9 +5,10 @@ use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 
-use super::far_times::{counts_of, infinity_of};
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
-use crate::whole_times::in_a_second;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::datetime::infinity::{counts_of, infinity_of};
+use harrier_functions::datetime::time_unit::in_a_second;
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Errors: a day or timestamp is not infinite, and of a year that is not known (22008).
 pub fn check_years(values: &ArrayRef, column: &str) -> Result<()> {
@@ -65,7 +66,7 @@ mod tests {
             check_kept_years(&moments, "t").unwrap();
         }
         let days = |days: i32| Arc::new(Date32Array::from(vec![Some(days), None])) as ArrayRef;
-        let code = |checked: Result<()>| checked.map_err(|error| crate::sqlstate::of(&error));
+        let code = |checked: Result<()>| checked.map_err(|error| harrier_sqlstate::of(&error));
         for day in [-719_162, 2_932_897, 90_000_000, i32::MAX, -i32::MAX] {
             assert_eq!(code(check_kept_years(&days(day), "d")), Ok(()), "{day}");
         }

@@ -28,7 +28,8 @@ use super::row_starts::RowStarts;
 use super::{compression_of, of_lines, unclosed};
 use crate::archives;
 use crate::file_versions;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// What a quote may take in that nothing closes, before it is an error: the reader has it in memory.
 const QUOTED_BYTES_MAX: u64 = 256 << 20;

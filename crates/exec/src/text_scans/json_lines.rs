@@ -28,7 +28,8 @@ use super::json_records::{self, Records};
 use super::{RECORD_BYTES_MAX, compression_of, too_long};
 use crate::archives;
 use crate::file_formats::OwnScan;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// So much is read at once to find the end of a line.
 const PIECE_BYTES: u64 = 1 << 16;
@@ -396,7 +397,7 @@ mod tests {
             ("{\"s\":{\"x\":40000}}\n", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
         ] {
             let error = read(text).next().await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), state, "{text}");
+            assert_eq!(harrier_sqlstate::of(&error), state, "{text}");
         }
     }
 }

@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use super::{RECORD_BYTES_MAX, too_long};
 use crate::archives;
-use crate::sqlstate::{IntoDataFusionError, SqlError, SqlState};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Within so many bytes the first record of a file ends, or the first line does not.
 const FIRST_BYTES: u64 = 1 << 16;
@@ -330,7 +331,7 @@ mod tests {
         }
         for text in ["[", "[{\"a\":1}", "[{},]", "[{}{}]", "[1]", "[[{}]]", "[{}]{}", "[{}] []", "[,{}]"] {
             let error = first(records(text, 2), 100).await.unwrap_err();
-            assert_eq!(crate::sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{text}");
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{text}");
         }
     }
 
@@ -339,6 +340,6 @@ mod tests {
         let found = first(records("{\"a\":1}\n{\"a\":[null,2]}\nno JSON", 4), 2).await.unwrap();
         assert_eq!(serde_json::to_string(&found).unwrap(), "[{\"a\":1},{\"a\":[2]}]");
         let error = first(records("{\"a\":1}\n{\"a\"", 4), 2).await.unwrap_err();
-        assert_eq!(crate::sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION);
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION);
     }
 }

@@ -242,7 +242,7 @@ impl Drop for Waiting {
 }
 
 fn coded(state: SqlState, message: &str) -> datafusion::error::DataFusionError {
-    harrier_exec::sqlstate::external(SqlError::new(state, message))
+    harrier_sqlstate::external(SqlError::new(state, message))
 }
 
 impl Locks {
@@ -460,7 +460,6 @@ fn sleep() -> WaitingFunction {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::sqlstate;
 
     use super::*;
 
@@ -468,7 +467,7 @@ mod tests {
 
     async fn lock(locks: &Arc<Locks>, key: Key, session: i32, mode: Mode) -> Result<(), String> {
         let done = Arc::clone(locks).lock(key, session, mode, Scope::Session, None).await;
-        done.map_err(|error| sqlstate::of(&error).to_string())
+        done.map_err(|error| harrier_sqlstate::of(&error).to_string())
     }
 
     fn try_lock(locks: &Arc<Locks>, session: i32, mode: Mode) -> bool {
@@ -559,7 +558,7 @@ mod tests {
         lock(&locks, KEY, 1, Mode::Exclusive).await.unwrap();
         let limit = Some(Duration::from_millis(10));
         let waiting = Arc::clone(&locks).lock(KEY, 2, Mode::Shared, Scope::Session, limit);
-        assert_eq!(sqlstate::of(&waiting.await.unwrap_err()).as_str(), "55P03");
+        assert_eq!(harrier_sqlstate::of(&waiting.await.unwrap_err()).as_str(), "55P03");
         locks.release_all(1);
         assert!(try_lock(&locks, 3, Mode::Exclusive));
     }

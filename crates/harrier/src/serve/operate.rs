@@ -187,7 +187,7 @@ fn may_operate(is_superuser: bool) -> Result<(), Refusal> {
 }
 
 fn failed((state, message): Refusal) -> DataFusionError {
-    harrier_exec::sqlstate::external(SqlError::new(state, message))
+    harrier_sqlstate::external(SqlError::new(state, message))
 }
 
 /// What a function is called with.

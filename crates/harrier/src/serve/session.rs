@@ -23,16 +23,16 @@ use harrier_engine::{
     Surroundings, Written, split,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::canceled::{CancelOnDrop, Canceled};
 use harrier_exec::front::{Admit, Admitted};
-use harrier_exec::interval_texts::IntervalStyle;
-use harrier_exec::limits::StatementLimits;
-use harrier_exec::sqlstate::external;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_resources::cancellation::{CancelOnDrop, Canceled};
+use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
     self, Backend, CopyInto, CursorKind, Description, Discard, Done, Identity, IntervalText, KeptRows, Kind,
     Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
+use harrier_sqlstate::external;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};

@@ -12,7 +12,7 @@ use arrow::array::{
 use arrow::datatypes::Schema;
 use futures::FutureExt;
 use harrier_engine::{Activity, AdvisoryLock, ServerTable, Surroundings, Viewer};
-use harrier_exec::disks::{DiskStatus, Disks};
+use harrier_resources::spill_disks::{DiskStatus, Disks};
 use harrier_server::queues::{QueueSnapshot, Queues};
 use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, Stop};
 

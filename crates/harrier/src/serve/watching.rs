@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::Progress;
 use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook};
-use harrier_exec::statement_memory::ProcessMemory;
+use harrier_resources::statement_memory::ProcessMemory;
 use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Stream, Work};
 
 /// Looks at the plan of one statement, and keeps it until the statement has ended.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::Words;
 use crate::sequences::{GeneratedColumn, Identity, Overriding, SequenceOptions, options_of};

@@ -3,7 +3,7 @@
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{TableClauses, Words};
 
@@ -109,7 +109,7 @@ mod tests {
             ("CREATE VIEW v WITH (check_option = local) AS SELECT 1", "0A000"),
         ] {
             let error = Words::of(text).unwrap().cut_view(text).unwrap_err();
-            assert_eq!(harrier_exec::sqlstate::of(&error).to_string(), state, "{text}");
+            assert_eq!(harrier_sqlstate::of(&error).to_string(), state, "{text}");
         }
     }
 }

@@ -16,11 +16,11 @@ use harrier_catalog::access::Object;
 use harrier_catalog::state::{Column, TABLE_PARTITIONS_OPTION, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::local_times::is_local;
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::{
     Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
 };
+use harrier_functions::datetime::time_zone::is_local;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Ddl, error, reference};
 use crate::texts_of_times::readable;

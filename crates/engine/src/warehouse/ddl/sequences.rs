@@ -11,7 +11,7 @@ use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceType, Sequence
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::super::explain;
 use super::{Ddl, column_mut, error, no_relation, reference, unsupported, wrong_kind};

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, lit};
 use harrier_catalog::files::{Cell, NewFile, TableChanges};
 use harrier_catalog::state::{Column, ColumnId, Table};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::super::dml::{Dml, column};
 use super::super::table::{RowSource, WarehouseTable, missing};

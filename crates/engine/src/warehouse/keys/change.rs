@@ -6,7 +6,7 @@ use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::state::{ColumnId, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::declared::{Declaration, check_columns, several_primary};
 use super::{

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::{CHECK, ColumnId, State, Table};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Check, Constraint, Keys, Kind, TAG, change, expressions};
 use crate::dialect::SqlDialect;

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     TableConstraint,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::Action;
 use crate::names::plain;

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Visit, VisitMut, Visit
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Expression, column_called, name_of};
 use crate::dialect::SqlDialect;

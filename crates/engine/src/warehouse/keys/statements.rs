@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{State, Table};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::change::{self, error};
 use super::declared::{Declaration, of_column, of_constraint};

@@ -16,8 +16,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use harrier_catalog::access::Columns;
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::sqlstate::IntoDataFusionError;
 use harrier_exec::table_files::VisibleRowsExec;
+use harrier_sqlstate::IntoDataFusionError;
 
 use super::WarehouseTable;
 use crate::stored::{self, Asker, Condition};
@@ -109,7 +109,7 @@ pub(super) fn any_of(
                         format!("permission denied for table {}: its row filter cannot be used", table.name);
                     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
                 })
-                .map_err(harrier_exec::sqlstate::external)?,
+                .map_err(harrier_sqlstate::external)?,
         );
     }
     Ok(all.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false)))

@@ -1,0 +1,7 @@
+//! Aggregates: sums that fail where they are out of range, averages, modes, samples, and lists.
+
+pub mod average;
+pub mod checked_sum;
+pub mod growing_state;
+pub mod mode;
+pub mod reservoir_sample;

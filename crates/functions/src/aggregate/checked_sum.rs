@@ -1,0 +1,283 @@
+//! `sum` of integers, which fails with 22003 where it is out of their range, and is DataFusion's of everything else.
+//!
+//! DataFusion's own wraps around. Here integers are added up as decimals of 38 digits, which no table has the rows to fill, so that only
+//! the whole sum counts: whether it fits depends neither on the order of rows nor on how many ranks share them. The result keeps its type.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
+use datafusion::arrow::compute::sum_checked;
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type,
+};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::functions_aggregate::sum::Sum;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
+    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+};
+
+use harrier_error::{SqlError, SqlState};
+
+/// What integers are added up as.
+const WIDE: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
+
+/// `sum`, in the place of DataFusion's; plans name it by its name, so every session that decodes one needs it too.
+pub fn sum() -> Arc<AggregateUDF> {
+    Arc::new(AggregateUDF::from(CheckedSum::default()))
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+struct CheckedSum {
+    inner: Sum,
+}
+
+/// The field that the sum of integers has while it is added up; none if `field` is of another type.
+fn wide(field: &FieldRef) -> Option<FieldRef> {
+    let is_checked = matches!(field.data_type(), DataType::Int64 | DataType::UInt64);
+    is_checked.then(|| Arc::new(Field::new(field.name(), WIDE, true)))
+}
+
+impl AggregateUDFImpl for CheckedSum {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arguments)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let field = Arc::clone(&args.return_field);
+        let Some(wide) = wide(&field) else { return self.inner.accumulator(args) };
+        let adds_up = !args.is_distinct;
+        let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+        Ok(Box::new(Widened { inner, kind: field.data_type().clone(), adds_up }))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let field = Arc::clone(&args.return_field);
+        // That of different values knows integers alone.
+        let Some(wide) = wide(&field).filter(|_| !args.is_distinct) else {
+            return self.inner.create_sliding_accumulator(args);
+        };
+        let inner = self.inner.create_sliding_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+        Ok(Box::new(Widened { inner, kind: field.data_type().clone(), adds_up: false }))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        let field = Arc::clone(&args.return_field);
+        let Some(wide) = wide(&field) else { return self.inner.create_groups_accumulator(args) };
+        let inner = self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+        Ok(Box::new(WidenedGroups { inner, kind: field.data_type().clone() }))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let return_field = wide(&args.return_field).unwrap_or_else(|| Arc::clone(&args.return_field));
+        self.inner.state_fields(StateFieldsArgs { return_field, ..args })
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        self.inner.reverse_expr()
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
+        self.inner.set_monotonicity(kind)
+    }
+
+    fn simplify_expr_op_literal(
+        &self,
+        function: &AggregateFunction,
+        argument: &Expr,
+        operator: Operator,
+        literal: &Expr,
+        argument_is_left: bool,
+    ) -> Result<Option<Expr>> {
+        self.inner.simplify_expr_op_literal(function, argument, operator, literal, argument_is_left)
+    }
+
+    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
+        self.inner.value_from_stats(args)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+}
+
+/// Integers, or what is wide already, as decimals.
+fn widened(values: &ArrayRef) -> Result<ArrayRef> {
+    fn decimals<T: ArrowPrimitiveType>(values: &ArrayRef) -> ArrayRef
+    where
+        T::Native: Into<i128>,
+    {
+        let wide: PrimitiveArray<Decimal128Type> = values.as_primitive::<T>().unary(Into::into);
+        Arc::new(wide.with_data_type(WIDE))
+    }
+    match values.data_type() {
+        DataType::Int64 => Ok(decimals::<Int64Type>(values)),
+        DataType::UInt64 => Ok(decimals::<UInt64Type>(values)),
+        DataType::Decimal128(..) => Ok(Arc::clone(values)),
+        other => internal_err!("a checked sum of {other}"),
+    }
+}
+
+fn out_of_range(kind: &DataType) -> SqlError {
+    let name = if *kind == DataType::Int64 { "bigint" } else { "unsigned bigint" };
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+        .with_hint("A sum of numerics has 38 digits: sum(n::numeric(38, 0))")
+}
+
+/// A sum in the type that it is returned in.
+fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+    fn integers<T: ArrowPrimitiveType>(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef>
+    where
+        T::Native: TryFrom<i128>,
+    {
+        let sums = sums.as_primitive::<Decimal128Type>();
+        let narrow = |sum: i128| T::Native::try_from(sum).map_err(|_| out_of_range(kind));
+        let narrow: PrimitiveArray<T> = sums.try_unary(narrow).map_err(harrier_sqlstate::external)?;
+        Ok(Arc::new(narrow))
+    }
+    match kind {
+        DataType::Int64 => integers::<Int64Type>(sums, kind),
+        DataType::UInt64 => integers::<UInt64Type>(sums, kind),
+        other => internal_err!("a checked sum in {other}"),
+    }
+}
+
+/// An accumulator of decimals, for integers.
+#[derive(Debug)]
+struct Widened {
+    inner: Box<dyn Accumulator>,
+    kind: DataType,
+    /// The sum of a batch may stand for its values.
+    adds_up: bool,
+}
+
+impl Widened {
+    /// The sum of values, if it fits into their type.
+    fn sum_of(&self, values: &ArrayRef) -> Option<i128> {
+        match values.data_type() {
+            DataType::Int64 if self.adds_up => {
+                sum_checked(values.as_primitive::<Int64Type>()).ok()?.map(i128::from)
+            }
+            DataType::UInt64 if self.adds_up => {
+                sum_checked(values.as_primitive::<UInt64Type>()).ok()?.map(i128::from)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Accumulator for Widened {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
+        let values = match self.sum_of(values) {
+            Some(sum) => {
+                let sum = PrimitiveArray::<Decimal128Type>::from_value(sum, 1).with_data_type(WIDE);
+                Arc::new(sum)
+            }
+            None => widened(values)?,
+        };
+        self.inner.update_batch(&[values])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
+        self.inner.retract_batch(&[widened(values)?])
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.inner.supports_retract_batch()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let sum = self.inner.evaluate()?.to_array()?;
+        ScalarValue::try_from_array(&narrowed(&sum, &self.kind)?, 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+/// Accumulators of decimals of many groups, for integers.
+struct WidenedGroups {
+    inner: Box<dyn GroupsAccumulator>,
+    kind: DataType,
+}
+
+impl GroupsAccumulator for WidenedGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        groups_total: usize,
+    ) -> Result<()> {
+        let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
+        self.inner.update_batch(&[widened(values)?], groups, filter, groups_total)
+    }
+
+    fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
+        narrowed(&self.inner.evaluate(emit)?, &self.kind)
+    }
+
+    fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], groups_total: usize) -> Result<()> {
+        self.inner.merge_batch(states, groups, groups_total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
+        self.inner.convert_to_state(&[widened(values)?], filter)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{Int64Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn integers_come_back_as_they_were() {
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)]));
+        assert_eq!(&narrowed(&widened(&values).unwrap(), &DataType::Int64).unwrap(), &values);
+        let values: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX]));
+        assert_eq!(&narrowed(&widened(&values).unwrap(), &DataType::UInt64).unwrap(), &values);
+        let error = narrowed(&widened(&values).unwrap(), &DataType::Int64).unwrap_err();
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
+    }
+}

@@ -1,0 +1,378 @@
+//! Aggregates whose states grow with their input: lists, texts, sets of texts. Their operators reserve the bytes of a state once, after it has
+//! grown. But while a state is sent, spilled or told, it is there as it was collected, as the array it is made into, and as that
+//! array sorted or on its way: a statement that was to hold 256 MiB took more than a gigabyte, and a batch job was killed.
+//!
+//! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is refused with 53200, or sent on by a partial
+//! aggregate, while there is still room for the copies.
+//!
+//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage` of crate engine).
+//!
+//! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks decode plans.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::functions_aggregate::{array_agg, count, median, percentile_cont, string_agg};
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, WindowFunctionParams};
+use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
+    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+};
+use datafusion::physical_expr::PhysicalSortExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+use crate::aggregate::mode;
+
+/// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into, and that array sorted, merged or
+/// on its way to another operator.
+const COPIES: usize = 4;
+
+/// All of them.
+pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
+    let plain = [
+        array_agg::array_agg_udaf(),
+        count::count_udaf(),
+        median::median_udaf(),
+        mode::function(),
+        percentile_cont::percentile_cont_udaf(),
+        string_agg::string_agg_udaf(),
+    ];
+    plain.into_iter().map(|inner| Arc::new(AggregateUDF::from(LongStates { inner })))
+}
+
+/// How the states of an aggregate grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Growth {
+    /// They take few bytes, whatever comes.
+    None,
+    /// With every value that has not come before.
+    ByValues,
+    /// With every row.
+    ByRows,
+}
+
+/// Of the function whose states grow most.
+///
+/// Errors: an argument has no type.
+pub fn growth(aggregate: &AggregateExec) -> Result<Growth> {
+    let schema = aggregate.input_schema();
+    let mut most = Growth::None;
+    for function in aggregate.aggr_expr() {
+        let Some(known) = function.fun().inner().downcast_ref::<LongStates>() else { continue };
+        let arguments = function.expressions();
+        let types =
+            arguments.iter().map(|argument| argument.data_type(&schema)).collect::<Result<Vec<_>>>()?;
+        if known.grows(function.is_distinct(), &types) {
+            most = most.max(if known.name() == "count" { Growth::ByValues } else { Growth::ByRows });
+        }
+    }
+    Ok(most)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LongStates {
+    inner: Arc<AggregateUDF>,
+}
+
+impl LongStates {
+    fn of(inner: AggregateUDF) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Whether the state grows with its input. `count` keeps different values alone, and those of fixed width take what is counted for them.
+    fn grows<'a>(&self, is_distinct: bool, types: impl IntoIterator<Item = &'a DataType>) -> bool {
+        let is_fixed =
+            |kind: &DataType| kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null);
+        self.name() != "count" || (is_distinct && !types.into_iter().all(is_fixed))
+    }
+
+    fn grows_with(&self, args: &AccumulatorArgs) -> bool {
+        self.grows(args.is_distinct, args.expr_fields.iter().map(|field| field.data_type()))
+    }
+
+    /// The order of different values that no other order is said for: PostgreSQL sorts them to tell them apart.
+    fn sorted(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
+        let is_list = matches!(self.name(), "array_agg" | "string_agg");
+        let is_sorted = is_list && args.is_distinct && args.order_bys.is_empty();
+        let options = SortOptions { descending: false, nulls_first: false };
+        is_sorted.then(|| PhysicalSortExpr::new(Arc::clone(&args.exprs[0]), options))
+    }
+
+    fn copied(&self, grows: bool, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        if grows { Box::new(Copied(inner)) } else { inner }
+    }
+}
+
+impl AggregateUDFImpl for LongStates {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn schema_name(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner.schema_name(params)
+    }
+
+    fn human_display(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner.human_display(params)
+    }
+
+    fn window_function_schema_name(&self, params: &WindowFunctionParams) -> Result<String> {
+        self.inner.window_function_schema_name(params)
+    }
+
+    fn display_name(&self, params: &AggregateFunctionParams) -> Result<String> {
+        self.inner.display_name(params)
+    }
+
+    fn window_function_display_name(&self, params: &WindowFunctionParams) -> Result<String> {
+        self.inner.window_function_display_name(params)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
+        self.inner.return_field(fields)
+    }
+
+    fn is_nullable(&self) -> bool {
+        self.inner.is_nullable()
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let grows = self.grows_with(&args);
+        let by_itself = self.sorted(&args);
+        let args = match &by_itself {
+            Some(key) => AccumulatorArgs { order_bys: std::slice::from_ref(key), ..args },
+            None => args,
+        };
+        Ok(self.copied(grows, self.inner.accumulator(args)?))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        let grows = self.grows_with(&args);
+        let inner = self.inner.create_groups_accumulator(args)?;
+        Ok(if grows { Box::new(CopiedGroups(inner)) } else { inner })
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let grows = self.grows_with(&args);
+        Ok(self.copied(grows, self.inner.create_sliding_accumulator(args)?))
+    }
+
+    fn with_beneficial_ordering(
+        self: Arc<Self>,
+        beneficial_ordering: bool,
+    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
+        let inner = self.inner.as_ref().clone().with_beneficial_ordering(beneficial_ordering)?;
+        Ok(inner.map(|inner| Arc::new(Self::of(inner)) as _))
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn simplify(&self) -> Option<AggregateFunctionSimplification> {
+        self.inner.simplify()
+    }
+
+    fn simplify_expr_op_literal(
+        &self,
+        function: &AggregateFunction,
+        argument: &Expr,
+        operator: Operator,
+        literal: &Expr,
+        argument_is_left: bool,
+    ) -> Result<Option<Expr>> {
+        self.inner.simplify_expr_op_literal(function, argument, operator, literal, argument_is_left)
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        match self.inner.reverse_udf() {
+            ReversedUDAF::Reversed(reversed) if reversed.name() == self.name() => {
+                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(Self { inner: reversed })))
+            }
+            other => other,
+        }
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.inner.is_descending()
+    }
+
+    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
+        self.inner.value_from_stats(args)
+    }
+
+    fn default_value(&self, kind: &DataType) -> Result<ScalarValue> {
+        self.inner.default_value(kind)
+    }
+
+    fn supports_null_handling_clause(&self) -> bool {
+        self.inner.supports_null_handling_clause()
+    }
+
+    fn supports_within_group_clause(&self) -> bool {
+        self.inner.supports_within_group_clause()
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
+        self.inner.inner().set_monotonicity(kind)
+    }
+}
+
+/// The state of one group.
+#[derive(Debug)]
+struct Copied(Box<dyn Accumulator>);
+
+impl Accumulator for Copied {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.update_batch(values)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.0.evaluate()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size().saturating_mul(COPIES)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.0.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.0.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.retract_batch(values)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.0.supports_retract_batch()
+    }
+}
+
+/// The states of many groups.
+struct CopiedGroups(Box<dyn GroupsAccumulator>);
+
+impl GroupsAccumulator for CopiedGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        group_indices: &[usize],
+        filter: Option<&BooleanArray>,
+        groups: usize,
+    ) -> Result<()> {
+        self.0.update_batch(values, group_indices, filter, groups)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        self.0.evaluate(emit_to)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.0.state(emit_to)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], group_indices: &[usize], groups: usize) -> Result<()> {
+        self.0.merge_batch(states, group_indices, groups)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.0.convert_to_state(values, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.0.size().saturating_mul(COPIES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::StringArray;
+    use datafusion::arrow::datatypes::{Field, Schema};
+    use datafusion::physical_expr::expressions::col;
+
+    /// Bytes that a state is told to have after some texts, and what that of DataFusion's function has.
+    fn sizes(ours: &AggregateUDF, plain: &AggregateUDF, is_distinct: bool) -> (usize, usize) {
+        let schema = Schema::new(vec![Field::new("x", DataType::Utf8, true)]);
+        let field = Arc::new(schema.field(0).clone());
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..1000).map(|n| format!("text {n}"))));
+        let size = |function: &AggregateUDF| {
+            let args = AccumulatorArgs {
+                return_field: function.return_field(std::slice::from_ref(&field)).unwrap(),
+                schema: &schema,
+                ignore_nulls: false,
+                order_bys: &[],
+                is_reversed: false,
+                name: "x",
+                is_distinct,
+                exprs: &[col("x", &schema).unwrap()],
+                expr_fields: std::slice::from_ref(&field),
+            };
+            let mut accumulator = function.accumulator(args).unwrap();
+            accumulator.update_batch(std::slice::from_ref(&texts)).unwrap();
+            accumulator.size()
+        };
+        (size(ours), size(plain))
+    }
+
+    #[test]
+    fn states_that_grow_are_counted_with_their_copies() {
+        let ours: Vec<_> = functions().collect();
+        let of = |name: &str| ours.iter().find(|function| function.name() == name).unwrap();
+        for is_distinct in [false, true] {
+            let (counted, held) = sizes(of("array_agg"), &array_agg::array_agg_udaf(), is_distinct);
+            assert_eq!(counted, COPIES * held);
+        }
+        let (counted, held) = sizes(of("count"), &count::count_udaf(), true);
+        assert_eq!(counted, COPIES * held);
+        let (counted, held) = sizes(of("count"), &count::count_udaf(), false);
+        assert_eq!(counted, held);
+    }
+
+    #[test]
+    fn names_and_types_are_the_same() {
+        for function in functions() {
+            let plain = &function.inner().downcast_ref::<LongStates>().unwrap().inner;
+            assert_eq!((function.name(), function.aliases()), (plain.name(), plain.aliases()));
+            assert_eq!(function.signature(), plain.signature());
+            assert_eq!(function.order_sensitivity(), plain.order_sensitivity());
+            assert_eq!(function.is_nullable(), plain.is_nullable());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Days, times, timestamps and intervals.
+
+pub mod date_part;
+pub mod date_trunc;
+pub mod duration;
+pub mod infinity;
+pub mod time_unit;
+pub mod time_zone;

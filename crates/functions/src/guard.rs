@@ -1,0 +1,7 @@
+//! Functions that the planner puts into plans: barriers to the optimizer, and checks that fail for a row.
+
+pub mod check_constraint;
+pub mod never_true;
+pub mod opaque;
+pub mod row_filter_check;
+pub mod single_row_value;

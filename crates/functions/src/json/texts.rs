@@ -1,0 +1,63 @@
+//! Results of functions of JSON, which can be far larger than what they are made of: a number of ten letters has thousands of digits.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, StringViewBuilder};
+use datafusion::common::Result;
+use datafusion::config::ConfigOptions;
+
+use crate::bounded_result::CONSTANT_BYTES_MAX;
+use harrier_error::{SqlError, SqlState};
+use harrier_resources::value_account::{Account, Held};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// Texts as they are made, of which the account of memory is told.
+pub(super) struct Texts<'c> {
+    builder: StringViewBuilder,
+    name: &'static str,
+    account: Option<&'c Account>,
+    bytes: u64,
+    held: Vec<Held>,
+    held_bytes: u64,
+}
+
+impl<'c> Texts<'c> {
+    /// Bytes that are reserved at a time. Fewer are not worth it.
+    const STEP_BYTES: u64 = 4 << 20;
+
+    pub(super) fn new(name: &'static str, config: &'c ConfigOptions) -> Self {
+        let account = Account::of(config);
+        Self { builder: StringViewBuilder::new(), name, account, bytes: 0, held: vec![], held_bytes: 0 }
+    }
+
+    pub(super) fn push(&mut self, text: Option<&str>) -> Result<()> {
+        self.bytes += text.map_or(0, |text| text.len() as u64);
+        match self.account {
+            Some(account) => {
+                while self.bytes > self.held_bytes + Self::STEP_BYTES {
+                    self.held.push(account.reserve(self.name, Self::STEP_BYTES)?);
+                    self.held_bytes += Self::STEP_BYTES;
+                }
+            }
+            // The plan is left with the call: there is an account where that runs.
+            None if self.bytes > CONSTANT_BYTES_MAX => {
+                let message = format!("a constant of {} bytes in a statement that is planned", self.bytes);
+                return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion());
+            }
+            None => {}
+        }
+        self.builder.append_option(text);
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<ArrayRef> {
+        let array: ArrayRef = Arc::new(self.builder.finish());
+        match self.account {
+            Some(account) if !self.held.is_empty() => {
+                self.held.clear();
+                account.reserve(self.name, array.get_array_memory_size() as u64)?.owned_by(&array)
+            }
+            _ => Ok(array),
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or rounds: `+`, `-` and `*` of
+//! integers wrap around, a cast to an integer cuts off what stands behind the point, and one to a float of 32 bits makes infinity of
+//! what is too large. And what DataFusion does not have: `mod`, and
+//! intervals times numbers.
+//!
+//! They travel to ranks by their names ([`function`]).
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, PrimitiveArray};
+use datafusion::arrow::compute::kernels::numeric::{add, mul, rem, sub};
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, i256,
+};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// What a function computes of two integers of one type, or of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Fails with 22003 where the sum is out of the type's range, as the next two do.
+    Add,
+    Subtract,
+    Multiply,
+    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product), added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
+    /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
+    Terms,
+    /// What is left of a division, which fails with 22012 where the second number is zero.
+    Remainder,
+    /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away from zero.
+    Round,
+    /// A float of 64 bits as one of 32, which fails with 22003 where that is infinite and the number is not.
+    Real,
+    /// A float with any NaN as the one without a sign: processors make one with a sign of `inf - inf` and of `0 * inf`, and by its bits it
+    /// would be less than all numbers (the total order of IEEE 754, in which Arrow compares).
+    UnsignedNan,
+    /// An interval times a float: what is left of months becomes days, thirty to the month, and of days time.
+    ScaleInterval,
+    /// An interval divided by a float.
+    DivideInterval,
+}
+
+impl Operation {
+    const ALL: [Self; 10] = [
+        Self::Add,
+        Self::Subtract,
+        Self::Multiply,
+        Self::Terms,
+        Self::Remainder,
+        Self::Round,
+        Self::Real,
+        Self::UnsignedNan,
+        Self::ScaleInterval,
+        Self::DivideInterval,
+    ];
+
+    /// Of the function.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "harrier_add",
+            Self::Subtract => "harrier_subtract",
+            Self::Multiply => "harrier_multiply",
+            Self::Terms => "harrier_terms",
+            // As users call it.
+            Self::Remainder => "mod",
+            Self::Round => "harrier_round",
+            Self::Real => "harrier_real",
+            Self::UnsignedNan => "harrier_unsigned_nan",
+            Self::ScaleInterval => "harrier_scale_interval",
+            Self::DivideInterval => "harrier_divide_interval",
+        }
+    }
+
+    /// The function as plans have it.
+    pub fn function(self) -> Arc<ScalarUDF> {
+        let signature = match self {
+            Self::Round | Self::Real | Self::UnsignedNan => Signature::any(1, Volatility::Immutable),
+            Self::Terms => Signature::variadic_any(Volatility::Immutable),
+            Self::Remainder => Signature::numeric(2, Volatility::Immutable),
+            Self::ScaleInterval | Self::DivideInterval => {
+                let types = vec![DataType::Interval(IntervalUnit::MonthDayNano), DataType::Float64];
+                Signature::exact(types, Volatility::Immutable)
+            }
+            _ => Signature::any(2, Volatility::Immutable),
+        };
+        Arc::new(ScalarUDF::new_from_impl(Arithmetic { operation: self, signature }))
+    }
+}
+
+/// All of them, for sessions that decode plans.
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    Operation::ALL.into_iter().map(Operation::function)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Arithmetic {
+    operation: Operation,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        self.operation.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match (self.operation, arguments) {
+            (Operation::Round, [number]) => Ok(number.clone()),
+            (Operation::Real, [DataType::Float64]) => Ok(DataType::Float32),
+            (Operation::UnsignedNan, [kind @ (DataType::Float32 | DataType::Float64)]) => Ok(kind.clone()),
+            (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
+            (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
+            (Operation::Terms, [DataType::Utf8, first, others @ ..])
+                if (first.is_integer() || *first == DataType::Float64)
+                    && others.iter().all(|other| other == first) =>
+            {
+                Ok(first.clone())
+            }
+            (
+                Operation::Terms,
+                [DataType::Utf8, first @ DataType::Decimal128(precision, scale), others @ ..],
+            ) if *precision == DECIMAL128_MAX_PRECISION
+                && others.iter().all(|other| is_added(other, *scale)) =>
+            {
+                Ok(first.clone())
+            }
+            (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
+            _ => plan_err!("{} does not take {arguments:?}", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let kernel = match (self.operation, arguments.args.as_slice()) {
+            (Operation::Round | Operation::Real | Operation::UnsignedNan, [number]) => {
+                let computed = match self.operation {
+                    Operation::Round => rounded,
+                    Operation::UnsignedNan => without_signed_nan,
+                    _ => narrowed,
+                };
+                return match number {
+                    ColumnarValue::Array(numbers) => computed(numbers).map(ColumnarValue::Array),
+                    ColumnarValue::Scalar(number) => {
+                        let value = computed(&number.to_array()?)?;
+                        ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
+                    }
+                };
+            }
+            (Operation::ScaleInterval | Operation::DivideInterval, [interval, number]) => {
+                let rows = arguments.number_rows;
+                let (intervals, numbers) = (interval.to_array(rows)?, number.to_array(rows)?);
+                let divides = self.operation == Operation::DivideInterval;
+                return scaled(&intervals, &numbers, divides).map(ColumnarValue::Array);
+            }
+            (Operation::Terms, [signs, first, others @ ..]) => {
+                let ColumnarValue::Scalar(ScalarValue::Utf8(Some(signs))) = signs else {
+                    return internal_err!("{} begins with its signs", self.name());
+                };
+                let kind = arguments.return_field.data_type();
+                return signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
+                    let kernel = match sign {
+                        '-' => sub,
+                        '*' => mul,
+                        _ => add,
+                    };
+                    computed(kernel, kind, &sum, other)
+                });
+            }
+            (Operation::Add, _) => add,
+            (Operation::Subtract, _) => sub,
+            (Operation::Multiply, _) => mul,
+            (Operation::Remainder, _) => rem,
+            _ => return internal_err!("{} has other arguments", self.name()),
+        };
+        let [left, right] = arguments.args.as_slice() else {
+            return internal_err!("{} has two arguments", self.name());
+        };
+        computed(kernel, arguments.return_field.data_type(), left, right)
+    }
+
+    #[allow(deprecated, reason = "plans are shown by it")]
+    fn display_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(match (self.sign(), arguments) {
+            (Some(sign), [left, right]) => format!("{left} {sign} {right}"),
+            (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
+                joined(signs, terms.iter().map(ToString::to_string))
+            }
+            (_, arguments) => {
+                let shown = arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                self.shown(&shown)
+            }
+        })
+    }
+
+    /// A column is called as if the operator had been left in its place.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(match (self.sign(), arguments) {
+            (Some(sign), [left, right]) => {
+                format!("{} {sign} {}", left.schema_name(), right.schema_name())
+            }
+            (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
+                joined(signs, terms.iter().map(|term| term.schema_name().to_string()))
+            }
+            (_, arguments) => {
+                let names = arguments.iter().map(|argument| argument.schema_name().to_string());
+                self.shown(&names.collect::<Vec<_>>().join(", "))
+            }
+        })
+    }
+}
+
+impl Arithmetic {
+    /// These are a part of a cast, which has no name.
+    fn shown(&self, arguments: &str) -> String {
+        match self.operation {
+            Operation::Round | Operation::Real | Operation::UnsignedNan => arguments.to_string(),
+            _ => format!("{}({arguments})", self.name()),
+        }
+    }
+
+    fn sign(&self) -> Option<char> {
+        match self.operation {
+            Operation::Add => Some('+'),
+            Operation::Subtract => Some('-'),
+            Operation::Multiply => Some('*'),
+            Operation::ScaleInterval => Some('*'),
+            Operation::DivideInterval => Some('/'),
+            Operation::Terms | Operation::Remainder => None,
+            Operation::Round | Operation::Real | Operation::UnsignedNan => None,
+        }
+    }
+}
+
+/// Whether a term leaves the type of a sum of decimals of all digits, of which so many are behind the point, as it is.
+fn is_added(term: &DataType, scale: i8) -> bool {
+    matches!(term, DataType::Decimal128(_, own) if *own <= scale)
+}
+
+/// The terms of [`Operation::Terms`] with the signs between them.
+fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
+    let signs = match signs {
+        Expr::Literal(ScalarValue::Utf8(Some(signs)), _) => signs.as_str(),
+        _ => "",
+    };
+    let mut signs = signs.chars();
+    let mut shown = String::new();
+    for term in terms {
+        if !shown.is_empty() {
+            shown.extend([' ', signs.next().unwrap_or('+'), ' ']);
+        }
+        shown += &term;
+    }
+    shown
+}
+
+/// A kernel of two columns or values. Errors: the type has no such number (22003).
+fn computed(
+    kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>,
+    kind: &DataType,
+    left: &ColumnarValue,
+    right: &ColumnarValue,
+) -> Result<ColumnarValue> {
+    let computed = |left: &dyn Datum, right: &dyn Datum| {
+        kernel(left, right).map_err(|error| match error {
+            ArrowError::ArithmeticOverflow(_) => out_of_range(kind).into_datafusion(),
+            other => datafusion::error::DataFusionError::from(other),
+        })
+    };
+    match (left, right) {
+        (ColumnarValue::Array(left), ColumnarValue::Array(right)) => computed(left, right),
+        (ColumnarValue::Array(left), ColumnarValue::Scalar(right)) => computed(left, &right.to_scalar()?),
+        (ColumnarValue::Scalar(left), ColumnarValue::Array(right)) => computed(&left.to_scalar()?, right),
+        (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) => {
+            let value = computed(&left.to_scalar()?, &right.to_scalar()?)?;
+            return ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar);
+        }
+    }
+    .map(ColumnarValue::Array)
+}
+
+fn out_of_range(kind: &DataType) -> SqlError {
+    let name = match kind {
+        DataType::Int8 => "tinyint".to_string(),
+        DataType::Int16 => "smallint".to_string(),
+        DataType::Int32 => "integer".to_string(),
+        DataType::Int64 => "bigint".to_string(),
+        DataType::Float32 => "real".to_string(),
+        other => other.to_string().to_lowercase(),
+    };
+    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
+}
+
+/// Floats, any NaN of which has no sign.
+fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match numbers.data_type() {
+        DataType::Float32 => {
+            let numbers = numbers.as_primitive::<Float32Type>();
+            match numbers.values().iter().any(|number| number.is_nan()) {
+                true => Arc::new(
+                    numbers.unary::<_, Float32Type>(|number| if number.is_nan() { f32::NAN } else { number }),
+                ),
+                false => Arc::new(numbers.clone()),
+            }
+        }
+        _ => {
+            let numbers = numbers.as_primitive::<Float64Type>();
+            match numbers.values().iter().any(|number| number.is_nan()) {
+                true => Arc::new(
+                    numbers.unary::<_, Float64Type>(|number| if number.is_nan() { f64::NAN } else { number }),
+                ),
+                false => Arc::new(numbers.clone()),
+            }
+        }
+    })
+}
+
+/// Floats of 64 bits as floats of 32.
+fn narrowed(numbers: &ArrayRef) -> Result<ArrayRef> {
+    let numbers = numbers.as_primitive::<Float64Type>();
+    let narrowed = numbers
+        .try_unary::<_, Float32Type, SqlError>(|number| match number as f32 {
+            narrow if narrow.is_infinite() && number.is_finite() => Err(out_of_range(&DataType::Float32)),
+            narrow => Ok(narrow),
+        })
+        .map_err(harrier_sqlstate::external)?;
+    Ok(Arc::new(narrowed))
+}
+
+fn rounded(numbers: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match numbers.data_type() {
+        DataType::Float32 => {
+            Arc::new(numbers.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
+        }
+        DataType::Float64 => {
+            Arc::new(numbers.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even))
+        }
+        DataType::Decimal128(_, scale @ 1..=38) => {
+            let one = 10_i128.pow(*scale as u32);
+            let numbers = numbers.as_primitive::<Decimal128Type>();
+            let rounded = numbers.unary::<_, Decimal128Type>(|number| {
+                let rest = number % one;
+                let up = if rest.abs() * 2 >= one { one * number.signum() } else { 0 };
+                number - rest + up
+            });
+            Arc::new(rounded.with_data_type(numbers.data_type().clone()))
+        }
+        DataType::Decimal256(_, scale @ 1..=76) => {
+            let one = i256::from_i128(10).wrapping_pow(*scale as u32);
+            let two = i256::from_i128(2);
+            let numbers = numbers.as_primitive::<Decimal256Type>();
+            let rounded = numbers.unary::<_, Decimal256Type>(|number| {
+                let rest = number.wrapping_rem(one);
+                let is_up = rest.wrapping_abs().wrapping_mul(two) >= one;
+                let up = if is_up { one.wrapping_mul(number.signum()) } else { i256::ZERO };
+                number.wrapping_sub(rest).wrapping_add(up)
+            });
+            Arc::new(rounded.with_data_type(numbers.data_type().clone()))
+        }
+        _ => Arc::clone(numbers),
+    })
+}
+
+/// Each interval times its number, or divided by it, to the microsecond.
+///
+/// Errors: the number is zero (22012); the interval is out of range (22008).
+fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<ArrayRef> {
+    let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+    let numbers = numbers.as_primitive::<Float64Type>();
+    let pairs = intervals.iter().zip(numbers.iter());
+    let scaled = pairs.map(|pair| match pair {
+        (Some(interval), Some(number)) if !divides => times(interval, |amount| amount * number).map(Some),
+        (Some(_), Some(0.0)) => {
+            Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion())
+        }
+        (Some(interval), Some(number)) => times(interval, |amount| amount / number).map(Some),
+        _ => Ok(None),
+    });
+    let scaled: PrimitiveArray<IntervalMonthDayNanoType> = scaled.collect::<Result<_>>()?;
+    Ok(Arc::new(scaled))
+}
+
+fn times(interval: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano> {
+    const DAY_MICROSECONDS: f64 = 86_400e6;
+    // A millionth of a day or month is what a float cannot tell from nothing.
+    let exact = |number: f64| (number * 1e6).round_ties_even() / 1e6;
+    let months = of(f64::from(interval.months));
+    let days = of(f64::from(interval.days));
+    let days_of_months = exact((months - months.trunc()) * 30.0);
+    let rest = exact(days - days.trunc() + days_of_months - days_of_months.trunc());
+    let whole_days = days.trunc() + days_of_months.trunc() + rest.trunc();
+    let microseconds =
+        (of(interval.nanoseconds as f64 / 1e3) + (rest - rest.trunc()) * DAY_MICROSECONDS).round_ties_even();
+    let fits = |number: f64, limit: f64| number.abs() < limit;
+    if !(fits(months, 2_147_483_648.0)
+        && fits(whole_days, 2_147_483_648.0)
+        && fits(microseconds, 9_223_372_036_854_775.0))
+    {
+        return Err(
+            SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range").into_datafusion()
+        );
+    }
+    Ok(IntervalMonthDayNano::new(months.trunc() as i32, whole_days as i32, microseconds as i64 * 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{Decimal128Array, Float64Array};
+
+    #[test]
+    fn numbers_are_rounded_as_postgresql_does() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 1.5, -2.5, 2.6, -0.2]));
+        let expected: ArrayRef = Arc::new(Float64Array::from(vec![0.0, 2.0, -2.0, 3.0, -0.0]));
+        assert_eq!(&rounded(&floats).unwrap(), &expected);
+        let decimals = |values: Vec<i128>| -> ArrayRef {
+            Arc::new(Decimal128Array::from(values).with_precision_and_scale(10, 2).unwrap())
+        };
+        let found = rounded(&decimals(vec![50, 149, 150, -150, -149, 1200])).unwrap();
+        assert_eq!(&found, &decimals(vec![100, 100, 200, -200, -100, 1200]));
+    }
+
+    #[test]
+    fn only_what_is_infinite_becomes_infinity() {
+        let floats = |values: Vec<f64>| -> ArrayRef { Arc::new(Float64Array::from(values)) };
+        let found = narrowed(&floats(vec![1.5, f64::INFINITY, -3.4e38])).unwrap();
+        assert_eq!(found.as_primitive::<Float32Type>().values(), &[1.5, f32::INFINITY, -3.4e38]);
+        assert!(narrowed(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
+        assert!(narrowed(&floats(vec![1e300])).is_err());
+        assert!(narrowed(&floats(vec![-3.5e38])).is_err());
+    }
+
+    #[test]
+    fn intervals_are_scaled_as_postgresql_does() {
+        let check = |parts: (i32, i32, i64), number: f64, expected: (i32, i32, i64)| {
+            let interval = IntervalMonthDayNano::new(parts.0, parts.1, parts.2);
+            let expected = IntervalMonthDayNano::new(expected.0, expected.1, expected.2);
+            assert_eq!(times(interval, |amount| amount * number).unwrap(), expected);
+        };
+        let hour = 3_600_000_000_000;
+        check((0, 1, 0), 3.0, (0, 3, 0));
+        check((1, 0, 0), 1.5, (1, 15, 0));
+        check((0, 1, 0), -0.5, (0, 0, -12 * hour));
+        check((1, 1, hour), 2.0, (2, 2, 2 * hour));
+        check((0, 0, hour), 1.0 / 3.0, (0, 0, hour / 3));
+        assert!(times(IntervalMonthDayNano::new(2_000_000_000, 0, 0), |amount| amount * 2.0).is_err());
+    }
+}

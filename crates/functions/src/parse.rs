@@ -1,0 +1,5 @@
+//! Texts as values, as PostgreSQL reads them.
+
+pub mod bytea;
+pub mod datetime;
+pub mod interval;

@@ -1,0 +1,334 @@
+//! Scalar functions that PostgreSQL has and DataFusion has not, or has otherwise: tables of definitions, which one type evaluates row by row.
+//!
+//! They travel to ranks by their names. What is another function with other arguments is rewritten before it is planned (`dialect/calls.rs` of
+//! crate engine).
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::datetime::time_zone::{offset_then, zone_of};
+use crate::interruptible::flag;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+mod arrays;
+mod bytes;
+mod numbers;
+mod texts;
+mod times;
+
+const SECOND_US: i64 = 1_000_000;
+
+/// The type of an argument or a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Bytes,
+    /// Of 64 bits, also for those of less.
+    Int,
+    Double,
+    /// Of 38 digits, none of them behind the point.
+    Whole,
+    /// As it is: whole numbers and decimals, which have no type of their own here.
+    Number,
+    Bool,
+    /// Of months, days and nanoseconds.
+    Interval,
+    /// Microseconds since 1970; of an argument with a zone, what clocks showed there.
+    Timestamp,
+    /// Microseconds since midnight.
+    Time,
+    List,
+    Any,
+}
+
+use Kind::{Any, Bool, Bytes, Double, Int, Interval, List, Number, Text, Time, Timestamp, Whole};
+
+impl Kind {
+    /// What an argument of this type becomes; `None`: it is none.
+    fn coerced(self, given: &DataType) -> Option<DataType> {
+        let is_open = given.is_null() || given.is_string();
+        let fits = match self {
+            Any => return Some(given.clone()),
+            Number | List if given.is_null() => return Some(given.clone()),
+            Number => return (given.is_integer() || given.is_decimal()).then(|| given.clone()),
+            List => return matches!(given, DataType::List(_)).then(|| given.clone()),
+            Text => is_open,
+            Bytes => given.is_binary() || given.is_null(),
+            // A literal in quotes is of the type that is wanted.
+            Int => given.is_integer() || is_open,
+            Double => given.is_numeric() || is_open,
+            Whole => given.is_integer() || given.is_null(),
+            Bool => *given == DataType::Boolean || given.is_null(),
+            Interval => matches!(given, DataType::Interval(_) | DataType::Duration(_)) || is_open,
+            Timestamp => matches!(given, DataType::Timestamp(..) | DataType::Date32) || is_open,
+            Time => matches!(given, DataType::Time64(_) | DataType::Time32(_)) || is_open,
+        };
+        fits.then(|| match (self, given) {
+            // It is a local time only when it is known where.
+            (Timestamp, DataType::Timestamp(_, zone)) => {
+                DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+            }
+            _ => self.data_type(),
+        })
+    }
+
+    fn data_type(self) -> DataType {
+        match self {
+            Text => DataType::Utf8,
+            Bytes => DataType::Binary,
+            Int => DataType::Int64,
+            Double => DataType::Float64,
+            Whole => DataType::Decimal128(38, 0),
+            Bool => DataType::Boolean,
+            Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Time => DataType::Time64(TimeUnit::Microsecond),
+            Number | List | Any => DataType::Null,
+        }
+    }
+}
+
+/// A function for arguments of certain types.
+struct Definition {
+    name: &'static str,
+    arguments: &'static [Kind],
+    /// How many arguments there are at least; any number of the last type if there are none.
+    least: usize,
+    /// `List`: of the type of the first argument.
+    result: Kind,
+    /// Of values of the types of the arguments, none of which is NULL unless [`Definition::takes_nulls`].
+    evaluate: fn(&[ScalarValue]) -> Result<ScalarValue>,
+}
+
+impl Definition {
+    const fn new(
+        name: &'static str,
+        arguments: &'static [Kind],
+        result: Kind,
+        evaluate: fn(&[ScalarValue]) -> Result<ScalarValue>,
+    ) -> Self {
+        Self { name, arguments, least: arguments.len(), result, evaluate }
+    }
+
+    /// The same function, whose arguments from this number on may be left out.
+    const fn from(mut self, least: usize) -> Self {
+        self.least = least;
+        self
+    }
+
+    /// A function of any number of arguments, NULL or not.
+    fn takes_nulls(&self) -> bool {
+        self.least == 0
+    }
+
+    fn coerced(&self, given: &[DataType]) -> Option<Vec<DataType>> {
+        if self.takes_nulls() {
+            return (!given.is_empty()).then(|| given.to_vec());
+        }
+        let fits = (self.least..=self.arguments.len()).contains(&given.len());
+        let pairs = self.arguments.iter().zip(given);
+        fits.then(|| pairs.map(|(kind, given)| kind.coerced(given)).collect()).flatten()
+    }
+}
+
+/// All definitions of one name.
+struct Function {
+    name: &'static str,
+    overloads: Vec<&'static Definition>,
+    signature: Signature,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Function").field(&self.name).finish()
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+/// The functions.
+pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let tables = [
+        arrays::DEFINITIONS,
+        bytes::DEFINITIONS,
+        numbers::DEFINITIONS,
+        texts::DEFINITIONS,
+        times::DEFINITIONS,
+    ];
+    let all: Vec<&'static Definition> = tables.into_iter().flatten().collect();
+    let mut functions: Vec<Function> = Vec::with_capacity(all.len());
+    for definition in all {
+        match functions.iter_mut().find(|function| function.name == definition.name) {
+            Some(function) => function.overloads.push(definition),
+            None => functions.push(Function {
+                name: definition.name,
+                overloads: vec![definition],
+                signature: Signature::user_defined(Volatility::Immutable),
+            }),
+        }
+    }
+    functions.into_iter().map(|function| Arc::new(ScalarUDF::new_from_impl(function)))
+}
+
+impl Function {
+    fn of(&self, given: &[DataType]) -> Result<(&'static Definition, Vec<DataType>)> {
+        let mut fitting = self.overloads.iter();
+        match fitting.find_map(|one| one.coerced(given).map(|coerced| (*one, coerced))) {
+            Some(found) => Ok(found),
+            None => {
+                let given: Vec<String> = given.iter().map(DataType::to_string).collect();
+                plan_err!("function {}({}) does not exist", self.name, given.join(", "))
+            }
+        }
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        self.of(given).map(|(_, coerced)| coerced)
+    }
+
+    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
+        let (definition, _) = self.of(given)?;
+        Ok(match (definition.result, given) {
+            (List, [list, ..]) => list.clone(),
+            (result, _) => result.data_type(),
+        })
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let types: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
+        let (definition, _) = self.of(&types)?;
+        let is_constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { arguments.number_rows };
+        let columns =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let canceled = flag(&arguments.config_options);
+        let result = arguments.return_field.data_type();
+        let null = ScalarValue::try_from(result)?;
+        let mut values = Vec::with_capacity(rows);
+        for row in 0..rows {
+            canceled.check()?;
+            let row = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
+            let row = row.collect::<Result<Vec<_>>>()?;
+            let is_null = !definition.takes_nulls() && row.iter().any(ScalarValue::is_null);
+            values.push(if is_null { null.clone() } else { (definition.evaluate)(&row)? });
+        }
+        if is_constant {
+            let Some(value) = values.pop() else { return internal_err!("{} has no value", self.name) };
+            return Ok(ColumnarValue::Scalar(value));
+        }
+        match values.is_empty() {
+            true => Ok(ColumnarValue::Array(datafusion::arrow::array::new_empty_array(result))),
+            false => Ok(ColumnarValue::Array(ScalarValue::iter_to_array(values)?)),
+        }
+    }
+}
+
+/// The type of a field of a list.
+fn field_of(kind: &DataType) -> Option<&Field> {
+    match kind {
+        DataType::List(field) => Some(field),
+        _ => None,
+    }
+}
+
+fn text(value: &ScalarValue) -> &str {
+    value.try_as_str().flatten().unwrap_or_default()
+}
+
+fn int(value: &ScalarValue) -> i64 {
+    match value {
+        ScalarValue::Int64(Some(value)) => *value,
+        _ => 0,
+    }
+}
+
+fn double(value: &ScalarValue) -> f64 {
+    match value {
+        ScalarValue::Float64(Some(value)) => *value,
+        _ => 0.0,
+    }
+}
+
+fn bytes(value: &ScalarValue) -> &[u8] {
+    match value {
+        ScalarValue::Binary(Some(value)) => value,
+        _ => &[],
+    }
+}
+
+/// Months, days and nanoseconds.
+fn interval(value: &ScalarValue) -> (i32, i32, i64) {
+    match value {
+        ScalarValue::IntervalMonthDayNano(Some(value)) => (value.months, value.days, value.nanoseconds),
+        _ => (0, 0, 0),
+    }
+}
+
+/// Microseconds since 1970 of what clocks showed.
+///
+/// Errors: a zone is not known; the time is of no year that is.
+fn timestamp(value: &ScalarValue) -> Result<i64> {
+    let ScalarValue::TimestampMicrosecond(Some(us), zone) = value else { return Ok(0) };
+    let Some(zone) = zone else { return Ok(*us) };
+    let ahead = offset_then(&zone_of(zone)?, us.div_euclid(SECOND_US));
+    match ahead.and_then(|seconds| us.checked_add(seconds * SECOND_US)) {
+        Some(us) => Ok(us),
+        None => {
+            Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_definition_that_fits_is_taken() {
+        let of = |name: &str, given: &[DataType]| {
+            let function = functions().find(|function| function.name() == name).unwrap();
+            function.coerce_types(given).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("sind", &[DataType::Int32]).unwrap(), [DataType::Float64]);
+        assert_eq!(
+            of("make_time", &[DataType::Utf8, DataType::Int8, DataType::Utf8]).unwrap()[0],
+            DataType::Int64
+        );
+        assert!(
+            of("sind", &[DataType::Date32]).unwrap_err().contains("function sind(Date32) does not exist")
+        );
+        let kinds = [DataType::Int64, DataType::Int64, DataType::Int64, DataType::Int32];
+        assert_eq!(of("width_bucket", &kinds).unwrap()[3], DataType::Int64);
+        assert_eq!(of("num_nulls", &[DataType::Null, DataType::Utf8]).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a regular expression finds, and characters by their numbers.
+
+use datafusion::common::{Result, ScalarValue};
+
+use super::{Definition, Int, Text, int, text};
+use crate::string::regexp_matches::compiled;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+pub(super) const DEFINITIONS: &[Definition] = &[
+    // Text, pattern, from which character, which match, flags, which of its groups.
+    Definition::new("regexp_substr", &[Text, Text, Int, Int, Text, Int], Text, substr).from(2),
+    Definition::new("unistr", &[Text], Text, |values| characters(text(&values[0]))),
+];
+
+fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
+    let number = |at: usize, name: &str, least: i64, default: i64| match values.get(at).map_or(default, int) {
+        number if number < least => {
+            let message = format!("invalid value for parameter \"{name}\": {number}");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+        }
+        number => Ok(usize::try_from(number).unwrap_or(usize::MAX)),
+    };
+    let (start, which, group) = (
+        number(2, "start", 1, 1).map_err(harrier_sqlstate::external)?,
+        number(3, "n", 1, 1).map_err(harrier_sqlstate::external)?,
+        number(5, "subexpr", 0, 0).map_err(harrier_sqlstate::external)?,
+    );
+    let pattern = compiled(text(&values[1]), values.get(4).map_or("", text))?;
+    let searched = text(&values[0]);
+    let Some((from, _)) = searched.char_indices().nth(start - 1) else {
+        let is_behind = start == searched.chars().count() + 1;
+        let is_found = is_behind && which == 1 && group == 0 && pattern.is_match("");
+        return Ok(ScalarValue::Utf8(is_found.then(String::new)));
+    };
+    let mut matches = pattern.captures_iter(&searched[from..]);
+    let found =
+        matches.nth(which - 1).and_then(|found| found.get(group).map(|part| part.as_str().to_string()));
+    Ok(ScalarValue::Utf8(found))
+}
+
+/// `\0061`, `\+000061`, `\u0061` and `\U00000061` are characters, and two backslashes are one.
+fn characters(escaped: &str) -> Result<ScalarValue> {
+    let wrong = |message: &str| SqlError::new(SqlState::SYNTAX_ERROR, message);
+    let mut text = String::with_capacity(escaped.len());
+    let mut rest = escaped;
+    let mut high: Option<u32> = None;
+    while let Some(sign) = rest.chars().next() {
+        let after = &rest[sign.len_utf8()..];
+        if sign != '\\' || after.starts_with('\\') {
+            if high.is_some() {
+                return Err(wrong("invalid Unicode surrogate pair").into_datafusion());
+            }
+            text.push(sign);
+            rest = if sign == '\\' { &after[1..] } else { after };
+            continue;
+        }
+        let (skipped, digits) = match after.as_bytes().first() {
+            Some(b'+') => (1, 6),
+            Some(b'u') => (1, 4),
+            Some(b'U') => (1, 8),
+            _ => (0, 4),
+        };
+        let number =
+            after.get(skipped..skipped + digits).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let Some(number) = number else { return Err(wrong("invalid Unicode escape").into_datafusion()) };
+        rest = &after[skipped + digits..];
+        // One character of more than 16 bits may be two halves.
+        let code = match (high.take(), number) {
+            (None, 0xD800..0xDC00) => {
+                high = Some(number);
+                continue;
+            }
+            (Some(high), 0xDC00..0xE000) => 0x10000 + ((high - 0xD800) << 10) + (number - 0xDC00),
+            (None, number) => number,
+            (Some(_), _) => return Err(wrong("invalid Unicode surrogate pair").into_datafusion()),
+        };
+        match char::from_u32(code).filter(|sign| *sign != '\0') {
+            Some(sign) => text.push(sign),
+            None => return Err(wrong("invalid Unicode code point").into_datafusion()),
+        }
+    }
+    match high {
+        Some(_) => Err(wrong("invalid Unicode surrogate pair").into_datafusion()),
+        None => Ok(ScalarValue::from(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_told_by_their_numbers() {
+        let of = |escaped: &str| characters(escaped).map_err(|error| error.to_string());
+        for (escaped, expected) in [
+            (r"d\0061t\+000061", "data"),
+            (r"d\u0061t\U00000061", "data"),
+            (r"a\\b", r"a\b"),
+            (r"\D83D\DE00", "\u{1F600}"),
+            ("ä", "ä"),
+        ] {
+            assert_eq!(of(escaped).unwrap(), ScalarValue::from(expected), "{escaped}");
+        }
+        for wrong in [r"\00", r"\wxyz", r"\D83D", r"\D83Dx", r"\DE00", r"\0000"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The functions that plans name by their names alone, so that every session which decodes a plan has to have them.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::common::Result;
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+
+use crate::aggregate::{average, checked_sum, growing_state, reservoir_sample};
+use crate::cast::{declared_type, named_cast};
+use crate::datetime::{date_part, date_trunc, duration, time_unit, time_zone};
+use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
+use crate::hash::bucket::bucket;
+use crate::hash::table_sample;
+use crate::math::{checked, decimal_to_double, quotient, rounding};
+use crate::string::{length, regexp_matches, regexp_replace};
+use crate::window::frame_aggregates::FramedAggregates;
+use crate::window::{option_wrappers, ranking};
+use crate::{bounded_result, format, interruptible, json, parse, postgres_functions, to_char};
+use harrier_resources::value_account::Account;
+
+fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let own = [
+        opaque::function(),
+        bucket(),
+        parse::bytea::function(),
+        date_part::function(),
+        date_trunc::function(),
+        duration::function(),
+        decimal_to_double::function(),
+        time_zone::moment(),
+        time_zone::timezone(),
+        named_cast::function(),
+        never_true::function(),
+        single_row_value::only(),
+        regexp_replace::function(),
+        check_constraint::function(),
+        table_sample::function(),
+        format::double::function(),
+        format::element::function(),
+        format::interval::function(),
+        format::datetime::function(),
+        row_filter_check::function(),
+    ];
+    checked::functions()
+        .chain(own)
+        .chain(json::functions())
+        .chain(declared_type::functions())
+        .chain(bounded_result::functions())
+        .chain(interruptible::functions())
+        .chain(regexp_matches::functions())
+        .chain(length::functions())
+        .chain(to_char::functions())
+        .chain(postgres_functions::functions())
+        .chain(quotient::functions())
+        .chain(parse::datetime::functions())
+        .chain(rounding::functions())
+        .chain(time_unit::functions())
+}
+
+/// The scalar function of this name, if it is one of these.
+pub fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
+    scalar().find(|function| function.name() == name)
+}
+
+/// Gives a session that decodes plans all of them.
+pub fn install(builder: &mut SessionStateBuilder) {
+    let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
+    let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
+    builder.scalar_functions().get_or_insert_default().extend(scalar());
+    let own = [checked_sum::sum(), average::avg(), reservoir_sample::sample()];
+    let aggregates = own.into_iter().chain(growing_state::functions()).chain(framed.all());
+    builder.aggregate_functions().get_or_insert_default().extend(aggregates);
+    builder.window_functions().get_or_insert_default().extend(ranking::functions());
+    option_wrappers::install(builder);
+}
+
+/// What stands in the place of DataFusion's functions, made once: a server has many sessions.
+static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
+    // As PostgreSQL calls it.
+    let uuid = datafusion::functions::string::uuid();
+    let uuid = Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid", "uuid_generate_v4"]));
+    let single =
+        [date_part::function(), date_trunc::function(), regexp_replace::function(), named_cast::function()];
+    Replaced {
+        scalar: length::functions()
+            .chain(json::callable())
+            .chain(bounded_result::callable())
+            .chain(interruptible::functions())
+            .chain(to_char::functions())
+            .chain(postgres_functions::functions())
+            .chain(regexp_matches::functions())
+            .chain(rounding::functions())
+            .chain(single)
+            .chain(declared_type::planned())
+            .chain([time_zone::timezone(), never_true::function(), uuid])
+            .collect(),
+        aggregates: [checked_sum::sum(), average::avg()]
+            .into_iter()
+            .chain(growing_state::functions())
+            .collect(),
+        windows: ranking::functions().collect(),
+    }
+});
+
+struct Replaced {
+    scalar: Vec<Arc<ScalarUDF>>,
+    aggregates: Vec<Arc<AggregateUDF>>,
+    windows: Vec<Arc<WindowUDF>>,
+}
+
+/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
+pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
+    for function in &REPLACED.aggregates {
+        session.register_udaf(Arc::clone(function))?;
+    }
+    for function in &REPLACED.scalar {
+        session.register_udf(Arc::clone(function))?;
+    }
+    for function in &REPLACED.windows {
+        session.register_udwf(Arc::clone(function))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_found_by_their_names() {
+        for function in scalar() {
+            assert_eq!(scalar_function(function.name()).unwrap(), function);
+        }
+        assert!(scalar_function("add").is_none());
+    }
+}

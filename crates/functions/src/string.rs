@@ -1,0 +1,5 @@
+//! Texts: their lengths, and regular expressions.
+
+pub mod length;
+pub mod regexp_matches;
+pub mod regexp_replace;

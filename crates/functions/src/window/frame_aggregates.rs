@@ -1,0 +1,268 @@
+//! Aggregates over windows whose values grow with their frames: `array_agg(x) OVER (ORDER BY y)` has one row,
+//! then two, then three.
+//!
+//! What a window makes is no operator's that reserves memory. So an aggregate that is evaluated for windows
+//! takes the bytes of what it has told from the account of memory ([`harrier_resources::value_account`]), and gives them back
+//! when its partition is done. A value that it tells once for all rows of its partition counts for each of
+//! them.
+//!
+//! Ranks know these by names of their own: without a frame the aggregate is DataFusion's, whose operators
+//! reserve what it holds.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::functions_aggregate::{array_agg, min_max, string_agg};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity, Signature,
+};
+
+use harrier_resources::cancellation::Canceled;
+use harrier_resources::value_account::{Account, Held};
+
+/// Bytes that are taken at once at least.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// The aggregates of this kind, for windows.
+#[derive(Debug, Clone)]
+pub struct FramedAggregates(Vec<(Arc<AggregateUDF>, Arc<AggregateUDF>)>);
+
+impl FramedAggregates {
+    /// Of statements in a process with this environment.
+    pub fn of_process(process: &RuntimeEnv) -> Self {
+        Self::new(&Account::new(process, None, Canceled::default()))
+    }
+
+    pub(crate) fn new(account: &Account) -> Self {
+        let aggregates = [
+            (array_agg::array_agg_udaf(), "array_agg_over"),
+            (string_agg::string_agg_udaf(), "string_agg_over"),
+            (min_max::min_udaf(), "min_over"),
+            (min_max::max_udaf(), "max_over"),
+        ];
+        let framed = aggregates.map(|(inner, name)| {
+            let framed = Framed { inner: Arc::clone(&inner), name, account: account.clone() };
+            (inner, Arc::new(AggregateUDF::from(framed)))
+        });
+        Self(framed.to_vec())
+    }
+
+    /// What takes the place of `aggregate` over a window, if its values of this type may be large.
+    pub fn in_place_of(&self, aggregate: &AggregateUDF, kind: &DataType) -> Option<Arc<AggregateUDF>> {
+        if kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null) {
+            return None;
+        }
+        let found = self.0.iter().find(|(inner, _)| inner.name() == aggregate.name());
+        found.map(|(_, framed)| Arc::clone(framed))
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<AggregateUDF>> {
+        self.0.iter().map(|(_, framed)| Arc::clone(framed))
+    }
+}
+
+#[derive(Debug)]
+struct Framed {
+    inner: Arc<AggregateUDF>,
+    name: &'static str,
+    account: Account,
+}
+
+impl PartialEq for Framed {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl Eq for Framed {}
+
+impl Hash for Framed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl Framed {
+    fn accounted(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        let (account, name) = (self.account.clone(), self.inner.name().to_string());
+        Box::new(Accounted { inner, account, name, rows: 0, bytes: 0, held: Vec::new() })
+    }
+}
+
+impl AggregateUDFImpl for Framed {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(arguments)
+    }
+
+    fn return_field(&self, arguments: &[FieldRef]) -> Result<FieldRef> {
+        self.inner.inner().return_field(arguments)
+    }
+
+    fn is_nullable(&self) -> bool {
+        self.inner.inner().is_nullable()
+    }
+
+    fn accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        Ok(self.accounted(self.inner.inner().accumulator(arguments)?))
+    }
+
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        Ok(self.accounted(self.inner.inner().create_sliding_accumulator(arguments)?))
+    }
+
+    fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.inner.inner().state_fields(arguments)
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.inner().order_sensitivity()
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        match self.inner.inner().reverse_expr() {
+            ReversedUDAF::Identical => ReversedUDAF::Identical,
+            _ => ReversedUDAF::NotSupported,
+        }
+    }
+
+    fn supports_null_handling_clause(&self) -> bool {
+        self.inner.inner().supports_null_handling_clause()
+    }
+
+    fn default_value(&self, kind: &DataType) -> Result<ScalarValue> {
+        self.inner.inner().default_value(kind)
+    }
+
+    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
+        self.inner.inner().set_monotonicity(kind)
+    }
+}
+
+/// An accumulator that counts what it tells.
+#[derive(Debug)]
+struct Accounted {
+    inner: Box<dyn Accumulator>,
+    account: Account,
+    name: String,
+    /// That have come since it was evaluated last.
+    rows: u64,
+    /// Of what it has told, and nobody has been asked for.
+    bytes: u64,
+    held: Vec<Held>,
+}
+
+impl Accumulator for Accounted {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.rows += values.first().map_or(0, |values| values.len() as u64);
+        self.inner.update_batch(values)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let value = self.inner.evaluate()?;
+        // Whoever adds many rows may want it for each.
+        let rows = std::mem::take(&mut self.rows).max(1);
+        self.bytes = self.bytes.saturating_add((value.size() as u64).saturating_mul(rows));
+        if self.bytes >= STEP_BYTES {
+            self.held.push(self.account.reserve(&self.name, self.bytes)?);
+            self.bytes = 0;
+        }
+        Ok(value)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.retract_batch(values)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.inner.supports_retract_batch()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::StringArray;
+
+    #[derive(Debug)]
+    struct Longest(String);
+
+    impl Accumulator for Longest {
+        fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+            self.0 = "x".repeat(values[0].len() << 10);
+            Ok(())
+        }
+
+        fn evaluate(&mut self) -> Result<ScalarValue> {
+            Ok(ScalarValue::from(self.0.clone()))
+        }
+
+        fn size(&self) -> usize {
+            self.0.len()
+        }
+
+        fn state(&mut self) -> Result<Vec<ScalarValue>> {
+            Ok(Vec::new())
+        }
+
+        fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_held_until_the_partition_is_done() {
+        let account = Account::of_bytes(8 << 20);
+        let framed = Framed { inner: array_agg::array_agg_udaf(), name: "test", account: account.clone() };
+        let mut accumulator = framed.accounted(Box::new(Longest(String::new())));
+        let rows: ArrayRef = Arc::new(StringArray::from(vec!["a"; 32]));
+        // Of 32 KiB, for 32 rows.
+        accumulator.update_batch(&[Arc::clone(&rows)]).unwrap();
+        accumulator.evaluate().unwrap();
+        assert!(account.bytes() >= 1 << 20);
+        // For one row each.
+        let told = (0..1000).take_while(|_| accumulator.evaluate().is_ok()).count();
+        assert!((200..300).contains(&told), "{told}");
+        drop(accumulator);
+        assert_eq!(account.bytes(), 0);
+    }
+
+    #[test]
+    fn numbers_stay_as_they_are() {
+        let framed = FramedAggregates::new(&Account::of_bytes(0));
+        assert!(framed.in_place_of(&min_max::max_udaf(), &DataType::Int64).is_none());
+        let list =
+            framed.in_place_of(&array_agg::array_agg_udaf(), &DataType::new_list(DataType::Int64, true));
+        assert_eq!(list.unwrap().name(), "array_agg_over");
+        assert!(framed.in_place_of(&min_max::max_udaf(), &DataType::Utf8).is_some());
+    }
+}

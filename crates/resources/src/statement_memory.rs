@@ -1,0 +1,206 @@
+//! How much memory a statement has reserved, and the most that it had reserved at once, on every process that works for it.
+//!
+//! A process counts for itself, in a pool in front of the one that decides ([`CountedPool`]). Ranks tell the coordinator when their part of a plan ends, with
+//! its metrics, and whenever the statement is looked at.
+//!
+//! What is counted is what operators and motions reserve. Decoding buffers, the values of functions (`resources/src/value_account.rs`) and the process itself are not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::common::Result;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use parking_lot::Mutex;
+use prost::Message;
+
+use crate::cancellation::Canceled;
+
+/// Bytes of memory that a statement has reserved on one process.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct MemoryUse {
+    /// Now.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    /// The most that there were at once.
+    #[prost(uint64, tag = "2")]
+    pub peak_bytes: u64,
+}
+
+/// The same, of a process that is a rank, or of the one that is none.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ProcessMemory {
+    /// `None`: the process that took the statement, which is no rank.
+    #[prost(uint64, optional, tag = "1")]
+    pub rank: Option<u64>,
+    #[prost(message, required, tag = "2")]
+    pub used: MemoryUse,
+}
+
+/// Of one statement: what this process counts, and what others have told.
+#[derive(Debug, Default)]
+pub struct StatementMemory {
+    bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+    others: Mutex<BTreeMap<usize, MemoryUse>>,
+}
+
+impl StatementMemory {
+    /// That of the statement whose pool this is, if it has one of its own.
+    pub fn of(pool: &Arc<dyn MemoryPool>) -> Option<Arc<Self>> {
+        pool.downcast_ref::<CountedPool>().map(|counted| Arc::clone(&counted.memory))
+    }
+
+    /// On this process.
+    pub fn here(&self) -> MemoryUse {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        MemoryUse { bytes, peak_bytes: self.peak_bytes.load(Ordering::Relaxed).max(bytes) }
+    }
+
+    /// Takes down what a rank has told of itself.
+    pub fn tell(&self, rank: usize, used: MemoryUse) {
+        let mut others = self.others.lock();
+        let known = others.entry(rank).or_default();
+        *known = MemoryUse { peak_bytes: known.peak_bytes.max(used.peak_bytes), ..used };
+    }
+
+    /// Of every process that is known to have had some. `own`: the rank that this process is.
+    pub fn by_process(&self, own: Option<usize>) -> Vec<ProcessMemory> {
+        let here = (own, self.here());
+        let others = self.others.lock();
+        let others = others.iter().map(|(rank, used)| (Some(*rank), *used));
+        std::iter::once(here)
+            .chain(others)
+            .filter(|(_, used)| used.peak_bytes > 0)
+            .map(|(rank, used)| ProcessMemory { rank: rank.map(|rank| rank as u64), used })
+            .collect()
+    }
+
+    fn grow(&self, bytes: usize) {
+        let held = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.peak_bytes.fetch_max(held, Ordering::Relaxed);
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// The environment with a pool that counts for `memory`, asks the one that was there, and has the flag of its statement.
+pub fn counted(environment: &RuntimeEnv, memory: &Arc<StatementMemory>, canceled: &Canceled) -> RuntimeEnv {
+    let (pool, memory) = (Arc::clone(&environment.memory_pool), Arc::clone(memory));
+    let pool = CountedPool { pool, memory, canceled: canceled.clone() };
+    RuntimeEnv { memory_pool: Arc::new(pool), ..environment.clone() }
+}
+
+/// The flag of the statement whose pool this is.
+pub fn canceled(pool: &Arc<dyn MemoryPool>) -> Option<Canceled> {
+    pool.downcast_ref::<CountedPool>().map(|counted| counted.canceled.clone())
+}
+
+/// A pool that decides nothing and counts what one statement takes of another one.
+struct CountedPool {
+    pool: Arc<dyn MemoryPool>,
+    memory: Arc<StatementMemory>,
+    canceled: Canceled,
+}
+
+impl fmt::Debug for CountedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pool.fmt(f)
+    }
+}
+
+impl fmt::Display for CountedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pool)
+    }
+}
+
+impl MemoryPool for CountedPool {
+    fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.pool.register(consumer);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.pool.unregister(consumer);
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.pool.grow(reservation, additional);
+        self.memory.grow(additional);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.pool.shrink(reservation, shrink);
+        self.memory.shrink(shrink);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        self.pool.try_grow(reservation, additional)?;
+        self.memory.grow(additional);
+        Ok(())
+    }
+
+    /// By all that take of the pool behind it.
+    fn reserved(&self) -> usize {
+        self.pool.reserved()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        self.pool.memory_limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::execution::memory_pool::FairSpillPool;
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+
+    #[test]
+    fn statements_of_one_process_are_counted_apart_and_share_its_pool() {
+        let pool = Arc::new(FairSpillPool::new(1000));
+        let process = RuntimeEnvBuilder::new().with_memory_pool(pool).build().unwrap();
+        let memories = [Arc::<StatementMemory>::default(), Arc::default()];
+        let [one, other] = memories.each_ref().map(|memory| counted(&process, memory, &Canceled::default()));
+        let take = |environment: &RuntimeEnv, name: &str| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(true);
+            consumer.register(&environment.memory_pool)
+        };
+        let (a, b) = (take(&one, "a"), take(&other, "b"));
+        a.try_grow(400).unwrap();
+        // Of two that can spill, each has half, whichever statement it belongs to.
+        assert!(a.try_grow(200).is_err());
+        b.try_grow(300).unwrap();
+        b.shrink(200);
+        let [first, second] = &memories;
+        assert_eq!(first.here(), MemoryUse { bytes: 400, peak_bytes: 400 });
+        assert_eq!(second.here(), MemoryUse { bytes: 100, peak_bytes: 300 });
+        assert_eq!(process.memory_pool.reserved(), 500);
+        drop((a, b));
+        assert_eq!(first.here(), MemoryUse { bytes: 0, peak_bytes: 400 });
+        assert_eq!(process.memory_pool.reserved(), 0);
+        assert!(StatementMemory::of(&process.memory_pool).is_none());
+        assert!(Arc::ptr_eq(&StatementMemory::of(&one.memory_pool).unwrap(), first));
+    }
+
+    #[test]
+    fn what_ranks_tell_keeps_its_peak() {
+        let memory = StatementMemory::default();
+        assert!(memory.by_process(None).is_empty());
+        memory.tell(2, MemoryUse { bytes: 10, peak_bytes: 30 });
+        memory.tell(2, MemoryUse { bytes: 5, peak_bytes: 20 });
+        memory.grow(7);
+        let used = |bytes, peak_bytes| MemoryUse { bytes, peak_bytes };
+        let of = |rank, used| ProcessMemory { rank, used };
+        assert_eq!(memory.by_process(Some(0)), [of(Some(0), used(7, 7)), of(Some(2), used(5, 30))]);
+        assert_eq!(memory.by_process(None)[0].rank, None);
+    }
+}
