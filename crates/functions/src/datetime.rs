@@ -6,3 +6,4 @@ pub mod duration;
 pub mod infinity;
 pub mod time_unit;
 pub mod time_zone;
+pub(crate) mod zone_offset;

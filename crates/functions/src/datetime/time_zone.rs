@@ -1,10 +1,9 @@
 //! Moments and what clocks of a zone show then, as PostgreSQL has it. A local time that a zone leaves out is what clocks that were not put forward
 //! show; one that it has twice is the later of the two. A cast by itself fails on both.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
-use chrono::{DateTime, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone, Utc};
+use chrono::{DateTime, Utc};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
 use datafusion::arrow::compute::cast;
@@ -17,12 +16,10 @@ use datafusion::logical_expr::{
 };
 
 use crate::datetime::time_unit::in_a_second;
+use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 use crate::parse::datetime::Kind;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
-
-/// How far before a local time that a zone leaves out one is looked for that it has, in hours: Samoa left out a day.
-const GAP_HOURS_MAX: i64 = 30;
 
 /// `timezone(zone, time)`, which is `time AT TIME ZONE zone`: of a timestamp, the moment when clocks of the zone show it; of a moment, what they show then.
 /// Days and texts are moments.
@@ -151,38 +148,8 @@ fn found<'a>(
     Ok(cast(&found?, wanted)?)
 }
 
-/// Errors: 22023.
-pub(crate) fn zone_of(name: &str) -> Result<Tz> {
-    const GREENWICH: [&str; 4] = ["utc", "gmt", "z", "zulu"];
-    let name = if GREENWICH.iter().any(|known| name.eq_ignore_ascii_case(known)) { "UTC" } else { name };
-    Tz::from_str(name).map_err(|_| {
-        let message = format!("time zone \"{name}\" not recognized");
-        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
-    })
-}
-
 fn out_of_range() -> datafusion::error::DataFusionError {
     SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion()
-}
-
-/// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that is known.
-pub(crate) fn offset_then(zone: &Tz, moment: i64) -> Option<i64> {
-    let moment = DateTime::<Utc>::from_timestamp(moment, 0)?;
-    Some(zone.offset_from_utc_datetime(&moment.naive_utc()).fix().local_minus_utc().into())
-}
-
-/// Seconds that clocks of a zone are ahead of UTC when they show a local time, in seconds since they showed 1970.
-pub(crate) fn offset_there(zone: &Tz, local: i64) -> Option<i64> {
-    let local = DateTime::<Utc>::from_timestamp(local, 0)?.naive_utc();
-    let ahead = |local: &NaiveDateTime| match zone.offset_from_local_datetime(local) {
-        MappedLocalTime::Single(offset) => Some(offset.fix().local_minus_utc()),
-        MappedLocalTime::Ambiguous(one, other) => {
-            Some(one.fix().local_minus_utc().min(other.fix().local_minus_utc()))
-        }
-        MappedLocalTime::None => None,
-    };
-    let before = |hours: i64| local.checked_sub_signed(TimeDelta::hours(hours));
-    (0..=GAP_HOURS_MAX).find_map(|hours| ahead(&before(hours)?)).map(i64::from)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::datetime::time_zone;
+use crate::datetime::zone_offset;
 use crate::parse;
 
 /// What a text is to be read as.
@@ -383,7 +383,7 @@ fn named_zone(word: &str) -> Option<String> {
         return Some(format!("{hours:+03}:00"));
     }
     let is_region = word.contains('/') && word.starts_with(|sign: char| sign.is_ascii_alphabetic());
-    (is_region && time_zone::zone_of(word).is_ok()).then(|| format!(" {word}"))
+    (is_region && zone_offset::zone_of(word).is_ok()).then(|| format!(" {word}"))
 }
 
 const DAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
