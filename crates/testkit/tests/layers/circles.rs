@@ -1,0 +1,182 @@
+//! Circles of modules within a crate: files that use each other, directly or by way of others, can only be understood together.
+//!
+//! Who uses whom is read from the paths in the sources (`use crate::…`, `crate::…`, `super::…`), unit tests left out. That a module declares
+//! another one is no use of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::{root, rust_files};
+
+/// How many files of a crate are in circles. A number that became smaller has to be written down here, too; crates without any are not listed.
+const IN_CIRCLES: [(&str, usize); 14] = [
+    ("bench", 2),
+    ("catalog", 22),
+    ("committer", 10),
+    ("engine", 51),
+    ("exec", 19),
+    ("harrier", 10),
+    ("interconnect", 2),
+    ("mpi", 4),
+    ("mpid", 4),
+    ("pgcatalog", 17),
+    ("server", 21),
+    ("servers", 2),
+    ("storage", 4),
+    ("testkit", 2),
+];
+
+/// Whom each module of a crate uses, by their paths: `a::b`.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+fn uses_of(crate_folder: &Path) -> Uses {
+    let mut paths = Vec::new();
+    let sources = crate_folder.join("src");
+    rust_files(&sources, &mut paths);
+    let module = |path: &Path| {
+        let relative = path.strip_prefix(&sources).unwrap().with_extension("");
+        relative.components().map(|part| part.as_os_str().to_str().unwrap()).collect::<Vec<_>>().join("::")
+    };
+    let names: BTreeSet<String> = paths.iter().map(|path| module(path)).collect();
+    let mut uses = Uses::new();
+    for path in &paths {
+        let name = module(path);
+        if !["lib", "main"].contains(&name.as_str()) {
+            let text = std::fs::read_to_string(path).unwrap();
+            let used = paths_in(&text).iter().filter_map(|path| target(&name, path, &names)).collect();
+            uses.insert(name, used);
+        }
+    }
+    uses
+}
+
+/// The paths that a source has, without those of its unit tests.
+fn paths_in(text: &str) -> Vec<String> {
+    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let code: String =
+        product.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
+    let mut paths = Vec::new();
+    for statement in code.split(';') {
+        match statement.rsplit_once("use ") {
+            Some((before, path)) if is_path(path) => {
+                paths.extend(paths_of_code(before));
+                expand("", path.trim(), &mut paths);
+            }
+            _ => paths.extend(paths_of_code(statement)),
+        }
+    }
+    paths
+}
+
+fn is_path(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || "_:{}, *\n".contains(c))
+}
+
+/// The paths of `a::{b, c::{d, e}}`.
+fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap().trim();
+        paths.push(format!("{prefix}{path}"));
+        return;
+    };
+    let prefix = format!("{prefix}{}", head.trim());
+    let (mut depth, mut start) = (0, 0);
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    for (at, c) in inner.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&prefix, &inner[start..at], paths);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !inner[start..].trim().is_empty() {
+        expand(&prefix, &inner[start..], paths);
+    }
+}
+
+/// Paths that begin at the crate or above, where code has them.
+fn paths_of_code(code: &str) -> impl Iterator<Item = String> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = code.split(move |c| !is_part(c));
+    words.filter(|word| word.starts_with("crate::") || word.starts_with("super::")).map(str::to_owned)
+}
+
+/// The module that `path` leads to from `module`, if that is another one of its crate.
+fn target(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> {
+    let mut base: Vec<&str> = module.split("::").collect();
+    let mut parts = path.split("::").peekable();
+    match parts.peek().copied()? {
+        "crate" => {
+            base.clear();
+            parts.next();
+        }
+        "self" => {
+            parts.next();
+        }
+        "super" => {
+            while parts.next_if_eq(&"super").is_some() {
+                base.pop();
+            }
+        }
+        _ => return None,
+    }
+    base.extend(parts);
+    let found =
+        (1..=base.len()).rev().map(|count| base[..count].join("::")).find(|name| names.contains(name))?;
+    (found != module).then_some(found)
+}
+
+/// All that can be reached from a module.
+fn reached<'a>(uses: &'a Uses, from: &'a str) -> BTreeSet<&'a str> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = open.pop() {
+        for used in uses.get(module).into_iter().flatten() {
+            if seen.insert(used.as_str()) {
+                open.push(used);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn modules_that_use_each_other_become_fewer() {
+    let known: BTreeMap<&str, usize> = IN_CIRCLES.into_iter().collect();
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap().flatten() {
+        let uses = uses_of(&entry.path());
+        let in_circles: Vec<String> =
+            uses.keys().filter(|module| reached(&uses, module).contains(module.as_str())).cloned().collect();
+        if !in_circles.is_empty() {
+            found.insert(entry.file_name().into_string().unwrap(), in_circles);
+        }
+    }
+    let counts: BTreeMap<&str, usize> =
+        found.iter().map(|(name, modules)| (name.as_str(), modules.len())).collect();
+    assert_eq!(counts, known, "files in circles: {found:#?}");
+}
+
+#[test]
+fn paths_are_found() {
+    let text = "//! crate::a\nuse crate::b::{self, c::{D, e}, f as g};\npub(crate) use super::h::I;\n\
+        fn x() { let y = crate::j::k(1, super::l::M); }\n#[cfg(test)]\nmod tests { use crate::n; }";
+    let expected = [
+        "crate::b::self",
+        "crate::b::c::D",
+        "crate::b::c::e",
+        "crate::b::f",
+        "super::h::I",
+        "crate::j::k",
+        "super::l::M",
+    ];
+    assert_eq!(paths_in(text), expected);
+    let names = ["a", "a::b", "h"].map(str::to_owned).into();
+    assert_eq!(target("a::b", "super::super::h::I", &names).as_deref(), Some("h"));
+    assert_eq!(target("a::b", "super::C", &names).as_deref(), Some("a"));
+    assert_eq!(target("a", "crate::a::b::D", &names).as_deref(), Some("a::b"));
+    assert_eq!(target("a", "std::fs", &names), None);
+}
