@@ -20,6 +20,8 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 use tokio::runtime::Handle;
 
+use crate::worker_handover;
+
 tokio::task_local! {
     static CURRENT: Canceled;
 }
@@ -60,8 +62,11 @@ impl Canceled {
         self.0.load(Ordering::Relaxed) != RUNS
     }
 
+    /// Looks at the flag, and now and then lets the other tasks of this thread go on ([`worker_handover`]).
+    ///
     /// Errors: the statement has been given up (57014).
     pub fn check(&self) -> Result<()> {
+        worker_handover::hand_over();
         let message = match self.0.load(Ordering::Relaxed) {
             RUNS => return Ok(()),
             reason if reason == Reason::Timeout as u8 => "canceling statement due to statement timeout",

@@ -3,7 +3,7 @@
 //! - [`statement_limits`]: memory and spill of one statement, on every process that works for it; [`statement_memory`] counts them.
 //! - [`value_account`]: bytes that values of functions take, which no operator reserves.
 //! - [`spill_disks`]: folders for temporary files, and what they may hold. [`fair_merge_pool`]: sorts that share memory.
-//! - [`cancellation`]: the flag of a statement that was given up.
+//! - [`cancellation`]: the flag of a statement that was given up. [`worker_handover`]: other tasks of a thread that computes for long.
 //!
 //! Knows of no plan, no rank and no function.
 
@@ -13,3 +13,4 @@ pub mod spill_disks;
 pub mod statement_limits;
 pub mod statement_memory;
 pub mod value_account;
+pub mod worker_handover;

@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn tasks_of_a_thread_that_computes_go_on() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
         let computing = runtime.spawn(async move {
