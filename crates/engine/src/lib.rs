@@ -69,6 +69,7 @@ mod heard_rules;
 mod hive;
 mod interval_comparisons;
 mod intervals;
+mod join_orderings;
 mod join_subqueries;
 mod joined_columns;
 mod json;

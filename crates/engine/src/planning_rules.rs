@@ -30,6 +30,7 @@ use crate::function_relations::FunctionRelations;
 use crate::grouping_sets::GroupingSets;
 use crate::heard_rules;
 use crate::interval_comparisons::IntervalComparisons;
+use crate::join_orderings;
 use crate::join_subqueries::JoinSubqueries;
 use crate::json::{JsonOperators, JsonValues};
 use crate::like_escapes::LikeEscapes;
@@ -69,6 +70,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     let mut optimizer = PhysicalOptimizer::new();
     told_apart::guard(&mut optimizer.rules);
     sort_limits::guard(&mut optimizer.rules);
+    join_orderings::insert(&mut optimizer.rules);
     let check = optimizer.rules.iter().position(|rule| rule.name() == "SanityCheckPlan");
     let check = check.unwrap_or(optimizer.rules.len());
     optimizer.rules.insert(check, Arc::new(NeededOrders));
