@@ -31,6 +31,7 @@ mod array_texts;
 mod assignments;
 mod auto_analyze;
 mod bounded_values;
+mod bytes;
 mod called_names;
 mod cast_names;
 mod checked;

@@ -13,6 +13,7 @@ use harrier_exec::table_files;
 use crate::aggregate_filters;
 use crate::array_overlaps::Overlaps;
 use crate::bounded_values::BoundedValues;
+use crate::bytes::{LikeOfBytes, TextsOrBytes};
 use crate::checked::CheckedIntegers;
 use crate::column_aliases::ColumnAliases;
 use crate::compact_views::CompactViews;
@@ -94,6 +95,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
     analyzer.rules.insert(0, Arc::new(JoinSubqueries));
     analyzer.rules.insert(0, Arc::new(TextsOfBooleans));
+    analyzer.rules.insert(0, Arc::new(LikeOfBytes));
     analyzer.rules.insert(0, Arc::new(DoubleComparisons));
     analyzer.rules.insert(0, Arc::new(FarTimes));
     analyzer.rules.insert(0, Arc::new(Timestamps));
@@ -128,6 +130,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     planners.insert(0, Arc::new(Extracts));
     planners.insert(0, Arc::new(Overlaps));
     planners.insert(0, Arc::new(JsonOperators));
+    planners.insert(0, Arc::new(TextsOrBytes));
     planners.insert(0, Arc::new(Chains));
     planners.insert(0, Arc::new(TimeDifferences));
     builder = builder.with_type_planner(Arc::new(SqlTypes));

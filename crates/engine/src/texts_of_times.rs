@@ -1,5 +1,5 @@
 //! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
-//! And timestamps, intervals and doubles that become texts, and elements of arrays that `array_to_string` makes texts of.
+//! And timestamps, intervals, doubles, bytes, arrays and rows that become texts, and elements of arrays that `array_to_string` makes texts of.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 
@@ -124,7 +124,7 @@ fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
     Ok(Some(ScalarValue::Binary(bytes)))
 }
 
-/// Has a timestamp, an interval or a double be the text that a cast passes on; tells whether it changed anything.
+/// Has a timestamp, an interval, a double, bytes, an array or a row be the text that a cast passes on; tells whether it changed anything.
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
         Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
@@ -134,6 +134,7 @@ fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
         Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
             (format::interval::function(), Some(lit(style.name())))
         }
+        Ok(kind) if format::value::are_shown(&kind) => (format::value::function(), Some(lit(style.name()))),
         _ => return false,
     };
     let arguments = [std::mem::take(expr)].into_iter().chain(style).collect();

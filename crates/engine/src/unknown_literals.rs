@@ -44,6 +44,8 @@ pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
             | DataType::Interval(_)
             | DataType::Duration(_)
             | DataType::List(_)
+            | DataType::Binary
+            | DataType::BinaryView
     );
     (is_typed && others.all(|other| other == kind)).then(|| kind.clone())
 }

@@ -25,6 +25,7 @@ impl SqlState {
     pub const INVALID_DATETIME_FORMAT: Self = Self::literal("22007");
     pub const DATETIME_FIELD_OVERFLOW: Self = Self::literal("22008");
     pub const SEQUENCE_GENERATOR_LIMIT_EXCEEDED: Self = Self::literal("2200H");
+    pub const SUBSTRING_ERROR: Self = Self::literal("22011");
     pub const DIVISION_BY_ZERO: Self = Self::literal("22012");
     pub const INVALID_PRECEDING_OR_FOLLOWING_SIZE: Self = Self::literal("22013");
     pub const INVALID_ARGUMENT_FOR_NTILE: Self = Self::literal("22014");

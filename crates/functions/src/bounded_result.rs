@@ -24,8 +24,8 @@ use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::functions::{core, encoding, regex, string, unicode};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::functions::{regex, string, unicode};
 use datafusion::functions_nested::{
     concat as arrays, make_array, range, repeat, replace, resize, set_ops, string as texts,
 };
@@ -38,6 +38,8 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
+use crate::format;
+use crate::string::text_or_bytes;
 use bounds::{Argument, Bound, Rule};
 use harrier_error::{SqlError, SqlState};
 use harrier_resources::value_account::{Account, Held};
@@ -67,8 +69,9 @@ static FUNCTIONS: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
         (string::replace(), Rule::Replace),
         (regex::regexp_replace(), Rule::ReplacePattern),
         (unicode::translate(), Rule::Factor(4)),
-        (core::overlay(), Rule::Factor(1)),
-        (encoding::encode(), Rule::Factor(2)),
+        (text_or_bytes::overlay(), Rule::Factor(1)),
+        // `\377` for a byte.
+        (text_or_bytes::encode(), Rule::Factor(4)),
         (texts::string_to_array_udf(), Rule::Split),
         (texts::array_to_string_udf(), Rule::Join),
         (range::range_udf(), series(false)),
@@ -218,7 +221,27 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(arguments)
+        match self.name() {
+            "concat" | "concat_ws" => {}
+            // Bytes in an array may be laid out differently, and stand beside NULL.
+            "make_array" if let Some(bytes) = bytes_of_all(arguments) => {
+                return Ok(vec![bytes; arguments.len()]);
+            }
+            // DataFusion's take bytes for a text.
+            name @ ("lpad" | "rpad" | "repeat" | "replace" | "translate")
+                if arguments.first().is_some_and(DataType::is_binary) =>
+            {
+                let given: Vec<String> = arguments.iter().map(DataType::to_string).collect();
+                return plan_err!("function {name}({}) does not exist", given.join(", "));
+            }
+            _ => return self.inner.inner().coerce_types(arguments),
+        }
+        // These are of texts, whatever they are given; DataFusion's put bytes together.
+        let texts = arguments.iter().map(|kind| match format::value::are_shown(kind) {
+            true => DataType::Utf8,
+            false => kind.clone(),
+        });
+        self.inner.inner().coerce_types(&texts.collect::<Vec<_>>())
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
@@ -316,6 +339,15 @@ impl ScalarUDFImpl for Bounded {
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.inner().documentation()
     }
+}
+
+/// The type of bytes that all of these are, or NULL; `None`: others are among them.
+fn bytes_of_all(kinds: &[DataType]) -> Option<DataType> {
+    let mut bytes = kinds.iter().filter(|kind| !kind.is_null());
+    let first = bytes.next().filter(|kind| kind.is_binary())?;
+    let is_one = bytes.clone().all(|kind| kind == first);
+    let kind = if is_one { first.clone() } else { DataType::BinaryView };
+    bytes.all(DataType::is_binary).then_some(kind)
 }
 
 fn with_bounds(expr: Expr) -> Result<Transformed<Expr>> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -33,6 +33,8 @@ enum Kind {
     Bytes,
     /// Of 64 bits, also for those of less.
     Int,
+    /// Of 32 bits.
+    Int4,
     Double,
     /// Of 38 digits, none of them behind the point.
     Whole,
@@ -49,7 +51,7 @@ enum Kind {
     Any,
 }
 
-use Kind::{Any, Bool, Bytes, Double, Int, Interval, List, Number, Text, Time, Timestamp, Whole};
+use Kind::{Any, Bool, Bytes, Double, Int, Int4, Interval, List, Number, Text, Time, Timestamp, Whole};
 
 impl Kind {
     /// What an argument of this type becomes; `None`: it is none.
@@ -59,11 +61,18 @@ impl Kind {
             Any => return Some(given.clone()),
             Number | List if given.is_null() => return Some(given.clone()),
             Number => return (given.is_integer() || given.is_decimal()).then(|| given.clone()),
-            List => return matches!(given, DataType::List(_)).then(|| given.clone()),
+            List => {
+                return match given {
+                    DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+                        Some(DataType::List(Arc::clone(item)))
+                    }
+                    _ => None,
+                };
+            }
             Text => is_open,
-            Bytes => given.is_binary() || given.is_null(),
+            Bytes => given.is_binary() || is_open,
             // A literal in quotes is of the type that is wanted.
-            Int => given.is_integer() || is_open,
+            Int | Int4 => given.is_integer() || is_open,
             Double => given.is_numeric() || is_open,
             Whole => given.is_integer() || given.is_null(),
             Bool => *given == DataType::Boolean || given.is_null(),
@@ -85,6 +94,7 @@ impl Kind {
             Text => DataType::Utf8,
             Bytes => DataType::Binary,
             Int => DataType::Int64,
+            Int4 => DataType::Int32,
             Double => DataType::Float64,
             Whole => DataType::Decimal128(38, 0),
             Bool => DataType::Boolean,
@@ -102,7 +112,7 @@ struct Definition {
     arguments: &'static [Kind],
     /// How many arguments there are at least; any number of the last type if there are none.
     least: usize,
-    /// `List`: of the type of the first argument.
+    /// `List`: of the type of the first argument. `Number`: of that, or a decimal with as many digits behind the point as any of them has.
     result: Kind,
     /// Of values of the types of the arguments, none of which is NULL unless [`Definition::takes_nulls`].
     evaluate: fn(&[ScalarValue]) -> Result<ScalarValue>,
@@ -140,8 +150,8 @@ impl Definition {
 }
 
 /// All definitions of one name.
-struct Function {
-    name: &'static str,
+pub(crate) struct Function {
+    name: String,
     overloads: Vec<&'static Definition>,
     signature: Signature,
 }
@@ -166,6 +176,22 @@ impl Hash for Function {
     }
 }
 
+/// What there is of bytes by the name of a function of texts.
+pub(crate) fn of_bytes(name: &str) -> Function {
+    let overloads = bytes::OF_TEXTS_TOO.iter().filter(|definition| definition.name == name);
+    Function { overloads: overloads.collect(), ..Function::none(name) }
+}
+
+/// The function of this name, which is one of [`functions`].
+fn named(name: &str) -> Arc<ScalarUDF> {
+    functions().find(|function| function.name() == name).unwrap_or_else(|| unreachable!("{name} is one"))
+}
+
+/// LIKE of bytes: (bytes, pattern) or (bytes, pattern, text with the escape).
+pub fn like_of_bytes() -> Arc<ScalarUDF> {
+    named(bytes::LIKE)
+}
+
 /// The functions.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let tables = [
@@ -180,17 +206,21 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     for definition in all {
         match functions.iter_mut().find(|function| function.name == definition.name) {
             Some(function) => function.overloads.push(definition),
-            None => functions.push(Function {
-                name: definition.name,
-                overloads: vec![definition],
-                signature: Signature::user_defined(Volatility::Immutable),
-            }),
+            None => {
+                functions.push(Function { overloads: vec![definition], ..Function::none(definition.name) });
+            }
         }
     }
     functions.into_iter().map(|function| Arc::new(ScalarUDF::new_from_impl(function)))
 }
 
 impl Function {
+    /// One that is of no arguments.
+    pub(crate) fn none(name: &str) -> Self {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Self { name: name.to_string(), overloads: Vec::new(), signature }
+    }
+
     fn of(&self, given: &[DataType]) -> Result<(&'static Definition, Vec<DataType>)> {
         let mut fitting = self.overloads.iter();
         match fitting.find_map(|one| one.coerced(given).map(|coerced| (*one, coerced))) {
@@ -205,7 +235,7 @@ impl Function {
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn signature(&self) -> &Signature {
@@ -219,7 +249,15 @@ impl ScalarUDFImpl for Function {
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
         let (definition, _) = self.of(given)?;
         Ok(match (definition.result, given) {
-            (List, [list, ..]) => list.clone(),
+            (List, [first, ..]) => first.clone(),
+            (Number, [first, ..]) => {
+                let decimals = given.iter().filter(|kind| kind.is_decimal());
+                let scale = decimals.map(scale_of).max();
+                scale.map_or_else(
+                    || first.clone(),
+                    |scale| DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale),
+                )
+            }
             (result, _) => result.data_type(),
         })
     }
@@ -240,7 +278,10 @@ impl ScalarUDFImpl for Function {
             let row = columns.iter().map(|column| ScalarValue::try_from_array(column, row));
             let row = row.collect::<Result<Vec<_>>>()?;
             let is_null = !definition.takes_nulls() && row.iter().any(ScalarValue::is_null);
-            values.push(if is_null { null.clone() } else { (definition.evaluate)(&row)? });
+            values.push(match is_null {
+                true => null.clone(),
+                false => of_kind((definition.evaluate)(&row)?, definition, result)?,
+            });
         }
         if is_constant {
             let Some(value) = values.pop() else { return internal_err!("{} has no value", self.name) };
@@ -251,6 +292,28 @@ impl ScalarUDFImpl for Function {
             false => Ok(ColumnarValue::Array(ScalarValue::iter_to_array(values)?)),
         }
     }
+}
+
+fn scale_of(kind: &DataType) -> i8 {
+    match kind {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => *scale,
+        _ => 0,
+    }
+}
+
+/// A number in the type of the result.
+///
+/// Errors: that has no room for it (22003).
+fn of_kind(value: ScalarValue, definition: &Definition, kind: &DataType) -> Result<ScalarValue> {
+    if definition.result != Number || value.data_type() == *kind {
+        return Ok(value);
+    }
+    value.cast_to(kind).map_err(|_| {
+        SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range").into_datafusion()
+    })
 }
 
 /// The type of a field of a list.

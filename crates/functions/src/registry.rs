@@ -13,7 +13,7 @@ use crate::guard::{check_constraint, never_true, opaque, row_filter_check, singl
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
 use crate::math::{checked, decimal_to_double, quotient, rounding};
-use crate::string::{length, regexp_matches, regexp_replace};
+use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking};
 use crate::{bounded_result, format, interruptible, json, parse, postgres_functions, to_char};
@@ -40,6 +40,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         format::element::function(),
         format::interval::function(),
         format::datetime::function(),
+        format::value::function(),
         row_filter_check::function(),
     ];
     checked::functions()
@@ -53,6 +54,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(to_char::functions())
         .chain(postgres_functions::functions())
         .chain(quotient::functions())
+        .chain(text_or_bytes::functions())
         .chain(parse::datetime::functions())
         .chain(rounding::functions())
         .chain(time_unit::functions())
@@ -90,6 +92,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(to_char::functions())
             .chain(postgres_functions::functions())
             .chain(regexp_matches::functions())
+            .chain(text_or_bytes::callable())
             .chain(rounding::functions())
             .chain(single)
             .chain(declared_type::planned())

@@ -431,6 +431,9 @@ const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
 /// What DataFusion says while a statement runs, where it gives no variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("ORDER BY expressions must appear in argument list", SqlState::INVALID_COLUMN_REFERENCE),
+    ("negative count not allowed", SqlState::SUBSTRING_ERROR),
+    ("overlay start position must be", SqlState::SUBSTRING_ERROR),
+    ("invalid Unicode scalar value", SqlState::PROGRAM_LIMIT_EXCEEDED),
     ("string is not a valid identifier", SqlState::INVALID_PARAMETER_VALUE),
     ("format() type specifier", SqlState::INVALID_PARAMETER_VALUE),
     ("too few arguments for format()", SqlState::INVALID_PARAMETER_VALUE),

@@ -8,6 +8,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::FormatOptions;
 use harrier_functions::format::datetime::formatter;
+use harrier_functions::format::value::put_element;
 
 /// The columns of some rows, with texts for arrays.
 pub(super) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<Vec<ArrayRef>, ArrowError> {
@@ -73,44 +74,8 @@ fn write(text: &mut String, values: &ArrayRef, options: &FormatOptions) -> Resul
                 formatter.value(place).write(&mut value)?;
             }
         }
-        put(text, &value);
+        put_element(text, &value);
     }
     text.push('}');
     Ok(())
-}
-
-/// An element, in quotation marks where it would be read as something else.
-fn put(text: &mut String, value: &str) {
-    let is_plain = !value.is_empty()
-        && !value.eq_ignore_ascii_case("null")
-        && !value.contains(|letter: char| {
-            matches!(letter, '{' | '}' | '"' | ',' | '\\') || letter.is_whitespace()
-        });
-    if is_plain {
-        return text.push_str(value);
-    }
-    text.push('"');
-    for letter in value.chars() {
-        if matches!(letter, '"' | '\\') {
-            text.push('\\');
-        }
-        text.push(letter);
-    }
-    text.push('"');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn elements_are_quoted_where_they_need_it() {
-        for (value, expected) in
-            [("a", "a"), ("", "\"\""), ("null", "\"null\""), ("b c", "\"b c\""), ("\"\\", "\"\\\"\\\\\"")]
-        {
-            let mut text = String::new();
-            put(&mut text, value);
-            assert_eq!(text, expected);
-        }
-    }
 }

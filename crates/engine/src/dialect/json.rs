@@ -17,9 +17,10 @@ pub(super) fn level_values(values: &mut Values) {
     let columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..columns {
         let kind = values.rows.iter().find_map(|row| match row.content.get(at)? {
-            Expr::Cast { data_type: data_type @ (DataType::JSON | DataType::JSONB), .. } => {
-                Some(data_type.clone())
-            }
+            Expr::Cast {
+                data_type: data_type @ (DataType::JSON | DataType::JSONB | DataType::Bytea),
+                ..
+            } => Some(data_type.clone()),
             _ => None,
         });
         let Some(data_type) = kind else { continue };

@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, StringArray};
+use datafusion::arrow::array::{Array, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, IntervalMonthDayNanoType, IntervalUnit};
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::format;
+use crate::format::value::texts;
 use crate::parse::interval::IntervalStyle;
 
 /// (array, style of intervals by its name) → array of texts, of one dimension: the elements in the order in which they are stored.
@@ -24,11 +23,12 @@ pub fn function() -> Arc<ScalarUDF> {
 /// Whether arrays of this type have elements that a cast writes otherwise.
 pub fn are_shown(kind: &DataType) -> bool {
     use DataType::{
-        Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Time32, Time64, Timestamp,
+        Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Struct, Time32, Time64,
+        Timestamp,
     };
     match kind {
         List(item) => match item.data_type() {
-            Boolean | Binary | BinaryView | Float32 | Float64 | LargeBinary => true,
+            Boolean | Binary | BinaryView | Float32 | Float64 | LargeBinary | Struct(_) => true,
             Time32(_) | Time64(_) | Timestamp(..) | Interval(IntervalUnit::MonthDayNano) => true,
             inner => are_shown(inner),
         },
@@ -91,26 +91,4 @@ fn shown(arrays: &ListArray, style: IntervalStyle) -> Result<ListArray> {
     let field = Arc::new(Field::new_list_field(DataType::Utf8, true));
     let ends = OffsetBuffer::new(ends.into());
     Ok(ListArray::try_new(field, ends, Arc::new(texts), arrays.nulls().cloned())?)
-}
-
-fn texts(elements: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
-    match elements.data_type() {
-        DataType::Boolean => {
-            let texts = elements.as_boolean().iter();
-            Ok(texts.map(|value| value.map(|value| if value { "t" } else { "f" })).collect())
-        }
-        DataType::Interval(_) => {
-            Ok(format::interval::shown(elements.as_primitive::<IntervalMonthDayNanoType>(), style)?)
-        }
-        DataType::Float32 | DataType::Float64 => format::double::shown(elements.as_ref()),
-        kind if kind.is_binary() => {
-            let bytes = cast(elements, &DataType::Binary)?;
-            let hex = |bytes: &[u8]| {
-                let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-                std::iter::once(r"\x".to_string()).chain(digits).collect::<String>()
-            };
-            Ok(bytes.as_binary::<i32>().iter().map(|bytes| bytes.map(hex)).collect())
-        }
-        _ => format::datetime::shown(elements),
-    }
 }

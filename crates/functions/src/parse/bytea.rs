@@ -30,7 +30,7 @@ pub fn bytes_of(text: &str) -> Result<Vec<u8>, SqlError> {
 }
 
 /// Blanks may stand between the pairs.
-fn of_digits(digits: &str) -> Option<Vec<u8>> {
+pub(crate) fn of_digits(digits: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(digits.len() / 2);
     let mut signs = digits.chars().filter(|sign| !sign.is_ascii_whitespace());
     while let Some(high) = signs.next() {
@@ -40,7 +40,8 @@ fn of_digits(digits: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn of_escapes(text: &str) -> Option<Vec<u8>> {
+/// `\\` and `\nnn` are bytes, and so is what has no backslash.
+pub(crate) fn of_escapes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {

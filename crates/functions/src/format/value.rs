@@ -1,0 +1,231 @@
+//! Bytes, arrays and rows as texts, as PostgreSQL writes them: `\x6162`, `{1,NULL,"a, b"}`, `(1,,"a b")`. A cast by itself takes bytes for
+//! UTF-8, and has notations of its own for what is nested.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder, StructArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNanoType, IntervalUnit};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use crate::format;
+use crate::parse::interval::IntervalStyle;
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// (bytes, array or row; style of intervals by its name) → text.
+pub fn function() -> Arc<ScalarUDF> {
+    let signature = Signature::any(2, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
+}
+
+/// Whether a cast writes values of this type otherwise.
+pub fn are_shown(kind: &DataType) -> bool {
+    kind.is_binary() || is_list(kind) || matches!(kind, DataType::Struct(_))
+}
+
+fn is_list(kind: &DataType) -> bool {
+    matches!(kind, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Shown {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Shown {
+    fn name(&self) -> &str {
+        "harrier_shown_value"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [kind, DataType::Utf8] if are_shown(kind) => Ok(DataType::Utf8),
+            _ => plan_err!("{} does not take {arguments:?}", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [values, ColumnarValue::Scalar(ScalarValue::Utf8(Some(style)))] = arguments.args.as_slice()
+        else {
+            return internal_err!("{} takes a value and a style", self.name());
+        };
+        let style = IntervalStyle::named(style).unwrap_or_default();
+        match values {
+            ColumnarValue::Scalar(value) => {
+                let texts = texts(&value.to_array()?, style)?;
+                ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
+            }
+            ColumnarValue::Array(values) => Ok(ColumnarValue::Array(Arc::new(texts(values, style)?))),
+        }
+    }
+
+    /// It is a part of a cast, which has no name.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
+    }
+}
+
+/// The texts of values of any type.
+pub(crate) fn texts(values: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
+    match values.data_type() {
+        DataType::Boolean => {
+            let texts = values.as_boolean().iter();
+            Ok(texts.map(|value| value.map(|value| if value { "t" } else { "f" })).collect())
+        }
+        DataType::Interval(_) => {
+            let intervals = cast(values, &INTERVAL)?;
+            format::interval::shown(intervals.as_primitive::<IntervalMonthDayNanoType>(), style)
+        }
+        DataType::Float32 | DataType::Float64 => format::double::shown(values.as_ref()),
+        DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
+            format::datetime::shown(values)
+        }
+        DataType::Struct(_) => rows(values.as_struct(), style),
+        kind if kind.is_binary() => {
+            let bytes = cast(values, &DataType::Binary)?;
+            let hex = |bytes: &[u8]| {
+                let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+                std::iter::once(r"\x".to_string()).chain(digits).collect::<String>()
+            };
+            Ok(bytes.as_binary::<i32>().iter().map(|bytes| bytes.map(hex)).collect())
+        }
+        kind if is_list(kind) => arrays(values, style),
+        _ => Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone()),
+    }
+}
+
+fn arrays(values: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
+    let values = match values.data_type() {
+        DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            cast(values, &DataType::List(Arc::clone(item)))?
+        }
+        _ => Arc::clone(values),
+    };
+    let lists = values.as_list::<i32>();
+    let is_nested = is_list(lists.values().data_type());
+    let elements = texts(lists.values(), style)?;
+    let mut all = StringBuilder::new();
+    let mut text = String::new();
+    for row in 0..lists.len() {
+        if lists.is_null(row) {
+            all.append_null();
+            continue;
+        }
+        text.clear();
+        text.push('{');
+        let places = lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize;
+        for place in places.clone() {
+            if place > places.start {
+                text.push(',');
+            }
+            match elements.is_valid(place) {
+                true if is_nested => text.push_str(elements.value(place)),
+                true => put_element(&mut text, elements.value(place)),
+                false => text.push_str("NULL"),
+            }
+        }
+        text.push('}');
+        all.append_value(&text);
+    }
+    Ok(all.finish())
+}
+
+/// An element of an array, in quotation marks where it would be read as something else.
+pub fn put_element(text: &mut String, value: &str) {
+    let is_plain = !value.is_empty()
+        && !value.eq_ignore_ascii_case("null")
+        && !value.contains(|letter: char| {
+            matches!(letter, '{' | '}' | '"' | ',' | '\\') || letter.is_ascii_whitespace() || letter == '\x0b'
+        });
+    if is_plain {
+        return text.push_str(value);
+    }
+    text.push('"');
+    for letter in value.chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text.push('"');
+}
+
+fn rows(values: &StructArray, style: IntervalStyle) -> Result<StringArray> {
+    let columns = values.columns().iter().map(|column| texts(column, style)).collect::<Result<Vec<_>>>()?;
+    let mut all = StringBuilder::new();
+    let mut text = String::new();
+    for row in 0..values.len() {
+        if values.is_null(row) {
+            all.append_null();
+            continue;
+        }
+        text.clear();
+        text.push('(');
+        for (at, column) in columns.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            // NULL is nothing at all.
+            if column.is_valid(row) {
+                put_field(&mut text, column.value(row));
+            }
+        }
+        text.push(')');
+        all.append_value(&text);
+    }
+    Ok(all.finish())
+}
+
+/// A field of a row, in quotation marks where it would be read as something else.
+fn put_field(text: &mut String, value: &str) {
+    let is_plain = !value.is_empty()
+        && !value.contains(|letter: char| {
+            matches!(letter, '(' | ')' | '"' | ',' | '\\') || letter.is_ascii_whitespace() || letter == '\x0b'
+        });
+    if is_plain {
+        return text.push_str(value);
+    }
+    text.push('"');
+    for letter in value.chars() {
+        if matches!(letter, '"' | '\\') {
+            text.push(letter);
+        }
+        text.push(letter);
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_quoted_where_they_need_it() {
+        let written = |put: fn(&mut String, &str), value: &str| {
+            let mut text = String::new();
+            put(&mut text, value);
+            text
+        };
+        for (value, element, field) in [
+            ("a", "a", "a"),
+            ("", r#""""#, r#""""#),
+            ("null", r#""null""#, "null"),
+            ("b c", r#""b c""#, r#""b c""#),
+            (r#""\"#, r#""\"\\""#, r#"""""\\""#),
+            ("{1}", r#""{1}""#, "{1}"),
+            ("(1)", "(1)", r#""(1)""#),
+            ("a\u{a0}b", "a\u{a0}b", "a\u{a0}b"),
+        ] {
+            assert_eq!(written(put_element, value), element);
+            assert_eq!(written(put_field, value), field);
+        }
+    }
+}
