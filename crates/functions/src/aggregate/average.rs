@@ -1,5 +1,5 @@
-//! `avg` of decimals with the digits that a quotient has, rounded ([`crate::math::quotient`]), and DataFusion's of
-//! everything else, which has four more digits than its input and cuts off the rest.
+//! `avg` of decimals with the digits that a quotient has, rounded ([`crate::math::quotient`]), of floats ([`crate::aggregate::float_sum`]) and of intervals
+//! ([`crate::aggregate::interval_sum`]). DataFusion's has four more digits than its input and cuts off the rest.
 //!
 //! Sums are kept as decimals of 38 digits where a billion rows of the type have room in that, of 76
 //! otherwise; beside them is how many there are.
@@ -17,12 +17,14 @@ use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature,
+    SetMonotonicity, Signature, Volatility,
 };
 
+use crate::aggregate::{float_sum, interval_sum};
 use crate::math::quotient::{out_of_range, quotient, scale_of_mean};
 
 /// Digits that a billion rows add to those of one.
@@ -34,11 +36,19 @@ pub fn avg() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(RoundedAvg::default()))
 }
 
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct RoundedAvg {
     inner: Avg,
     sum: Sum,
     count: Count,
+    signature: Signature,
+}
+
+impl Default for RoundedAvg {
+    fn default() -> Self {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Self { inner: Avg::new(), sum: Sum::new(), count: Count::new(), signature }
+    }
 }
 
 /// The field of the sum of such a column; none if `avg` of it is DataFusion's.
@@ -103,11 +113,24 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match arguments {
+            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(vec![interval]),
+            _ => {
+                let fields = arguments.iter().map(|kind| Arc::new(Field::new("", kind.clone(), true)));
+                let inner = AggregateUDF::from(Avg::new());
+                let fields = fields_with_udf(&fields.collect::<Vec<_>>(), &inner)?;
+                Ok(fields.iter().map(|field| field.data_type().clone()).collect())
+            }
+        }
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
+            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(interval),
             [DataType::Decimal128(precision, scale @ 0..)] => {
                 let mean = scale_of_mean(*precision, *scale);
                 let precision = i16::from(*precision) - i16::from(*scale) + i16::from(mean);
@@ -119,7 +142,14 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let kind = args.return_field.data_type().clone();
+        if interval_sum::summed(&kind).is_some() {
+            return Ok(interval_sum::accumulator(true, args.is_distinct));
+        }
         match Parts::of(&args) {
+            None if float_sum::is_float(&kind) => {
+                Ok(float_sum::accumulator(self.inner.accumulator(args)?, &kind))
+            }
             None => self.inner.accumulator(args),
             Some(parts) => parts.accumulator(args, |args, sum| match sum {
                 true => self.sum.accumulator(args),
@@ -129,6 +159,13 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let kind = args.return_field.data_type();
+        if interval_sum::summed(kind).is_some() && !args.is_distinct {
+            return Ok(interval_sum::accumulator(true, false));
+        }
+        if float_sum::is_float(kind) && !args.is_distinct {
+            return Ok(float_sum::sliding(true, kind));
+        }
         // Of different values there is none.
         match Parts::of(&args).filter(|_| !args.is_distinct) {
             None => self.inner.create_sliding_accumulator(args),
@@ -140,11 +177,16 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        interval_sum::summed(args.return_field.data_type()).is_none()
+            && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        let Some(parts) = Parts::of(&args) else { return self.inner.create_groups_accumulator(args) };
+        let kind = args.return_field.data_type().clone();
+        let Some(parts) = Parts::of(&args) else {
+            let inner = self.inner.create_groups_accumulator(args)?;
+            return Ok(if float_sum::is_float(&kind) { float_sum::groups(inner, &kind) } else { inner });
+        };
         let sum = parts.sum.data_type().clone();
         let (of_sum, of_count) = parts.args(args);
         let kind = parts.kind.clone();
@@ -157,6 +199,9 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        if interval_sum::summed(args.return_field.data_type()).is_some() {
+            return Ok(interval_sum::state_fields(&args));
+        }
         let Some(sum) = args.input_fields.first().and_then(sum_field) else {
             return self.inner.state_fields(args);
         };

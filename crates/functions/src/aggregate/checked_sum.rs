@@ -1,4 +1,5 @@
-//! `sum` of integers, which fails with 22003 where it is out of their range, and is DataFusion's of everything else.
+//! `sum` of integers, which fails with 22003 where it is out of their range, of floats ([`crate::aggregate::float_sum`]) and of intervals
+//! ([`crate::aggregate::interval_sum`]); of everything else it is DataFusion's.
 //!
 //! DataFusion's own wraps around. Here integers are added up as decimals of 38 digits, which no table has the rows to fill, so that only
 //! the whole sum counts: whether it fits depends neither on the order of rows nor on how many ranks share them. The result keeps its type.
@@ -14,12 +15,14 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
-    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs, Volatility,
 };
 
+use crate::aggregate::{float_sum, interval_sum};
 use harrier_error::{SqlError, SqlState};
 
 /// What integers are added up as.
@@ -30,9 +33,16 @@ pub fn sum() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(CheckedSum::default()))
 }
 
-#[derive(Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedSum {
     inner: Sum,
+    signature: Signature,
+}
+
+impl Default for CheckedSum {
+    fn default() -> Self {
+        Self { inner: Sum::new(), signature: Signature::user_defined(Volatility::Immutable) }
+    }
 }
 
 /// The field that the sum of integers has while it is added up; none if `field` is of another type.
@@ -47,15 +57,38 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match arguments {
+            [DataType::Float32] => Ok(arguments.to_vec()),
+            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(vec![interval]),
+            _ => {
+                let fields = arguments.iter().map(|kind| Arc::new(Field::new("", kind.clone(), true)));
+                let inner = AggregateUDF::from(Sum::new());
+                let fields = fields_with_udf(&fields.collect::<Vec<_>>(), &inner)?;
+                Ok(fields.iter().map(|field| field.data_type().clone()).collect())
+            }
+        }
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
+        match arguments {
+            [DataType::Float32] => Ok(DataType::Float32),
+            _ => self.inner.return_type(arguments),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let field = Arc::clone(&args.return_field);
+        if interval_sum::summed(field.data_type()).is_some() {
+            return Ok(interval_sum::accumulator(false, args.is_distinct));
+        }
+        if let Some(wide) = float_sum::wide(&field) {
+            let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+            return Ok(float_sum::accumulator(inner, field.data_type()));
+        }
         let Some(wide) = wide(&field) else { return self.inner.accumulator(args) };
         let adds_up = !args.is_distinct;
         let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
@@ -64,6 +97,12 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let field = Arc::clone(&args.return_field);
+        if interval_sum::summed(field.data_type()).is_some() && !args.is_distinct {
+            return Ok(interval_sum::accumulator(false, false));
+        }
+        if float_sum::is_float(field.data_type()) && !args.is_distinct {
+            return Ok(float_sum::sliding(false, field.data_type()));
+        }
         // That of different values knows integers alone.
         let Some(wide) = wide(&field).filter(|_| !args.is_distinct) else {
             return self.inner.create_sliding_accumulator(args);
@@ -73,18 +112,28 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        interval_sum::summed(args.return_field.data_type()).is_none()
+            && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         let field = Arc::clone(&args.return_field);
+        if let Some(wide) = float_sum::wide(&field) {
+            let inner =
+                self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
+            return Ok(float_sum::groups(inner, field.data_type()));
+        }
         let Some(wide) = wide(&field) else { return self.inner.create_groups_accumulator(args) };
         let inner = self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
         Ok(Box::new(WidenedGroups { inner, kind: field.data_type().clone() }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let return_field = wide(&args.return_field).unwrap_or_else(|| Arc::clone(&args.return_field));
+        if interval_sum::summed(args.return_field.data_type()).is_some() {
+            return Ok(interval_sum::state_fields(&args));
+        }
+        let wide = wide(&args.return_field).or_else(|| float_sum::wide(&args.return_field));
+        let return_field = wide.unwrap_or_else(|| Arc::clone(&args.return_field));
         self.inner.state_fields(StateFieldsArgs { return_field, ..args })
     }
 

@@ -146,7 +146,7 @@ impl ScalarUDFImpl for Arithmetic {
                 let computed = match self.operation {
                     Operation::Round => rounded,
                     Operation::UnsignedNan => without_signed_nan,
-                    _ => narrowed,
+                    _ => as_reals,
                 };
                 return match number {
                     ColumnarValue::Array(numbers) => computed(numbers).map(ColumnarValue::Array),
@@ -301,7 +301,7 @@ fn out_of_range(kind: &DataType) -> SqlError {
 }
 
 /// Floats, any NaN of which has no sign.
-fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
     Ok(match numbers.data_type() {
         DataType::Float32 => {
             let numbers = numbers.as_primitive::<Float32Type>();
@@ -325,7 +325,9 @@ fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Floats of 64 bits as floats of 32.
-fn narrowed(numbers: &ArrayRef) -> Result<ArrayRef> {
+///
+/// Errors: one is too large for that (22003).
+pub(crate) fn as_reals(numbers: &ArrayRef) -> Result<ArrayRef> {
     let numbers = numbers.as_primitive::<Float64Type>();
     let narrowed = numbers
         .try_unary::<_, Float32Type, SqlError>(|number| match number as f32 {
@@ -382,24 +384,31 @@ fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<Arr
         (Some(_), Some(0.0)) => {
             Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion())
         }
-        (Some(interval), Some(number)) => times(interval, |amount| amount / number).map(Some),
+        (Some(interval), Some(number)) => divided(interval, number).map(Some),
         _ => Ok(None),
     });
     let scaled: PrimitiveArray<IntervalMonthDayNanoType> = scaled.collect::<Result<_>>()?;
     Ok(Arc::new(scaled))
 }
 
+/// Errors: a part of it is out of the range of an interval (22008).
+pub(crate) fn divided(interval: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
+    times(interval, |amount| amount / by)
+}
+
 fn times(interval: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano> {
-    const DAY_MICROSECONDS: f64 = 86_400e6;
-    // A millionth of a day or month is what a float cannot tell from nothing.
+    const DAY_SECONDS: f64 = 86_400.0;
+    // A millionth is what a float cannot tell from nothing.
     let exact = |number: f64| (number * 1e6).round_ties_even() / 1e6;
     let months = of(f64::from(interval.months));
     let days = of(f64::from(interval.days));
     let days_of_months = exact((months - months.trunc()) * 30.0);
-    let rest = exact(days - days.trunc() + days_of_months - days_of_months.trunc());
-    let whole_days = days.trunc() + days_of_months.trunc() + rest.trunc();
-    let microseconds =
-        (of(interval.nanoseconds as f64 / 1e3) + (rest - rest.trunc()) * DAY_MICROSECONDS).round_ties_even();
+    let rest = days - days.trunc() + days_of_months - days_of_months.trunc();
+    let seconds = exact(rest * DAY_SECONDS);
+    let more_days = (seconds / DAY_SECONDS).trunc();
+    let seconds = seconds - more_days * DAY_SECONDS;
+    let whole_days = days.trunc() + days_of_months.trunc() + more_days;
+    let microseconds = (of(interval.nanoseconds as f64 / 1e3) + seconds * 1e6).round_ties_even();
     let fits = |number: f64, limit: f64| number.abs() < limit;
     if !(fits(months, 2_147_483_648.0)
         && fits(whole_days, 2_147_483_648.0)
@@ -432,11 +441,11 @@ mod tests {
     #[test]
     fn only_what_is_infinite_becomes_infinity() {
         let floats = |values: Vec<f64>| -> ArrayRef { Arc::new(Float64Array::from(values)) };
-        let found = narrowed(&floats(vec![1.5, f64::INFINITY, -3.4e38])).unwrap();
+        let found = as_reals(&floats(vec![1.5, f64::INFINITY, -3.4e38])).unwrap();
         assert_eq!(found.as_primitive::<Float32Type>().values(), &[1.5, f32::INFINITY, -3.4e38]);
-        assert!(narrowed(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
-        assert!(narrowed(&floats(vec![1e300])).is_err());
-        assert!(narrowed(&floats(vec![-3.5e38])).is_err());
+        assert!(as_reals(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
+        assert!(as_reals(&floats(vec![1e300])).is_err());
+        assert!(as_reals(&floats(vec![-3.5e38])).is_err());
     }
 
     #[test]

@@ -1,0 +1,270 @@
+//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, and a sum of floats of 32 bits is one of these, which is
+//! added up with 64 bits and rounded once, so that it depends neither on the order of rows nor on how many ranks share them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
+
+use crate::math::checked::{as_reals, without_signed_nan};
+
+/// The field that floats have while they are added up; `None`: `field` is of another type.
+pub(crate) fn wide(field: &FieldRef) -> Option<FieldRef> {
+    is_float(field.data_type()).then(|| Arc::new(Field::new(field.name(), DataType::Float64, true)))
+}
+
+pub(crate) fn is_float(kind: &DataType) -> bool {
+    matches!(kind, DataType::Float32 | DataType::Float64)
+}
+
+/// Of an accumulator of floats of 64 bits, one of floats whose result is of the type `kind`.
+pub(crate) fn accumulator(inner: Box<dyn Accumulator>, kind: &DataType) -> Box<dyn Accumulator> {
+    Box::new(Floats { inner, kind: kind.clone() })
+}
+
+/// The same of many groups.
+pub(crate) fn groups(inner: Box<dyn GroupsAccumulator>, kind: &DataType) -> Box<dyn GroupsAccumulator> {
+    Box::new(FloatGroups { inner, kind: kind.clone() })
+}
+
+/// Of a frame that moves over the rows: its sum or, if `is_mean`, its average.
+pub(crate) fn sliding(is_mean: bool, kind: &DataType) -> Box<dyn Accumulator> {
+    Box::new(Frame { is_mean, kind: kind.clone(), ..Frame::default() })
+}
+
+fn widened(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    values.iter().map(|values| Ok(cast(values, &DataType::Float64)?)).collect()
+}
+
+/// Errors: a number is too large for its type (22003).
+fn narrowed(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+    let values = without_signed_nan(values)?;
+    if *kind == DataType::Float32 { as_reals(&values) } else { Ok(values) }
+}
+
+#[derive(Debug)]
+struct Floats {
+    inner: Box<dyn Accumulator>,
+    kind: DataType,
+}
+
+impl Accumulator for Floats {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.update_batch(&widened(values)?)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.inner.retract_batch(&widened(values)?)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.inner.supports_retract_batch()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let value = self.inner.evaluate()?.to_array()?;
+        ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+struct FloatGroups {
+    inner: Box<dyn GroupsAccumulator>,
+    kind: DataType,
+}
+
+impl GroupsAccumulator for FloatGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        groups_total: usize,
+    ) -> Result<()> {
+        self.inner.update_batch(&widened(values)?, groups, filter, groups_total)
+    }
+
+    fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
+        narrowed(&self.inner.evaluate(emit)?, &self.kind)
+    }
+
+    fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], groups_total: usize) -> Result<()> {
+        self.inner.merge_batch(states, groups, groups_total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.inner.convert_to_state(&widened(values)?, filter)
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+/// The rows of a frame. What was added is not simply taken away again: infinity minus infinity is no number, and `1e20 + 1 - 1e20` is 0.
+#[derive(Debug)]
+struct Frame {
+    is_mean: bool,
+    kind: DataType,
+    values: VecDeque<f64>,
+    /// Of the finite ones, and what its roundings have cut off.
+    sum: f64,
+    rest: f64,
+    nans: usize,
+    infinite: usize,
+    negative_infinite: usize,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        let (values, kind) = (VecDeque::new(), DataType::Float64);
+        let (nans, infinite, negative_infinite) = (0, 0, 0);
+        Self { is_mean: false, kind, values, sum: 0.0, rest: 0.0, nans, infinite, negative_infinite }
+    }
+}
+
+impl Frame {
+    /// Rows of a frame that are added up anew, in their order, as PostgreSQL does.
+    const ADDED_MAX: usize = 1 << 10;
+
+    fn count(&mut self, value: f64) -> Option<&mut usize> {
+        match value {
+            f64::INFINITY => Some(&mut self.infinite),
+            f64::NEG_INFINITY => Some(&mut self.negative_infinite),
+            _ if value.is_nan() => Some(&mut self.nans),
+            _ => None,
+        }
+    }
+
+    /// Adds a finite number (Neumaier's summation).
+    fn add(&mut self, value: f64) {
+        let sum = self.sum + value;
+        self.rest += match self.sum.abs() >= value.abs() {
+            true => (self.sum - sum) + value,
+            false => (value - sum) + self.sum,
+        };
+        self.sum = sum;
+    }
+
+    fn sum(&self) -> f64 {
+        match (self.nans, self.infinite, self.negative_infinite) {
+            (0, 0, 0) if self.values.len() <= Self::ADDED_MAX => self.values.iter().sum(),
+            (0, 0, 0) => self.sum + self.rest,
+            (0, _, 0) => f64::INFINITY,
+            (0, 0, _) => f64::NEG_INFINITY,
+            _ => f64::NAN,
+        }
+    }
+}
+
+fn floats(values: &[ArrayRef]) -> Result<Float64Array> {
+    let [values] = widened(values)?.try_into().or_else(|_| internal_err!("a sum of several columns"))?;
+    Ok(values.as_primitive::<Float64Type>().clone())
+}
+
+impl Accumulator for Frame {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in floats(values)?.iter().flatten() {
+            self.values.push_back(value);
+            match self.count(value) {
+                Some(count) => *count += 1,
+                None => self.add(value),
+            }
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in floats(values)?.iter().flatten() {
+            self.values.pop_front();
+            match self.count(value) {
+                Some(count) => *count -= 1,
+                None => self.add(-value),
+            }
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let value = match (self.values.len(), self.is_mean) {
+            (0, _) => None,
+            (rows, true) => Some(self.sum() / rows as f64),
+            (_, false) => Some(self.sum()),
+        };
+        let value: ArrayRef = Arc::new(Float64Array::from(vec![value]));
+        ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        internal_err!("a frame is of one rank")
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame is of one rank")
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.values.capacity() * size_of::<f64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_forget_what_they_have_left() {
+        let one = |value: f64| -> Vec<ArrayRef> { vec![Arc::new(Float64Array::from(vec![value]))] };
+        let mut frame = sliding(false, &DataType::Float64);
+        let mut large = sliding(false, &DataType::Float64);
+        large.update_batch(&[Arc::new(Float64Array::from(vec![0.0; Frame::ADDED_MAX]))]).unwrap();
+        for frame in [&mut frame, &mut large] {
+            for (gone, new, expected) in
+                [(None, 1e20, 1e20), (None, 1.0, 1e20), (Some(1e20), f64::INFINITY, f64::INFINITY)]
+            {
+                gone.iter().for_each(|gone| frame.retract_batch(&one(*gone)).unwrap());
+                frame.update_batch(&one(new)).unwrap();
+                assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(expected), "{new}");
+            }
+        }
+        frame.update_batch(&one(f64::NEG_INFINITY)).unwrap();
+        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(f64::NAN));
+        frame.retract_batch(&one(1.0)).unwrap();
+        frame.retract_batch(&one(f64::INFINITY)).unwrap();
+        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(f64::NEG_INFINITY));
+        frame.retract_batch(&one(f64::NEG_INFINITY)).unwrap();
+        assert_eq!(frame.evaluate().unwrap(), ScalarValue::Float64(None));
+    }
+
+    #[test]
+    fn reals_are_rounded_once() {
+        let sums: ArrayRef = Arc::new(Float64Array::from(vec![0.1, -f64::NAN]));
+        let reals = narrowed(&sums, &DataType::Float32).unwrap();
+        assert_eq!(ScalarValue::try_from_array(&reals, 0).unwrap(), ScalarValue::from(0.1_f32));
+        let too_large: ArrayRef = Arc::new(Float64Array::from(vec![1e39]));
+        assert!(narrowed(&too_large, &DataType::Float32).is_err());
+    }
+}
