@@ -1,6 +1,6 @@
 //! What timestamps are apart from each other, which is a duration here: where it becomes an interval, or a
-//! text, it is one of days and the time that is left, as in PostgreSQL. And EXTRACT, which is Harrier's
-//! `date_part`.
+//! text, it is one of days and the time that is left, as in PostgreSQL. And EXTRACT, which is
+//! Harrier's.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;
@@ -39,7 +39,7 @@ pub(crate) struct Extracts;
 
 impl ExprPlanner for Extracts {
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
-        Ok(PlannerResult::Planned(date_part::function().call(arguments)))
+        Ok(PlannerResult::Planned(date_part::extract().call(arguments)))
     }
 }
 

@@ -24,6 +24,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         opaque::function(),
         bucket(),
         parse::bytea::function(),
+        date_part::extract(),
         date_part::function(),
         date_trunc::function(),
         duration::function(),

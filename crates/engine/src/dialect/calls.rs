@@ -98,40 +98,22 @@ fn local_now(register: &Function) -> Option<DataType> {
     }
 }
 
-/// `date_trunc` to a unit by another of its names, and to tens, hundreds or thousands of years, which the planner's does not know.
+/// `date_trunc` to a unit by another of its names, which the planner's does not know.
 fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
-    let trunc =
-        |unit: &str| call("date_trunc", &Expr::value(Value::SingleQuotedString(unit.to_string())), moment);
-    // Years since the first of as many; centuries begin with their first year.
-    let (years, first) = match unit.to_ascii_lowercase().as_str() {
-        "y" | "yr" | "yrs" | "years" => return Some(trunc("year")),
-        "mon" | "mons" | "months" => return Some(trunc("month")),
-        "w" | "weeks" => return Some(trunc("week")),
-        "d" | "days" => return Some(trunc("day")),
-        "h" | "hr" | "hrs" | "hours" => return Some(trunc("hour")),
-        "m" | "min" | "mins" | "minutes" => return Some(trunc("minute")),
-        "s" | "sec" | "secs" | "seconds" => return Some(trunc("second")),
-        "ms" | "msec" | "msecs" | "milliseconds" => return Some(trunc("millisecond")),
-        "us" | "usec" | "usecs" | "microseconds" => return Some(trunc("microsecond")),
-        "qtr" | "quarters" => return Some(trunc("quarter")),
-        "decade" | "decades" | "dec" | "decs" => (10, 0),
-        "century" | "centuries" | "cent" | "c" => (100, 1),
-        "millennium" | "millennia" | "mil" | "mils" => (1000, 1),
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "y" | "yr" | "yrs" | "years" => "year",
+        "mon" | "mons" | "months" => "month",
+        "w" | "weeks" => "week",
+        "d" | "days" => "day",
+        "h" | "hr" | "hrs" | "hours" => "hour",
+        "m" | "min" | "mins" | "minutes" => "minute",
+        "s" | "sec" | "secs" | "seconds" => "second",
+        "ms" | "msec" | "msecs" | "milliseconds" => "millisecond",
+        "us" | "usec" | "usecs" | "microseconds" => "microsecond",
+        "qtr" | "quarters" => "quarter",
         _ => return None,
     };
-    let number = |number: i64| Expr::value(Value::Number(number.to_string(), false));
-    let binary = |left: Expr, op: BinaryOperator, right: Expr| Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    };
-    let year = call("date_part", &Expr::value(Value::SingleQuotedString("year".to_string())), moment);
-    let year = Expr::Nested(Box::new(binary(year, BinaryOperator::Minus, number(first))));
-    let since = Expr::Function(function_call(
-        "make_interval",
-        vec![cast(&binary(year, BinaryOperator::Modulo, number(years)), DataType::BigInt(None))],
-    ));
-    Some(Expr::Nested(Box::new(binary(trunc("year"), BinaryOperator::Minus, since))))
+    Some(call("date_trunc", &Expr::value(Value::SingleQuotedString(unit.to_string())), moment))
 }
 
 const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);

@@ -1,17 +1,20 @@
-//! `date_part` and EXTRACT, whose seconds, milliseconds and microseconds have what is behind the point, and
-//! whose fields of a duration, which timestamps are apart from each other, are those of an interval of days
-//! and time. DataFusion cuts fractions off and tells all of a duration's hours, minutes and so on.
+//! EXTRACT and `date_part`: fields of days, times and intervals as PostgreSQL has them, decimals and doubles. What timestamps are apart from
+//! each other, which is a duration, is an interval of days and time. DataFusion has integers, cuts fractions off, and tells all of a
+//! duration's hours, minutes and so on.
 //!
-//! It travels to ranks by its name, which is DataFusion's.
+//! They travel to ranks by their names.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, Float64Array, PrimitiveArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, PrimitiveArray,
+};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, Field, FieldRef, Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DataType, Date32Type, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -21,73 +24,330 @@ use datafusion::logical_expr::{
 };
 
 use crate::datetime::duration::day_time;
+use crate::datetime::time_zone::{offset_then, zone_of};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
-const NANOSECONDS: i64 = 1_000_000_000;
-const MINUTE: i64 = 60 * NANOSECONDS;
+const SECOND_US: i64 = 1_000_000;
+const MINUTE_US: i64 = 60 * SECOND_US;
+const HOUR_US: i64 = 60 * MINUTE_US;
+const DAY_US: i64 = 24 * HOUR_US;
 
-/// `date_part`, in the place of DataFusion's.
+/// The number of the first of January of 1970 among all days, as astronomers count them.
+const JULIAN_1970: i64 = 2_440_588;
+
+/// `date_part`, in the place of DataFusion's: a double.
 pub fn function() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(DatePart { inner: datetime::date_part() }))
+    Arc::new(ScalarUDF::new_from_impl(DatePart { inner: datetime::date_part(), is_exact: false }))
+}
+
+/// EXTRACT: a decimal.
+pub fn extract() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::new_from_impl(DatePart { inner: datetime::date_part(), is_exact: true }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DatePart {
     inner: Arc<ScalarUDF>,
+    is_exact: bool,
 }
 
-/// How many of a part there are in a second, if that has a fraction.
-fn per_second(part: &str) -> Option<f64> {
-    let part = part.trim_matches(['\'', '"']).to_ascii_lowercase();
-    Some(match part.as_str() {
-        "second" | "seconds" | "sec" | "secs" | "s" => 1.0,
-        "millisecond" | "milliseconds" | "msec" | "msecs" | "msecond" | "mseconds" | "ms" => 1e3,
-        "microsecond" | "microseconds" | "usec" | "usecs" | "usecond" | "useconds" | "us" => 1e6,
-        _ => return None,
-    })
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Quarter,
+    Year,
+    Decade,
+    Century,
+    Millennium,
+    Epoch,
+    Julian,
+    DayOfWeek,
+    IsoDayOfWeek,
+    DayOfYear,
+    IsoYear,
+    Zone,
+    ZoneHour,
+    ZoneMinute,
 }
 
-/// Parts that are made of another one: its name, and how of its value. `None`: it is none.
-fn of_another(part: &str, is_interval: bool) -> Option<(&'static str, fn(i32) -> i32)> {
-    let part = part.trim_matches(['\'', '"']).to_ascii_lowercase();
-    // The first century begins with the year 1, and the first one before with the year 0, which is 1 BC.
-    let of_year: fn(i32) -> i32 = match (part.as_str(), is_interval) {
-        ("decade" | "decades" | "dec" | "decs", true) => |year| year / 10,
-        ("decade" | "decades" | "dec" | "decs", false) => |year| year.div_euclid(10),
-        ("century" | "centuries" | "cent" | "c", true) => |year| year / 100,
-        ("century" | "centuries" | "cent" | "c", false) => |year| count_of(year, 100),
-        ("millennium" | "millennia" | "mil" | "mils", true) => |year| year / 1000,
-        ("millennium" | "millennia" | "mil" | "mils", false) => |year| count_of(year, 1000),
-        _ => return None,
-    };
-    Some(("year", of_year))
+impl Part {
+    /// By its name and the others that PostgreSQL has for it.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name.trim_matches(['\'', '"']).to_ascii_lowercase().as_str() {
+            "microsecond" | "microseconds" | "usec" | "usecs" | "usecond" | "useconds" | "us" => {
+                Self::Microsecond
+            }
+            "millisecond" | "milliseconds" | "msec" | "msecs" | "msecond" | "mseconds" | "ms" => {
+                Self::Millisecond
+            }
+            "second" | "seconds" | "sec" | "secs" | "s" => Self::Second,
+            "minute" | "minutes" | "min" | "mins" | "m" => Self::Minute,
+            "hour" | "hours" | "hr" | "hrs" | "h" => Self::Hour,
+            "day" | "days" | "d" => Self::Day,
+            "week" | "weeks" | "w" => Self::Week,
+            "month" | "months" | "mon" | "mons" => Self::Month,
+            "quarter" | "quarters" | "qtr" => Self::Quarter,
+            "year" | "years" | "yr" | "yrs" | "y" => Self::Year,
+            "decade" | "decades" | "dec" | "decs" => Self::Decade,
+            "century" | "centuries" | "cent" | "c" => Self::Century,
+            "millennium" | "millennia" | "mil" | "mils" => Self::Millennium,
+            "epoch" => Self::Epoch,
+            "julian" | "j" | "jd" => Self::Julian,
+            "dow" => Self::DayOfWeek,
+            "isodow" => Self::IsoDayOfWeek,
+            "doy" => Self::DayOfYear,
+            "isoyear" => Self::IsoYear,
+            "timezone" => Self::Zone,
+            "timezone_hour" | "timezone_h" => Self::ZoneHour,
+            "timezone_minute" | "timezone_m" => Self::ZoneMinute,
+            _ => return None,
+        })
+    }
+
+    /// Digits behind the point of an exact one.
+    fn scale(self, kind: &DataType) -> i8 {
+        match self {
+            Self::Second => 6,
+            Self::Millisecond => 3,
+            Self::Epoch if *kind != DataType::Date32 => 6,
+            // A fraction of a day is told to all digits.
+            Self::Julian if *kind != DataType::Date32 => 20,
+            _ => 0,
+        }
+    }
+
+    /// DataFusion's name of what it tells as an integer, of timestamps and days.
+    fn of_arrow(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Quarter => "quarter",
+            Self::Year | Self::Decade | Self::Century | Self::Millennium => "year",
+            Self::DayOfWeek => "dow",
+            Self::IsoDayOfWeek => "isodow",
+            Self::DayOfYear => "doy",
+            Self::IsoYear => "isoyear",
+            _ => return None,
+        })
+    }
+
+    /// Whether days have it; `date_part` takes them for timestamps.
+    fn is_of_days(self) -> bool {
+        use Part::{Hour, Microsecond, Millisecond, Minute, Second, Zone, ZoneHour, ZoneMinute};
+        !matches!(self, Microsecond | Millisecond | Second | Minute | Hour | Zone | ZoneHour | ZoneMinute)
+    }
 }
 
-/// Which hundred or thousand of years a year is in.
-fn count_of(year: i32, years: i32) -> i32 {
+/// Which hundred or thousand of years a year is in: the first one begins with the year 1, and the first one before with the year 0, which
+/// is 1 BC.
+fn count_of(year: i64, years: i64) -> i64 {
     match year {
         1.. => (year - 1) / years + 1,
         _ => -((years - year) / years),
     }
 }
 
-fn is_of_time(kind: &DataType) -> bool {
-    matches!(
-        kind,
-        DataType::Timestamp(..)
-            | DataType::Time32(_)
-            | DataType::Time64(_)
-            | DataType::Duration(_)
-            | DataType::Interval(IntervalUnit::MonthDayNano)
-    )
+/// A number of units of which so many are 1.
+struct Units {
+    values: Vec<Option<i128>>,
+    scale: i8,
+}
+
+impl DatePart {
+    /// Errors: there is no such part (22023), or these values have none (0A000).
+    fn part(&self, name: &str, kind: &DataType) -> Result<Part> {
+        let type_name = match kind {
+            DataType::Date32 => "date",
+            DataType::Time32(_) | DataType::Time64(_) => "time without time zone",
+            DataType::Timestamp(_, None) => "timestamp without time zone",
+            DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
+            _ => "interval",
+        };
+        let refused = |state, how| {
+            let message = format!("unit \"{}\" not {how} for type {type_name}", name.to_ascii_lowercase());
+            Err(SqlError::new(state, message).into_datafusion())
+        };
+        let Some(part) = Part::named(name) else {
+            return refused(SqlState::INVALID_PARAMETER_VALUE, "recognized");
+        };
+        use Part::{
+            DayOfWeek, DayOfYear, Epoch, Hour, IsoDayOfWeek, IsoYear, Julian, Microsecond, Millisecond,
+            Minute, Second, Week, Zone, ZoneHour, ZoneMinute,
+        };
+        let has = match kind {
+            DataType::Date32 => {
+                part.is_of_days() || !self.is_exact && !matches!(part, Zone | ZoneHour | ZoneMinute)
+            }
+            DataType::Time32(_) | DataType::Time64(_) => {
+                matches!(part, Microsecond | Millisecond | Second | Minute | Hour | Epoch)
+            }
+            DataType::Timestamp(_, None) => !matches!(part, Zone | ZoneHour | ZoneMinute),
+            DataType::Timestamp(_, Some(_)) => true,
+            _ => !matches!(
+                part,
+                Week | DayOfWeek | IsoDayOfWeek | DayOfYear | IsoYear | Julian | Zone | ZoneHour | ZoneMinute
+            ),
+        };
+        if has { Ok(part) } else { refused(SqlState::FEATURE_NOT_SUPPORTED, "supported") }
+    }
+
+    fn kind(&self, part: Part, of: &DataType) -> DataType {
+        match self.is_exact {
+            true => match part.scale(of) {
+                // Some room for what is computed of it.
+                0 if part != Part::Epoch => DataType::Decimal128(10, 0),
+                20 => DataType::Decimal128(30, 20),
+                scale => DataType::Decimal128(19, scale),
+            },
+            false => DataType::Float64,
+        }
+    }
+
+    fn values(&self, part: Part, moments: &ArrayRef, arguments: &ScalarFunctionArgs) -> Result<Units> {
+        let kind = moments.data_type();
+        let scale = part.scale(kind);
+        let whole = |values: Int64Array| Units {
+            values: values.iter().map(|value| value.map(i128::from)).collect(),
+            scale,
+        };
+        match kind {
+            DataType::Interval(_) | DataType::Duration(_) => {
+                let intervals = intervals(moments)?;
+                let values =
+                    intervals.iter().map(|interval| interval.map(|interval| of_interval(part, interval)));
+                return Ok(Units { values: values.collect(), scale });
+            }
+            DataType::Time32(_) | DataType::Time64(_) => {
+                let times =
+                    cast(&cast(moments, &DataType::Time64(TimeUnit::Microsecond))?, &DataType::Int64)?;
+                return Ok(whole(times.as_primitive::<Int64Type>().unary(|us| of_day_time(part, us))));
+            }
+            _ => {}
+        }
+        if let Some(name) = part.of_arrow() {
+            let mut arguments = arguments.clone();
+            arguments.args = vec![
+                ColumnarValue::Scalar(ScalarValue::from(name)),
+                ColumnarValue::Array(Arc::clone(moments)),
+            ];
+            arguments.number_rows = moments.len();
+            let values = self.inner.inner().invoke_with_args(arguments)?.into_array(moments.len())?;
+            let values = cast(&values, &DataType::Int64)?;
+            let of_year = |year: i64| match part {
+                Part::Decade => year.div_euclid(10),
+                Part::Century => count_of(year, 100),
+                Part::Millennium => count_of(year, 1000),
+                // There is no year 0.
+                Part::Year | Part::IsoYear if year <= 0 => year - 1,
+                _ => year,
+            };
+            return Ok(whole(values.as_primitive::<Int64Type>().unary(of_year)));
+        }
+        if *kind == DataType::Date32 {
+            let days = moments.as_primitive::<Date32Type>();
+            return Ok(whole(days.unary(|days| match part {
+                Part::Epoch => i64::from(days) * 86_400,
+                Part::Julian => i64::from(days) + JULIAN_1970,
+                // At midnight.
+                _ => 0,
+            })));
+        }
+        let zone = match kind {
+            DataType::Timestamp(_, Some(zone)) => Some(zone_of(zone)?),
+            _ => None,
+        };
+        let moments = cast(moments, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+        let moments = moments.as_primitive::<TimestampMicrosecondType>();
+        let offset =
+            |us: i64| zone.as_ref().and_then(|zone| offset_then(zone, us.div_euclid(SECOND_US))).unwrap_or(0);
+        let value = |us: i64| -> i128 {
+            let seconds = offset(us);
+            let local = i128::from(us) + i128::from(seconds * SECOND_US);
+            let of_day = local.rem_euclid(i128::from(DAY_US)) as i64;
+            match part {
+                Part::Epoch => i128::from(us),
+                Part::Julian => {
+                    const ONE: i128 = 10_i128.pow(20);
+                    let day = local.div_euclid(i128::from(DAY_US)) + i128::from(JULIAN_1970);
+                    // Half is away from zero.
+                    let fraction = i128::from(of_day) * ONE;
+                    day * ONE + (fraction + i128::from(DAY_US) / 2) / i128::from(DAY_US)
+                }
+                Part::Zone => seconds.into(),
+                Part::ZoneHour => (seconds / 3_600).into(),
+                Part::ZoneMinute => (seconds / 60 % 60).into(),
+                _ => of_day_time(part, of_day).into(),
+            }
+        };
+        Ok(Units { values: moments.iter().map(|us| us.map(value)).collect(), scale })
+    }
+}
+
+/// Of microseconds since midnight.
+fn of_day_time(part: Part, us: i64) -> i64 {
+    match part {
+        Part::Minute => us / MINUTE_US % 60,
+        Part::Hour => us / HOUR_US,
+        Part::Epoch => us,
+        // In microseconds, too; seconds and milliseconds have these behind the point.
+        _ => us % MINUTE_US,
+    }
+}
+
+fn of_interval(part: Part, interval: IntervalMonthDayNano) -> i128 {
+    let us = interval.nanoseconds / 1_000;
+    let (years, months) = (interval.months / 12, interval.months % 12);
+    match part {
+        Part::Day => interval.days.into(),
+        Part::Month => months.into(),
+        Part::Quarter => (months / 3 + 1).into(),
+        Part::Year => years.into(),
+        Part::Decade => (years / 10).into(),
+        Part::Century => (years / 100).into(),
+        Part::Millennium => (years / 1000).into(),
+        Part::Epoch => {
+            // A year has 365.25 days, a month 30.
+            let quarters =
+                1_461 * i128::from(years) + 4 * (30 * i128::from(months) + i128::from(interval.days));
+            quarters * i128::from(DAY_US / 4) + i128::from(us)
+        }
+        _ => of_day_time(part, us).into(),
+    }
+}
+
+fn intervals(lengths: &ArrayRef) -> Result<PrimitiveArray<IntervalMonthDayNanoType>> {
+    if let DataType::Duration(unit) = *lengths.data_type() {
+        let parts = cast(lengths, &DataType::Int64)?;
+        let intervals = parts.as_primitive::<Int64Type>().try_unary(|parts| day_time(parts, unit));
+        return intervals.map_err(harrier_sqlstate::external);
+    }
+    let intervals = cast(lengths, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    Ok(intervals.as_primitive::<IntervalMonthDayNanoType>().clone())
 }
 
 impl ScalarUDFImpl for DatePart {
     fn name(&self) -> &str {
-        self.inner.name()
+        if self.is_exact { "harrier_extract" } else { self.inner.name() }
     }
 
     fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+        if self.is_exact { &[] } else { self.inner.aliases() }
+    }
+
+    /// EXTRACT is called as `date_part` is.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        self.inner.inner().schema_name(arguments)
     }
 
     fn signature(&self) -> &Signature {
@@ -103,58 +363,58 @@ impl ScalarUDFImpl for DatePart {
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        let part = arguments.scalar_arguments.first().copied().flatten().and_then(ScalarValue::try_as_str);
-        let is_fraction = part.flatten().is_some_and(|part| per_second(part).is_some());
-        let is_interval = arguments.arg_fields.get(1).is_some_and(|moment| is_length(moment.data_type()));
-        if let Some((another, _)) = part.flatten().and_then(|part| of_another(part, is_interval)) {
-            let another = ScalarValue::from(another);
-            let scalar_arguments = [Some(&another), arguments.scalar_arguments.get(1).copied().flatten()];
-            let arguments = ReturnFieldArgs { scalar_arguments: &scalar_arguments, ..arguments };
+        let name = arguments.scalar_arguments.first().copied().flatten().and_then(ScalarValue::try_as_str);
+        let (Some(Some(name)), [_, moment]) = (name, arguments.arg_fields) else {
+            return self.inner.inner().return_field_from_args(arguments);
+        };
+        if is_nanosecond(name) {
             return self.inner.inner().return_field_from_args(arguments);
         }
-        match arguments.arg_fields {
-            [_, moment] if is_fraction && is_of_time(moment.data_type()) => {
-                Ok(Arc::new(Field::new(self.name(), DataType::Float64, true)))
-            }
-            _ => self.inner.inner().return_field_from_args(arguments),
-        }
+        let part = self.part(name, moment.data_type())?;
+        Ok(Arc::new(Field::new(self.name(), self.kind(part, moment.data_type()), true)))
     }
 
-    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [ColumnarValue::Scalar(part), moment] = arguments.args.as_slice() else {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [ColumnarValue::Scalar(name), moment] = arguments.args.as_slice() else {
             return self.inner.inner().invoke_with_args(arguments);
         };
-        let part = part.try_as_str().flatten().unwrap_or_default().to_string();
-        let is_value = matches!(moment, ColumnarValue::Scalar(_));
+        let name = name.try_as_str().flatten().unwrap_or_default().to_string();
+        if is_nanosecond(&name) {
+            return self.inner.inner().invoke_with_args(arguments);
+        }
         let kind = moment.data_type();
+        let part = self.part(&name, &kind)?;
+        let is_value = matches!(moment, ColumnarValue::Scalar(_));
         let moments = moment.to_array(if is_value { 1 } else { arguments.number_rows })?;
-        let value = |values: ArrayRef| {
-            Ok(match is_value {
-                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?),
-                false => ColumnarValue::Array(values),
-            })
+        let Units { values, scale } = self.values(part, &moments, &arguments)?;
+        let values: ArrayRef = match self.kind(part, &kind) {
+            exact @ DataType::Decimal128(..) => Arc::new(Decimal128Array::from(values).with_data_type(exact)),
+            _ => {
+                let one = 10_f64.powi(scale.into());
+                let values = values.into_iter().map(|value| value.map(|value| value as f64 / one));
+                Arc::new(values.collect::<Float64Array>())
+            }
         };
-        if let Some((another, of)) = of_another(&part, is_length(&kind)) {
-            arguments.args[0] = ColumnarValue::Scalar(ScalarValue::from(another));
-            let parts = self.invoke_with_args(arguments)?;
-            let parts = parts.to_array(moments.len())?;
-            let parts = parts.as_primitive::<Int32Type>().unary::<_, Int32Type>(of);
-            return value(Arc::new(parts));
-        }
-        if let Some(per_second) = per_second(&part).filter(|_| is_of_time(&kind)) {
-            return value(Arc::new(fractions(&moments, per_second)?));
-        }
-        if let DataType::Duration(unit) = kind {
-            let intervals: ArrayRef = Arc::new(intervals(&moments, unit)?);
-            let field = &mut arguments.arg_fields[1];
-            *field = Arc::new(Field::new(field.name(), intervals.data_type().clone(), true));
-            arguments.args[1] = value(intervals)?;
-        }
-        self.inner.inner().invoke_with_args(arguments)
+        Ok(match is_value {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?),
+            false => ColumnarValue::Array(values),
+        })
     }
 
+    /// The days of one year, of which DataFusion knows when it is an integer.
     fn preimage(&self, arguments: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
-        self.inner.inner().preimage(arguments, value, info)
+        let year = match value {
+            Expr::Literal(value, _) if !value.is_null() => {
+                let year = value.cast_to(&DataType::Int32).ok();
+                let year = year.filter(|year| matches!(year, ScalarValue::Int32(Some(1..))));
+                year.filter(|year| year.cast_to(&value.data_type()).is_ok_and(|whole| whole == *value))
+            }
+            _ => None,
+        };
+        match year {
+            Some(year) => self.inner.inner().preimage(arguments, &Expr::Literal(year, None), info),
+            None => Ok(PreimageResult::None),
+        }
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -162,85 +422,53 @@ impl ScalarUDFImpl for DatePart {
     }
 }
 
-fn is_length(kind: &DataType) -> bool {
-    matches!(kind, DataType::Duration(_) | DataType::Interval(_))
-}
-
-fn intervals(durations: &ArrayRef, unit: TimeUnit) -> Result<PrimitiveArray<IntervalMonthDayNanoType>> {
-    let parts = cast(durations, &DataType::Int64)?;
-    parts
-        .as_primitive::<Int64Type>()
-        .try_unary(|parts| day_time(parts, unit))
-        .map_err(harrier_sqlstate::external)
-}
-
-/// What is left of a minute, in seconds or in parts of them.
-fn fractions(moments: &ArrayRef, per_second: f64) -> Result<Float64Array> {
-    let nanoseconds = |unit: TimeUnit| -> i64 {
-        match unit {
-            TimeUnit::Second => NANOSECONDS,
-            TimeUnit::Millisecond => 1_000_000,
-            TimeUnit::Microsecond => 1_000,
-            TimeUnit::Nanosecond => 1,
-        }
-    };
-    let of = |rest: i64| rest as f64 / (NANOSECONDS as f64 / per_second);
-    let unit = match moments.data_type() {
-        DataType::Interval(IntervalUnit::MonthDayNano) => {
-            let intervals = moments.as_primitive::<IntervalMonthDayNanoType>();
-            return Ok(intervals.unary(|interval| of(interval.nanoseconds % MINUTE)));
-        }
-        DataType::Duration(unit)
-        | DataType::Timestamp(unit, _)
-        | DataType::Time32(unit)
-        | DataType::Time64(unit) => *unit,
-        other => return internal_err!("{other} has no seconds"),
-    };
-    let is_moment = matches!(moments.data_type(), DataType::Timestamp(..));
-    let parts = match moments.data_type() {
-        DataType::Time32(_) => cast(&cast(moments, &DataType::Int32)?, &DataType::Int64)?,
-        _ => cast(moments, &DataType::Int64)?,
-    };
-    let minute = MINUTE / nanoseconds(unit);
-    Ok(parts.as_primitive::<Int64Type>().unary(|parts| {
-        // Before 1970, too, seconds are counted from the minute on.
-        let rest = if is_moment { parts.rem_euclid(minute) } else { parts % minute };
-        of(rest * nanoseconds(unit))
-    }))
+/// A part that DataFusion alone has.
+fn is_nanosecond(name: &str) -> bool {
+    let name = name.trim_matches(['\'', '"']);
+    ["nanosecond", "nanoseconds", "ns", "nsec", "nsecs"].iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{DurationMicrosecondArray, TimestampMicrosecondArray};
-
     use super::*;
 
     #[test]
     fn centuries_begin_with_their_first_year() {
-        for (year, century, millennium, decade) in [
-            (2000, 20, 2, 200),
-            (2001, 21, 3, 200),
-            (1, 1, 1, 0),
-            (0, -1, -1, 0),
-            (-1, -1, -1, -1),
-            (-99, -1, -1, -10),
-            (-100, -2, -1, -10),
+        for (year, century, millennium) in [
+            (2000, 20, 2),
+            (2001, 21, 3),
+            (1, 1, 1),
+            (0, -1, -1),
+            (-1, -1, -1),
+            (-99, -1, -1),
+            (-100, -2, -1),
         ] {
-            let of = |part: &str| of_another(part, false).map(|(_, of)| of(year));
-            let found = ["century", "millennium", "decade"].map(|part| of(part).unwrap());
-            assert_eq!(found, [century, millennium, decade], "{year}");
+            assert_eq!((count_of(year, 100), count_of(year, 1000)), (century, millennium), "{year}");
         }
     }
 
     #[test]
-    fn seconds_have_fractions() {
-        let moments: ArrayRef =
-            Arc::new(TimestampMicrosecondArray::from(vec![Some(61_500_000), Some(-500_000), None]));
-        let expected = Float64Array::from(vec![Some(1.5), Some(59.5), None]);
-        assert_eq!(fractions(&moments, 1.0).unwrap(), expected);
-        let durations: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![-61_500_000]));
-        assert_eq!(fractions(&durations, 1e3).unwrap(), Float64Array::from(vec![-1_500.0]));
-        assert_eq!(per_second("SECOND"), Some(1.0));
-        assert_eq!(per_second("hour"), None);
+    fn parts_of_intervals_have_the_sign_of_theirs() {
+        let interval = IntervalMonthDayNano::new(-14, -3, -3_661_500_000_000);
+        let of = |part| of_interval(part, interval);
+        for (part, expected) in [
+            (Part::Year, -1),
+            (Part::Month, -2),
+            (Part::Quarter, 1),
+            (Part::Day, -3),
+            (Part::Hour, -1),
+            (Part::Minute, -1),
+            (Part::Second, -1_500_000),
+            (Part::Epoch, -(365 * 86_400 + 21_600 + 60 * 86_400 + 3 * 86_400 + 3_661) * 1_000_000 - 500_000),
+        ] {
+            assert_eq!(of(part), expected, "{part:?}");
+        }
+    }
+
+    #[test]
+    fn parts_have_several_names() {
+        assert_eq!(Part::named("SECS"), Some(Part::Second));
+        assert_eq!(Part::named("'hour'"), Some(Part::Hour));
+        assert_eq!(Part::named("x"), None);
     }
 }

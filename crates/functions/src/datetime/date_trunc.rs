@@ -1,19 +1,30 @@
-//! `date_trunc` of timestamps of any year. DataFusion's counts nanoseconds on the way, which begin in 1677 and end in 2262.
+//! `date_trunc` of timestamps of any year, and of intervals. DataFusion's counts nanoseconds on the way, which begin in 1677 and end in 2262,
+//! and is of no intervals.
 //!
 //! The calendar repeats itself, weekdays included, after 400 years, so that other years are looked at in one in which it can.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, Int64Array};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::compute::kernels::numeric::{add, sub};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Int64Type, TimeUnit};
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
+    TimeUnit, TimestampMicrosecondType,
+};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
+
+use crate::datetime::time_zone::{offset_then, offset_there, zone_of};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// Seconds of 400 years.
 const CYCLE: i64 = 146_097 * 86_400;
@@ -23,12 +34,118 @@ const NEAR: std::ops::Range<i64> = -8_520_336_000..8_835_955_200;
 
 /// It travels to ranks by its name, which is DataFusion's.
 pub(crate) fn function() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(AnyYear { inner: datetime::date_trunc() }))
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(AnyYear { inner: datetime::date_trunc(), signature }))
 }
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct AnyYear {
     inner: Arc<ScalarUDF>,
+    signature: Signature,
+}
+
+/// An interval without what is smaller than a unit.
+///
+/// Errors: there is no such unit (22023), or intervals have none (0A000).
+fn truncated(unit: &str, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, SqlError> {
+    let refused = |state, how| {
+        let message = format!("unit \"{unit}\" not {how} for type interval");
+        Err(SqlError::new(state, message))
+    };
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    let of_months = |size: i32| Ok(IntervalMonthDayNano::new(months / size * size, 0, 0));
+    let of_time = |size: i64| Ok(IntervalMonthDayNano::new(months, days, nanoseconds / size * size));
+    match unit.to_ascii_lowercase().as_str() {
+        "millennium" | "millennia" | "mil" | "mils" => of_months(12_000),
+        "century" | "centuries" | "cent" | "c" => of_months(1_200),
+        "decade" | "decades" | "dec" | "decs" => of_months(120),
+        "year" | "years" | "yr" | "yrs" | "y" => of_months(12),
+        "quarter" | "quarters" | "qtr" => of_months(3),
+        "month" | "months" | "mon" | "mons" => of_months(1),
+        "day" | "days" | "d" => Ok(IntervalMonthDayNano::new(months, days, 0)),
+        "hour" | "hours" | "hr" | "hrs" | "h" => of_time(3_600_000_000_000),
+        "minute" | "minutes" | "min" | "mins" | "m" => of_time(60_000_000_000),
+        "second" | "seconds" | "sec" | "secs" | "s" => of_time(1_000_000_000),
+        "millisecond" | "milliseconds" | "msec" | "msecs" | "ms" => of_time(1_000_000),
+        "microsecond" | "microseconds" | "usec" | "usecs" | "us" => of_time(1_000),
+        "week" | "weeks" | "w" | "timezone" | "timezone_h" | "timezone_m" => {
+            refused(SqlState::FEATURE_NOT_SUPPORTED, "supported")
+        }
+        _ => refused(SqlState::INVALID_PARAMETER_VALUE, "recognized"),
+    }
+}
+
+/// (unit, interval) → interval
+fn of_intervals(units: &ColumnarValue, intervals: &ColumnarValue, rows: usize) -> Result<ColumnarValue> {
+    let is_scalar = [units, intervals].iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+    let rows = if is_scalar { 1 } else { rows };
+    let units = cast(&units.to_array(rows)?, &DataType::Utf8)?;
+    let intervals = intervals.to_array(rows)?;
+    let pairs = units.as_string::<i32>().iter().zip(intervals.as_primitive::<IntervalMonthDayNanoType>());
+    let whole = pairs.map(|pair| match pair {
+        (Some(unit), Some(interval)) => truncated(unit, interval).map(Some),
+        _ => Ok(None),
+    });
+    let whole: PrimitiveArray<IntervalMonthDayNanoType> =
+        whole.collect::<Result<_, SqlError>>().map_err(harrier_sqlstate::external)?;
+    match is_scalar {
+        true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?)),
+        false => Ok(ColumnarValue::Array(Arc::new(whole))),
+    }
+}
+
+/// Of a unit of several years, how many it has, and which is the first year of all of them.
+fn years_of(unit: &str) -> Option<(i32, i32)> {
+    match unit.to_ascii_lowercase().as_str() {
+        "decade" | "decades" | "dec" | "decs" => Some((10, 0)),
+        "century" | "centuries" | "cent" | "c" => Some((100, 1)),
+        "millennium" | "millennia" | "mil" | "mils" => Some((1000, 1)),
+        _ => None,
+    }
+}
+
+impl AnyYear {
+    /// Tens, hundreds or thousands of years, of which DataFusion's knows none.
+    fn of_years(
+        &self,
+        (years, first): (i32, i32),
+        mut arguments: ScalarFunctionArgs,
+        rows: usize,
+    ) -> Result<ArrayRef> {
+        let microseconds = match arguments.args[1].data_type() {
+            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone),
+            other => return internal_err!("years of {other}"),
+        };
+        let out_of_range =
+            || SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range").into_datafusion();
+        arguments.args[0] = ColumnarValue::Scalar(ScalarValue::from("year"));
+        let whole = self.invoke_with_args(arguments)?.into_array(rows)?;
+        let zone = match whole.data_type() {
+            DataType::Timestamp(_, Some(zone)) => Some(zone_of(zone)?),
+            _ => None,
+        };
+        let cut = |us: i64| -> Result<i64> {
+            let seconds = us.div_euclid(1_000_000);
+            let offset = zone.as_ref().map_or(Some(0), |zone| offset_then(zone, seconds));
+            let local = offset.and_then(|offset| DateTime::from_timestamp(seconds + offset, 0));
+            let year = local.ok_or_else(out_of_range)?.year();
+            let day = NaiveDate::from_ymd_opt((year - first).div_euclid(years) * years + first, 1, 1);
+            let midnight = day.ok_or_else(out_of_range)?.and_time(NaiveTime::MIN).and_utc().timestamp();
+            let offset = zone.as_ref().map_or(Some(0), |zone| offset_there(zone, midnight));
+            Ok((midnight - offset.ok_or_else(out_of_range)?) * 1_000_000)
+        };
+        let moments = cast(&cast(&whole, &microseconds)?, &DataType::Int64)?;
+        let moments = moments.as_primitive::<Int64Type>().iter();
+        let cut = moments.map(|us| us.map(cut).transpose()).collect::<Result<Int64Array>>()?;
+        let cut = cut.reinterpret_cast::<TimestampMicrosecondType>();
+        let cut = match whole.data_type() {
+            DataType::Timestamp(_, Some(zone)) => cut.with_timezone(Arc::clone(zone)),
+            _ => cut,
+        };
+        Ok(cast(&cut, whole.data_type())?)
+    }
 }
 
 impl ScalarUDFImpl for AnyYear {
@@ -41,21 +158,57 @@ impl ScalarUDFImpl for AnyYear {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        match arguments {
+            [unit, DataType::Interval(_) | DataType::Duration(_)] if unit.is_string() || unit.is_null() => {
+                Ok(vec![DataType::Utf8, INTERVAL])
+            }
+            _ => {
+                let fields = arguments.iter().map(|kind| Arc::new(Field::new("", kind.clone(), true)));
+                let fields = fields_with_udf(&fields.collect::<Vec<_>>(), self.inner.as_ref())?;
+                Ok(fields.iter().map(|field| field.data_type().clone()).collect())
+            }
+        }
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(arguments)
+        match arguments {
+            [_, INTERVAL] => Ok(INTERVAL),
+            _ => self.inner.inner().return_type(arguments),
+        }
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.inner().return_field_from_args(arguments)
+        match arguments.arg_fields {
+            [_, moment] if *moment.data_type() == INTERVAL => {
+                Ok(Arc::new(Field::new(self.name(), INTERVAL, true)))
+            }
+            _ => self.inner.inner().return_field_from_args(arguments),
+        }
     }
 
     fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let Some(moments) = arguments.args.get(1) else {
             return internal_err!("{} of {} arguments", self.name(), arguments.args.len());
         };
+        if moments.data_type() == INTERVAL {
+            return of_intervals(&arguments.args[0], moments, arguments.number_rows);
+        }
+        if let ColumnarValue::Scalar(unit) = &arguments.args[0]
+            && let Some(years) = unit.try_as_str().flatten().and_then(years_of)
+            && matches!(moments.data_type(), DataType::Timestamp(..))
+        {
+            let is_scalar = matches!(moments, ColumnarValue::Scalar(_));
+            let rows = if is_scalar { 1 } else { arguments.number_rows };
+            let whole = self.of_years(years, arguments, rows)?;
+            return Ok(match is_scalar {
+                true => ColumnarValue::Scalar(ScalarValue::try_from_array(&whole, 0)?),
+                false => ColumnarValue::Array(whole),
+            });
+        }
         let second = match moments.data_type() {
             DataType::Timestamp(TimeUnit::Second, _) => 1,
             DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
@@ -81,7 +234,10 @@ impl ScalarUDFImpl for AnyYear {
     }
 
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        self.inner.inner().output_ordering(inputs)
+        match inputs {
+            [_, moment] if moment.range.data_type() == INTERVAL => Ok(SortProperties::Unordered),
+            _ => self.inner.inner().output_ordering(inputs),
+        }
     }
 
     fn documentation(&self) -> Option<&Documentation> {
