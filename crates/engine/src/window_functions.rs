@@ -9,9 +9,11 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, NullTreatment};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
-use harrier_functions::window::option_wrappers;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::window::{option_wrappers, row_offset};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::rewriting::{rewritten, schema_below};
 
@@ -28,7 +30,7 @@ impl AnalyzerRule for WindowFunctions {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let whole = |plan: LogicalPlan| {
             let schema = schema_below(&plan)?;
-            rewritten(plan, |expr| Ok(whole(without_null_offset(expr, &schema)?)))
+            rewritten(plan, |expr| Ok(whole(by_rows(without_null_offset(expr, &schema)?, &schema)?)))
         };
         Ok(plan.transform_up_with_subqueries(whole)?.data)
     }
@@ -44,6 +46,44 @@ fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
         let null = ScalarValue::try_new_null(&value.get_type(schema)?)?;
         call.params.args = vec![lit(null)];
     }
+    Ok(expr)
+}
+
+/// Calls whose further arguments are told by each row, or are no number, as those of a function that knows these.
+///
+/// Errors: they are to leave NULL out, too (0A000).
+fn by_rows(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    let Expr::WindowFunction(call) = &mut expr else { return Ok(expr) };
+    let further = match (call.fun.name(), call.params.args.as_slice()) {
+        ("lag" | "lead" | "nth_value", [_, further @ ..]) | ("ntile", further) => further,
+        _ => return Ok(expr),
+    };
+    let is_number =
+        |value: &Expr| matches!(without_casts(value), Expr::Literal(value, _) if !value.is_null());
+    let is_default = |value: &Expr| matches!(without_casts(value), Expr::Literal(..));
+    let are_literals = match further {
+        [number, default @ ..] => {
+            (is_number(number) || matches!(number, Expr::Negative(inner) if is_number(inner)))
+                && default.iter().all(is_default)
+        }
+        [] => true,
+    };
+    if are_literals {
+        return Ok(expr);
+    }
+    let Some(function) = row_offset::in_place_of(call.fun.name()) else { return Ok(expr) };
+    if call.params.null_treatment == Some(NullTreatment::IgnoreNulls) {
+        let message = format!("{} with IGNORE NULLS takes constants", call.fun.name());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+    }
+    if let [value, _, default] = call.params.args.as_mut_slice() {
+        let kind = value.get_type(schema)?;
+        if default.get_type(schema)? != kind {
+            *default = cast(std::mem::take(default), kind);
+        }
+    }
+    call.params.null_treatment = None;
+    call.fun = WindowFunctionDefinition::WindowUDF(function);
     Ok(expr)
 }
 

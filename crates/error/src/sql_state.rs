@@ -29,6 +29,7 @@ impl SqlState {
     pub const DIVISION_BY_ZERO: Self = Self::literal("22012");
     pub const INVALID_PRECEDING_OR_FOLLOWING_SIZE: Self = Self::literal("22013");
     pub const INVALID_ARGUMENT_FOR_NTILE: Self = Self::literal("22014");
+    pub const INVALID_ARGUMENT_FOR_NTH_VALUE: Self = Self::literal("22016");
     pub const INVALID_REGULAR_EXPRESSION: Self = Self::literal("2201B");
     pub const INVALID_ARGUMENT_FOR_LOGARITHM: Self = Self::literal("2201E");
     pub const INVALID_ARGUMENT_FOR_POWER: Self = Self::literal("2201F");

@@ -15,8 +15,7 @@ use crate::hash::table_sample;
 use crate::math::{checked, decimal_to_double, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
-use crate::window::{option_wrappers, ranking};
-use crate::{bounded_result, format, interruptible, json, parse, postgres_functions, to_char};
+use crate::window::{option_wrappers, ranking, row_offset};
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -74,7 +73,8 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let own = [checked_sum::sum(), average::avg(), reservoir_sample::sample()];
     let aggregates = own.into_iter().chain(growing_state::functions()).chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
-    builder.window_functions().get_or_insert_default().extend(ranking::functions());
+    let windows = ranking::functions().chain(row_offset::functions());
+    builder.window_functions().get_or_insert_default().extend(windows);
     option_wrappers::install(builder);
 }
 
