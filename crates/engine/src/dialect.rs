@@ -1,6 +1,7 @@
 //! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
 //! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
 
+mod call_words;
 mod calls;
 mod conversions;
 mod denials;
@@ -49,6 +50,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use harrier_functions::parse;
 use harrier_pgcatalog::function_call;
 
+pub(crate) use call_words::tokens as call_tokens;
 pub(crate) use grouping_lists::tokens as grouping_tokens;
 pub(crate) use insert::{has_bare_rows, name_columns, without_rows};
 pub(crate) use joined_changes::{is_update_from, rewrite as rewrite_joined};

@@ -1209,6 +1209,7 @@ fn parse_with(text: &str, dialect: &dyn Dialect, recursion_limit: usize) -> Resu
     let tokens = dialect::merge_tokens(text, tokens, dialect);
     let tokens = dialect::word_tokens(text, tokens, dialect)?;
     let tokens = dialect::operator_tokens(text, tokens, dialect);
+    let tokens = dialect::call_tokens(text, tokens, dialect);
     let tokens = dialect::quantified_tokens(text, tokens, dialect);
     let tokens = dialect::grouping_tokens(text, tokens, dialect);
     let tokens = dialect::only_tokens(text, tokens, dialect);

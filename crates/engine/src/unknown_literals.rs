@@ -80,7 +80,7 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type. The planner asks for the type of a
+/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, and `||` of an array and one. The planner asks for the type of a
 /// difference before any rule sees it.
 #[derive(Debug)]
 pub(crate) struct TimeDifferences;
@@ -91,6 +91,9 @@ impl ExprPlanner for TimeDifferences {
         mut expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::StringConcat {
+            return Ok(beside_array(expr, schema));
+        }
         if expr.op == BinaryOperator::Minus {
             let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
             let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok().filter(is_time));
@@ -102,6 +105,20 @@ impl ExprPlanner for TimeDifferences {
         }
         Ok(PlannerResult::Original(expr))
     }
+}
+
+/// `array || '{1}'` and `array || NULL`: the literal is an array, too.
+fn beside_array(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let list_of = |side: &Expr| side.get_type(schema).ok().filter(|kind| matches!(kind, DataType::List(_)));
+    let is_null = |side: &Expr| matches!(side, Expr::Literal(value, _) if value.is_null());
+    match (list_of(&expr.left), list_of(&expr.right)) {
+        (Some(_), None) if is_null(&expr.right) => return PlannerResult::Planned(expr.left),
+        (None, Some(_)) if is_null(&expr.left) => return PlannerResult::Planned(expr.right),
+        (Some(kind), None) => take_type(&mut expr.right, &kind),
+        (None, Some(kind)) => take_type(&mut expr.left, &kind),
+        _ => false,
+    };
+    PlannerResult::Original(expr)
 }
 
 /// Whether a literal in quotes may be of this type, and is not by itself.

@@ -2,11 +2,11 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, TimezoneInfo, Value, ValueWithSpan,
+    FunctionArguments, Ident, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
 };
 use harrier_pgcatalog::function_call;
 
-use super::patterns;
+use super::{call_words, patterns};
 
 /// The function that has the replacement of `regexp_replace` be what the planner's understands.
 const REPLACEMENT: &str = "harrier_replacement";
@@ -19,6 +19,22 @@ pub(super) fn rewrite(expr: &mut Expr) {
             if let Some(found) = by_pattern(text, from, length) {
                 *expr = found;
             }
+        }
+        Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(None), .. } => {
+            if let Expr::Function(function) = inner.as_ref()
+                && let Some((name, arguments)) = plain_call(function)
+                && let ("trim_scale", [value]) = (name.as_str(), arguments.as_slice())
+            {
+                *expr = call_of("harrier_trimmed_text", vec![Expr::clone(value)]);
+            }
+        }
+        Expr::IsNormalized { expr: text, form, negated } => {
+            let form = form.map_or("NFC".to_string(), |form| form.to_string());
+            let is_normal = call("is_normalized", text, &quoted(&form));
+            *expr = match negated {
+                true => Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(is_normal) },
+                false => is_normal,
+            };
         }
         Expr::Function(function) => {
             if matches!(function.args, FunctionArguments::None) {
@@ -59,6 +75,32 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 ("array_remove" | "array_replace", arguments) => {
                     let arguments = arguments.iter().copied().cloned().collect();
                     Some(Expr::Function(function_call(&format!("{name}_all"), arguments)))
+                }
+                ("concat" | "concat_ws" | "format", arguments) if arguments.iter().any(|one| is_row(one)) => {
+                    let texts = arguments.iter().map(|argument| match is_row(argument) {
+                        true => cast(argument, DataType::Text),
+                        false => Expr::clone(argument),
+                    });
+                    Some(call_of(&name, texts.collect()))
+                }
+                ("trim_scale", [value]) => trimmed(value),
+                ("concat", [all]) => variadic(all).map(|all| call("array_to_string", all, &quoted(""))),
+                ("concat_ws", [between, all]) => {
+                    variadic(all).map(|all| call("array_to_string", all, between))
+                }
+                ("format", [format, all]) => variadic(all).and_then(|all| formatted(format, all)),
+                ("json_build_array", [all]) => {
+                    // With the blanks that the function writes.
+                    variadic(all).map(|all| cast(&call_of("to_jsonb", vec![all.clone()]), DataType::JSON))
+                }
+                ("jsonb_build_array", [all]) => {
+                    variadic(all).map(|all| call_of("to_jsonb", vec![all.clone()]))
+                }
+                ("normalize", [text, Expr::Identifier(form)]) => {
+                    Some(call("normalize", text, &quoted(&form.value)))
+                }
+                ("array_fill", [value, sizes, first @ ..]) if first.len() < 2 => {
+                    filled(value, sizes, first.first().copied())
                 }
                 ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| truncated(unit, moment)),
                 ("date_trunc", [unit, moment, zone]) => {
@@ -222,7 +264,132 @@ fn cast(value: &Expr, data_type: DataType) -> Expr {
 }
 
 fn call(name: &str, first: &Expr, second: &Expr) -> Expr {
-    Expr::Function(function_call(name, vec![first.clone(), second.clone()]))
+    call_of(name, vec![first.clone(), second.clone()])
+}
+
+fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
+    Expr::Function(function_call(name, arguments))
+}
+
+fn quoted(text: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(text.to_string()))
+}
+
+fn number(number: usize) -> Expr {
+    Expr::value(Value::Number(number.to_string(), false))
+}
+
+/// A row that is written out, of which a function does not know that it becomes a text.
+fn is_row(expr: &Expr) -> bool {
+    match expr {
+        Expr::Tuple(_) => true,
+        Expr::Function(function) => plain_call(function).is_some_and(|(name, _)| name == "row"),
+        _ => false,
+    }
+}
+
+/// `trim_scale` of a number in the statement: how many digits it has is known.
+fn trimmed(value: &Expr) -> Option<Expr> {
+    let text = match value {
+        Expr::Nested(inner) => return trimmed(inner),
+        Expr::Cast { expr, data_type: DataType::Numeric(info), .. } => {
+            let text = text_of(expr)?;
+            let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i64);
+            let is_whole = match info {
+                ExactNumberInfo::None => true,
+                ExactNumberInfo::Precision(_) => digits == 0,
+                ExactNumberInfo::PrecisionAndScale(_, scale) => digits <= *scale,
+            };
+            Some(text).filter(|_| is_whole)?
+        }
+        Expr::TypedString(typed) => match (&typed.data_type, &typed.value.value) {
+            (DataType::Numeric(ExactNumberInfo::None), Value::SingleQuotedString(text)) => text,
+            _ => return None,
+        },
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text,
+        _ => return None,
+    };
+    let trimmed = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    };
+    numeric_of(trimmed)
+}
+
+/// A number that is a text as the decimal with as many digits behind the point as the text has; `None`: it is written otherwise, or has more
+/// digits than a decimal.
+pub(super) fn numeric_of(text: &str) -> Option<Expr> {
+    const DIGITS_MAX: usize = 38;
+    let number = text.trim().trim_start_matches(['+', '-']);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !(whole.is_empty() && fraction.is_empty()) && are_digits(whole) && are_digits(fraction);
+    let digits = whole.trim_start_matches('0').len().max(1) + fraction.len();
+    if !is_number || digits > DIGITS_MAX {
+        return None;
+    }
+    let scale = i64::try_from(fraction.len()).ok()?;
+    let info = ExactNumberInfo::PrecisionAndScale(digits as u64, scale);
+    Some(cast(&quoted(text.trim()), DataType::Numeric(info)))
+}
+
+/// The array that stands behind VARIADIC.
+fn variadic(argument: &Expr) -> Option<&Expr> {
+    let Expr::Function(function) = argument else { return None };
+    match plain_call(function)? {
+        (name, arguments) if name == call_words::VARIADIC => arguments.first().copied(),
+        _ => None,
+    }
+}
+
+/// `format(f, VARIADIC a)`: with the elements of a list, or as many of another array as the format, which is a text in the statement, names.
+fn formatted(format: &Expr, all: &Expr) -> Option<Expr> {
+    let mut arguments = vec![format.clone()];
+    match all {
+        Expr::Array(list) => arguments.extend(list.elem.iter().cloned()),
+        other => {
+            let format = text_of(format)?;
+            // One that is not named is the next behind the last one.
+            let (mut next, mut most) = (1, 0);
+            for part in format.replace("%%", "").split('%').skip(1) {
+                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+                let is_place = part[digits.len()..].starts_with('$');
+                let place = digits.parse().ok().filter(|_| is_place).unwrap_or(next);
+                // A width may be an argument, too.
+                let widths =
+                    part.chars().take_while(|sign| !sign.is_ascii_alphabetic()).filter(|sign| *sign == '*');
+                next = place + 1 + widths.count();
+                most = most.max(next - 1);
+            }
+            if most > FORMAT_ARGUMENTS_MAX {
+                return None;
+            }
+            arguments.extend((1..=most).map(|at| {
+                let checked = call("harrier_format_argument", other, &number(at));
+                call("array_element", &checked, &number(at))
+            }));
+        }
+    }
+    Some(call_of("format", arguments))
+}
+
+/// Elements of an array that a format is given.
+const FORMAT_ARGUMENTS_MAX: usize = 30;
+
+/// `array_fill(v, ARRAY[2, 3])`: arrays in arrays; of an array that is not written out, one dimension.
+fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
+    let sizes: Vec<Expr> = match (sizes, first) {
+        (Expr::Array(list), None) if !list.elem.is_empty() => {
+            list.elem.iter().map(|size| call_of("harrier_array_size", vec![size.clone()])).collect()
+        }
+        (sizes, first) => {
+            let arguments = std::iter::once(sizes).chain(first).cloned().collect();
+            vec![call_of("harrier_array_size", arguments)]
+        }
+    };
+    Some(
+        sizes.into_iter().rev().fold(value.clone(), |value, size| call_of("array_repeat", vec![value, size])),
+    )
 }
 
 /// Whether a pattern is one of the planner's functions, `%Y`, which PostgreSQL's are not.

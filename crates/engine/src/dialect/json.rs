@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! json_agg(x ORDER BY y)           ──►  json_agg_items(array_agg(json_agg_item(x) ORDER BY y))
+//! jsonb_agg(DISTINCT x)            ──►  to_jsonb(array_agg(DISTINCT x))
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
-    Values,
+    CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName, Values,
 };
 use harrier_pgcatalog::function_call;
 
 use crate::names::plain;
 
-/// Has texts in a list of VALUES be JSON where another row has a cast to that in the same column.
+/// Has texts in a list of VALUES be JSON, or bytes, where another row has a cast to that in the same column.
 pub(super) fn level_values(values: &mut Values) {
     let columns = values.rows.first().map_or(0, |row| row.content.len());
     for at in 0..columns {
@@ -55,11 +56,36 @@ pub(super) fn aggregate(expr: &mut Expr) {
         "jsonb_object_agg" => ("jsonb_object_agg_member", "jsonb_object_agg_members"),
         _ => return,
     };
+    let is_text = item == "json_agg_item" && is_distinct(function);
     collect(function, item, items);
+    // With the blanks that the aggregate writes.
+    if is_text {
+        *expr = Expr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(expr.clone()),
+            data_type: DataType::JSON,
+            array: false,
+            format: None,
+        };
+    }
+}
+
+fn is_distinct(function: &Function) -> bool {
+    matches!(&function.args, FunctionArguments::List(arguments)
+        if arguments.duplicate_treatment == Some(DuplicateTreatment::Distinct))
 }
 
 fn collect(function: &mut Function, item: &str, items: &str) {
     let FunctionArguments::List(arguments) = &mut function.args else { return };
+    // Different values are different ones of their own type, and in its order.
+    if arguments.duplicate_treatment == Some(DuplicateTreatment::Distinct)
+        && matches!(item, "json_agg_item" | "jsonb_agg_item")
+    {
+        function.name = ObjectName::from(vec![Ident::new("array_agg")]);
+        let collected = std::mem::replace(function, function_call("to_jsonb", vec![]));
+        *function = function_call("to_jsonb", vec![Expr::Function(collected)]);
+        return;
+    }
     let given = std::mem::take(&mut arguments.args);
     let values = given.iter().map(|argument| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),

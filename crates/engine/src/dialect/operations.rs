@@ -3,10 +3,11 @@
 //! ```text
 //! +x                        ──►  x, which keeps a name of its own
 //! a ^@ b                    ──►  starts_with(a, b)
+//! @x, |/x, ||/x, ~x         ──►  functions; roots are those of doubles
 //! (a, b) OVERLAPS (c, d)    ──►  whether the periods, whose ends may be in either order or durations, have a moment in common
 //! ```
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType, Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, Expr, UnaryOperator};
 use harrier_pgcatalog::function_call;
 
 /// Rewrites an expression, if it is one.
@@ -14,6 +15,30 @@ pub(super) fn rewrite(expr: &mut Expr) {
     match expr {
         Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } if is_column(inner) => {
             *expr = Expr::clone(inner);
+        }
+        // The planner would take the sign for one of the first number in the text.
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
+            if matches!(inner.as_ref(), Expr::Interval(_)) =>
+        {
+            *inner = Box::new(Expr::Nested(inner.clone()));
+        }
+        Expr::UnaryOp { op, expr: inner } => {
+            let inner = || Expr::clone(inner);
+            let double = || Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(inner()),
+                data_type: DataType::DoublePrecision,
+                array: false,
+                format: None,
+            };
+            let found = match op {
+                UnaryOperator::PGAbs => function_call("abs", vec![inner()]),
+                UnaryOperator::PGSquareRoot => function_call("sqrt", vec![double()]),
+                UnaryOperator::PGCubeRoot => function_call("cbrt", vec![double()]),
+                UnaryOperator::BitwiseNot => function_call("harrier_bitwise_not", vec![inner()]),
+                _ => return,
+            };
+            *expr = Expr::Function(found);
         }
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             let arguments = vec![Expr::clone(left), Expr::clone(right)];

@@ -14,6 +14,9 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use crate::format;
+use crate::parse::interval::IntervalStyle;
+
 use super::scan::quote;
 use super::texts::Texts;
 use super::value::Value;
@@ -228,9 +231,12 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
     match array.data_type() {
         DataType::Struct(fields) => {
             let members = array.as_struct();
+            let is_row = fields.iter().enumerate().all(|(at, field)| *field.name() == format!("c{at}"));
             for (at, (member, column)) in fields.iter().zip(members.columns()).enumerate() {
                 text.push(if at == 0 { '{' } else { ',' });
-                *text += &json_text(member.name());
+                // Those of ROW have no names of their own.
+                let name = if is_row { format!("f{}", at + 1) } else { member.name().clone() };
+                *text += &json_text(&name);
                 text.push(':');
                 write(text, column, member, row)?;
             }
@@ -253,9 +259,15 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
             write(text, &cast(&array.slice(row, 1), values)?, field, 0)?;
         }
         data_type => {
-            let value = ArrayFormatter::try_new(array, &options())?.value(row).to_string();
             let value = match data_type {
-                DataType::Timestamp(..) => without_zeros(value),
+                DataType::Interval(_) | DataType::Float32 | DataType::Float64 => {
+                    let texts = format::value::texts(&array.slice(row, 1), IntervalStyle::default())?;
+                    texts.value(0).to_string()
+                }
+                _ => ArrayFormatter::try_new(array, &options())?.value(row).to_string(),
+            };
+            let value = match data_type {
+                DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => without_zeros(value),
                 _ => value,
             };
             // Numbers of objects are texts, as they are in PostgreSQL.

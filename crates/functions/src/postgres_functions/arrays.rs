@@ -2,11 +2,12 @@
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::{Any, Definition, Int, List, Text, field_of, int};
+use super::{Any, Definition, Int, Int4, List, Text, field_of, int};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -15,13 +16,78 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::List(list) => Ok(ScalarValue::Utf8(bounds(&list.value(0)))),
         _ => Ok(ScalarValue::Utf8(None)),
     }),
+    Definition::new("array_length", &[List, Int], Int4, |values| match &values[0] {
+        ScalarValue::List(list) => {
+            Ok(ScalarValue::Int32(length(&list.value(0), values.get(1).map_or(1, int))))
+        }
+        _ => Ok(ScalarValue::Int32(None)),
+    })
+    .from(1),
+    Definition::new("array_ndims", &[List], Int4, |values| match &values[0] {
+        ScalarValue::List(list) => {
+            let dimensions = (1..).take_while(|dimension| length(&list.value(0), *dimension).is_some());
+            Ok(ScalarValue::Int32(
+                i32::try_from(dimensions.count()).ok().filter(|dimensions| *dimensions > 0),
+            ))
+        }
+        _ => Ok(ScalarValue::Int32(None)),
+    }),
     Definition::new("trim_array", &[List, Int], List, |values| match &values[0] {
         ScalarValue::List(list) => trimmed(list, int(&values[1])),
         other => Ok(other.clone()),
     }),
+    // Of the array that is given behind VARIADIC, where a format names an element.
+    Definition::new("harrier_format_argument", &[List, Int], List, |values| match &values[0] {
+        ScalarValue::List(list) if (list.value(0).len() as i64) < int(&values[1]) => {
+            let message = "too few arguments for format()";
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
+        }
+        other => Ok(other.clone()),
+    }),
+    // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the first elements.
+    Definition::new("harrier_array_size", &[Any], Int, size).from(0),
     Definition::new("num_nulls", &[Any], Int, |values| Ok(count(values, true))).from(0),
     Definition::new("num_nonnulls", &[Any], Int, |values| Ok(count(values, false))).from(0),
 ];
+
+/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element than 1 (0A000).
+fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
+    let refused = |state, message: &str| Err(SqlError::new(state, message).into_datafusion());
+    let mut numbers = Vec::new();
+    for value in values {
+        numbers.push(match value {
+            ScalarValue::List(list) if list.is_valid(0) => {
+                let elements = list.value(0);
+                match elements.len() {
+                    0 => return Ok(ScalarValue::from(0_i64)),
+                    1 => ScalarValue::try_from_array(&elements, 0)?,
+                    _ => {
+                        let message = "array_fill of several dimensions takes them as ARRAY[…]";
+                        return refused(SqlState::FEATURE_NOT_SUPPORTED, message);
+                    }
+                }
+            }
+            ScalarValue::List(_) | ScalarValue::Null if values.len() > 1 => {
+                let message = "dimension array or low bound array cannot be null";
+                return refused(SqlState::NULL_VALUE_NOT_ALLOWED, message);
+            }
+            other => other.clone(),
+        });
+    }
+    if numbers.iter().any(ScalarValue::is_null) {
+        return refused(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null");
+    }
+    let numbers =
+        numbers.iter().map(|number| number.cast_to(&DataType::Int64)).collect::<Result<Vec<_>>>()?;
+    match numbers.iter().map(int).collect::<Vec<_>>().as_slice() {
+        [..0, ..] => {
+            let message = "array size exceeds the maximum allowed";
+            refused(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+        }
+        [size] | [size, 1] => Ok(ScalarValue::from(*size)),
+        _ => refused(SqlState::FEATURE_NOT_SUPPORTED, "the first element of an array is its first"),
+    }
+}
 
 fn count(values: &[ScalarValue], of_nulls: bool) -> ScalarValue {
     ScalarValue::from(values.iter().filter(|value| value.is_null() == of_nulls).count() as i64)
@@ -39,6 +105,16 @@ fn bounds(list: &ArrayRef) -> Option<String> {
         };
     }
     (!text.is_empty()).then_some(text)
+}
+
+/// How many elements a dimension, the first being 1, has; `None`: there is none.
+fn length(list: &ArrayRef, dimension: i64) -> Option<i32> {
+    let mut list = Arc::clone(list);
+    for _ in 1..dimension {
+        let lists = list.as_list_opt::<i32>().filter(|lists| !lists.is_empty() && lists.is_valid(0))?;
+        list = lists.value(0);
+    }
+    (dimension > 0 && !list.is_empty()).then(|| list.len() as i32)
 }
 
 /// Errors: there are not so many elements (2202E).

@@ -1,8 +1,9 @@
-//! What a regular expression finds, and characters by their numbers.
+//! What a regular expression finds, characters by their numbers, and normal forms of texts.
 
 use datafusion::common::{Result, ScalarValue};
+use unicode_normalization::{UnicodeNormalization, is_nfc, is_nfd, is_nfkc, is_nfkd};
 
-use super::{Definition, Int, Text, int, text};
+use super::{Bool, Definition, Int, Text, int, text};
 use crate::string::regexp_matches::compiled;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -10,8 +11,51 @@ use harrier_sqlstate::IntoDataFusionError;
 pub(super) const DEFINITIONS: &[Definition] = &[
     // Text, pattern, from which character, which match, flags, which of its groups.
     Definition::new("regexp_substr", &[Text, Text, Int, Int, Text, Int], Text, substr).from(2),
+    // Text, form.
+    Definition::new("normalize", &[Text, Text], Text, |values| {
+        let normal: String = match form(values)? {
+            Form::Composed => text(&values[0]).nfc().collect(),
+            Form::Decomposed => text(&values[0]).nfd().collect(),
+            Form::CompatiblyComposed => text(&values[0]).nfkc().collect(),
+            Form::CompatiblyDecomposed => text(&values[0]).nfkd().collect(),
+        };
+        Ok(ScalarValue::from(normal))
+    })
+    .from(1),
+    Definition::new("is_normalized", &[Text, Text], Bool, |values| {
+        Ok(ScalarValue::from(match form(values)? {
+            Form::Composed => is_nfc(text(&values[0])),
+            Form::Decomposed => is_nfd(text(&values[0])),
+            Form::CompatiblyComposed => is_nfkc(text(&values[0])),
+            Form::CompatiblyDecomposed => is_nfkd(text(&values[0])),
+        }))
+    })
+    .from(1),
     Definition::new("unistr", &[Text], Text, |values| characters(text(&values[0]))),
 ];
+
+/// Normal forms of Unicode (UAX #15).
+enum Form {
+    Composed,
+    Decomposed,
+    CompatiblyComposed,
+    CompatiblyDecomposed,
+}
+
+/// Errors: there is none of the name that the second value is (22023).
+fn form(values: &[ScalarValue]) -> Result<Form> {
+    let name = values.get(1).map_or("nfc", text);
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "nfc" => Form::Composed,
+        "nfd" => Form::Decomposed,
+        "nfkc" => Form::CompatiblyComposed,
+        "nfkd" => Form::CompatiblyDecomposed,
+        _ => {
+            let message = format!("invalid normalization form: {name}");
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
+        }
+    })
+}
 
 fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
     let number = |at: usize, name: &str, least: i64, default: i64| match values.get(at).map_or(default, int) {
