@@ -17,6 +17,7 @@ mod json;
 mod lexing;
 mod merges;
 mod new_tables;
+mod numeric_constants;
 mod only;
 mod operations;
 mod operators;
@@ -81,6 +82,7 @@ pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
             tuples::rewrite(statement.as_mut())?;
             merges::rewrite(statement.as_mut());
             insert::unbind_values(statement.as_mut());
+            numeric_constants::rewrite(statement.as_mut());
             exact_values::rewrite(statement.as_mut());
             joined_changes::rewrite(statement.as_mut())?;
             rows::in_conditions_of_change(statement.as_mut())?;

@@ -1,26 +1,179 @@
 //! `ceil`, which is `ceiling` too, and `floor` of decimals, which are whole numbers with a digit more before
-//! the point than there was. DataFusion's have the type of what they are of, into which 100 does not fit if
+//! the point than there was, and `round` and `trunc`, which have as many digits behind it as they are told. DataFusion's have the type of what they are of, into which 100 does not fit if
 //! that is `numeric(4, 2)`.
 //!
 //! They travel to ranks by their names, which are DataFusion's.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type};
+use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, Int64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type,
+};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions::math;
 use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature,
 };
 
+use crate::math::quotient::out_of_range;
+use harrier_sqlstate::IntoDataFusionError;
+
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    [(math::ceil(), true), (math::floor(), false)].into_iter().map(|(inner, is_up)| {
-        let aliases = if is_up { vec!["ceiling".to_string()] } else { vec![] };
-        Arc::new(ScalarUDF::new_from_impl(Whole { inner, is_up, aliases }))
-    })
+    [(math::ceil(), true), (math::floor(), false)]
+        .into_iter()
+        .map(|(inner, is_up)| {
+            let aliases = if is_up { vec!["ceiling".to_string()] } else { vec![] };
+            Arc::new(ScalarUDF::new_from_impl(Whole { inner, is_up, aliases }))
+        })
+        .chain(
+            [(math::round(), true), (math::trunc(), false)]
+                .map(|(inner, is_nearest)| Arc::new(ScalarUDF::new_from_impl(Cut { inner, is_nearest }))),
+        )
+}
+
+/// (decimal) or (decimal, digits behind the point)
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Cut {
+    inner: Arc<ScalarUDF>,
+    /// A half goes away from zero; otherwise what is left over is cut off.
+    is_nearest: bool,
+}
+
+impl Cut {
+    /// The type of a decimal with so many digits behind the point; of `None`, with as many as there were.
+    fn kind(&self, of: &DataType, digits: Option<i64>) -> Option<DataType> {
+        let DataType::Decimal128(precision, scale @ 0..) = *of else { return None };
+        let most = i16::from(DECIMAL128_MAX_PRECISION);
+        let whole = i16::from(precision) - i16::from(scale) + i16::from(self.is_nearest);
+        let digits = digits.map_or(i16::from(scale), |digits| digits.clamp(0, 38) as i16);
+        let digits = digits.min(i16::from(scale).max(most - whole));
+        Some(DataType::Decimal128((whole + digits).clamp(1, most) as u8, digits as i8))
+    }
+
+    /// Errors: there is no room for it (22003).
+    fn cut(&self, value: i128, scale: i8, digits: i64, kept: i8) -> Result<i128> {
+        let digits = digits.clamp(-39, i64::from(kept));
+        let one = match u32::try_from(i64::from(scale) - digits).map(|zeros| 10_i128.checked_pow(zeros)) {
+            Err(_) => 1,
+            Ok(Some(one)) => one,
+            // More than there is of any number.
+            Ok(None) => return Ok(0),
+        };
+        let rest = value % one;
+        let up = self.is_nearest && rest.unsigned_abs() >= (one as u128).div_ceil(2) && one > 1;
+        let value = value - rest + if up { one * value.signum() } else { 0 };
+        let shift = i32::from(kept) - i32::from(scale);
+        let power = 10_i128.pow(shift.unsigned_abs());
+        let value = if shift < 0 { Some(value / power) } else { value.checked_mul(power) };
+        value.ok_or_else(|| out_of_range().into_datafusion())
+    }
+}
+
+fn digits_of(value: &ScalarValue) -> Option<i64> {
+    match value.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(digits)) => digits,
+        _ => None,
+    }
+}
+
+impl ScalarUDFImpl for Cut {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [of] if let Some(kind) = self.kind(of, Some(0)) => Ok(kind),
+            [of, _] if let Some(kind) = self.kind(of, None) => Ok(kind),
+            _ => self.inner.inner().return_type(arguments),
+        }
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        let digits = match arguments.scalar_arguments {
+            [_] => Some(0),
+            [_, Some(digits)] => digits_of(digits),
+            _ => None,
+        };
+        let of = arguments.arg_fields.first();
+        match of.and_then(|of| self.kind(of.data_type(), digits)) {
+            Some(kind) => Ok(Arc::new(Field::new(self.name(), kind, true))),
+            None => self.inner.inner().return_field_from_args(arguments),
+        }
+    }
+
+    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let is_decimal = match arguments.first() {
+            Some(first) => info.get_data_type(first)?.is_decimal(),
+            None => false,
+        };
+        match is_decimal {
+            true => Ok(ExprSimplifyResult::Original(arguments)),
+            false => self.inner.inner().simplify(arguments, info),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let (Some(first), DataType::Decimal128(_, kept)) =
+            (arguments.args.first(), arguments.return_field.data_type().clone())
+        else {
+            return self.inner.inner().invoke_with_args(arguments);
+        };
+        let DataType::Decimal128(_, scale @ 0..) = first.data_type() else {
+            return self.inner.inner().invoke_with_args(arguments);
+        };
+        let is_value = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let rows = if is_value { 1 } else { arguments.number_rows };
+        let values = first.to_array(rows)?;
+        let digits = match arguments.args.get(1) {
+            Some(digits) => cast(&digits.to_array(rows)?, &DataType::Int64)?,
+            None => Arc::new(Int64Array::from_value(0, rows)),
+        };
+        let pairs = values.as_primitive::<Decimal128Type>().iter().zip(digits.as_primitive::<Int64Type>());
+        let cut = pairs.map(|pair| match pair {
+            (Some(value), Some(digits)) => self.cut(value, scale, digits, kept).map(Some),
+            _ => Ok(None),
+        });
+        let cut = cut.collect::<Result<Decimal128Array>>()?;
+        let cut: ArrayRef = Arc::new(cut.with_data_type(arguments.return_field.data_type().clone()));
+        Ok(match is_value {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&cut, 0)?),
+            false => ColumnarValue::Array(cut),
+        })
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        self.inner.inner().output_ordering(inputs)
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        match inputs.first().map(|input| input.data_type()) {
+            Some(DataType::Decimal128(..)) => Interval::make_unbounded(&DataType::Null),
+            _ => self.inner.inner().evaluate_bounds(inputs),
+        }
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -111,6 +264,29 @@ fn rounded(numbers: &ArrayRef, is_up: bool, kind: &DataType) -> Result<ArrayRef>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_those_that_are_asked_for() {
+        let of = |is_nearest, value, digits| {
+            let inner = if is_nearest { math::round() } else { math::trunc() };
+            let cut = Cut { inner, is_nearest };
+            let kind = cut.kind(&DataType::Decimal128(12, 3), Some(digits)).unwrap();
+            let DataType::Decimal128(_, kept) = kind else { panic!("{kind}") };
+            (cut.cut(value, 3, digits, kept).unwrap(), kept)
+        };
+        for (value, digits, nearest, cut) in [
+            (12_345, 2, (1_235, 2), (1_234, 2)),
+            (-12_345, 2, (-1_235, 2), (-1_234, 2)),
+            (12_345, 0, (12, 0), (12, 0)),
+            (12_500, 0, (13, 0), (12, 0)),
+            (15_000, -1, (20, 0), (10, 0)),
+            (15_000, -40, (0, 0), (0, 0)),
+            (1_500, 5, (150_000, 5), (150_000, 5)),
+        ] {
+            assert_eq!(of(true, value, digits), nearest, "{value} {digits}");
+            assert_eq!(of(false, value, digits), cut, "{value} {digits}");
+        }
+    }
 
     #[test]
     fn whole_numbers_have_room() {

@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 use datafusion::arrow::array::Array;
 use datafusion::common::{Result, ScalarValue};
 
-use super::{Any, Definition, Double, Int, List, Number, Whole, double, int};
+use super::{Any, Definition, Double, Int, List, Number, Text, Whole, double, int};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -26,6 +26,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("atan2d", &[Double, Double], Double, |values| {
         Ok((double(&values[0]).atan2(double(&values[1])) / 1_f64.atan() * 45.0).into())
     }),
+    Definition::new("sign", &[Double], Double, |values| match double(&values[0]) {
+        // Also of what is none.
+        value if value > 0.0 => Ok(1.0.into()),
+        value if value < 0.0 => Ok((-1.0).into()),
+        _ => Ok(0.0.into()),
+    }),
     Definition::new("div", &[Number, Number], Whole, |values| match (exact(&values[0]), exact(&values[1])) {
         (Some(left), Some(right)) => quotient(left, right),
         _ => Err(out_of_range()),
@@ -33,6 +39,68 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("div", &[Double, Double], Double, |values| match double(&values[1]) {
         0.0 => Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion()),
         divisor => Ok((double(&values[0]) / divisor).trunc().into()),
+    }),
+    Definition::new("harrier_bitwise_not", &[Number], Number, |values| {
+        use ScalarValue::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+        Ok(match &values[0] {
+            Int8(Some(value)) => Int8(Some(!value)),
+            Int16(Some(value)) => Int16(Some(!value)),
+            Int32(Some(value)) => Int32(Some(!value)),
+            Int64(Some(value)) => Int64(Some(!value)),
+            UInt8(Some(value)) => UInt8(Some(!value)),
+            UInt16(Some(value)) => UInt16(Some(!value)),
+            UInt32(Some(value)) => UInt32(Some(!value)),
+            UInt64(Some(value)) => UInt64(Some(!value)),
+            _ => {
+                let message = "operator does not exist: ~ numeric";
+                return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
+            }
+        })
+    }),
+    Definition::new("gcd", &[Number, Number], Number, |values| {
+        let (left, right, scale) = of_one_scale(values)?;
+        counted(divisor(left, right), scale)
+    }),
+    Definition::new("lcm", &[Number, Number], Number, |values| {
+        let (left, right, scale) = of_one_scale(values)?;
+        match divisor(left, right) {
+            0 => counted(0, scale),
+            divisor => {
+                let product = (left / divisor).checked_mul(right).and_then(i128::checked_abs);
+                counted(product.ok_or_else(out_of_range)?, scale)
+            }
+        }
+    }),
+    Definition::new("trim_scale", &[Number], Number, |values| match exact(&values[0]) {
+        Some((_, 0)) => Ok(values[0].clone()),
+        _ => {
+            let message = "trim_scale of a column is not supported: all of its numbers have as many digits";
+            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("its text has each number by itself: trim_scale(n)::text")
+                .into_datafusion())
+        }
+    }),
+    Definition::new("harrier_trimmed_text", &[Number], Text, |values| {
+        let Some((value, scale)) = exact(&values[0]) else { return Err(out_of_range()) };
+        let (mut value, mut scale) = (value, scale);
+        while scale > 0 && value % 10 == 0 {
+            (value, scale) = (value / 10, scale - 1);
+        }
+        ScalarValue::Decimal128(Some(value), DIGITS, scale as i8)
+            .cast_to(&datafusion::arrow::datatypes::DataType::Utf8)
+    }),
+    Definition::new("factorial", &[Int], Whole, |values| match int(&values[0]) {
+        ..0 => Err(SqlError::new(
+            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            "factorial of a negative number is undefined",
+        )
+        .into_datafusion()),
+        number => {
+            let product =
+                (1..=number.min(40)).try_fold(1_i128, |product, one| product.checked_mul(one.into()));
+            let fits = product.filter(|product| *product < 10_i128.pow(u32::from(DIGITS)));
+            Ok(ScalarValue::Decimal128(Some(fits.ok_or_else(out_of_range)?), DIGITS, 0))
+        }
     }),
     Definition::new("scale", &[Number], Int, |values| match exact(&values[0]) {
         Some((_, scale)) => Ok(ScalarValue::from(i64::from(scale))),
@@ -165,6 +233,32 @@ fn exact(value: &ScalarValue) -> Option<(i128, u8)> {
 /// The same with so many digits behind the point.
 fn scaled((value, own): (i128, u8), scale: u8) -> Option<i128> {
     value.checked_mul(10_i128.checked_pow(u32::from(scale - own))?)
+}
+
+/// Two numbers with as many digits behind the point, and how many these are.
+fn of_one_scale(values: &[ScalarValue]) -> Result<(i128, i128, u8)> {
+    let (Some(left), Some(right)) = (exact(&values[0]), exact(&values[1])) else {
+        return Err(out_of_range());
+    };
+    let scale = left.1.max(right.1);
+    match (scaled(left, scale), scaled(right, scale)) {
+        (Some(left), Some(right)) => Ok((left, right, scale)),
+        _ => Err(out_of_range()),
+    }
+}
+
+fn divisor(mut left: i128, mut right: i128) -> i128 {
+    while right != 0 {
+        (left, right) = (right, left % right);
+    }
+    left.abs()
+}
+
+fn counted(value: i128, scale: u8) -> Result<ScalarValue> {
+    match scale {
+        0 => i64::try_from(value).map(ScalarValue::from).map_err(|_| out_of_range()),
+        _ => Ok(ScalarValue::Decimal128(Some(value), DIGITS, scale as i8)),
+    }
 }
 
 fn quotient(left: (i128, u8), right: (i128, u8)) -> Result<ScalarValue> {

@@ -1,0 +1,108 @@
+//! Constants of a query that are cast to NUMERIC without digits: `'1.50'::numeric` has two behind the point, as it is written. The planner
+//! gives all of them ten.
+//!
+//! What a query only begins with, as the first part of a recursive one, and what becomes a column of a table keeps the ten digits: more may come.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    DataType, ExactNumberInfo, Expr, Query, Statement, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
+
+use super::calls::numeric_of;
+
+/// Rewrites such constants, if the statement is a query.
+pub(super) fn rewrite(statement: &mut Statement) {
+    match statement {
+        Statement::Query(query) => {
+            if query.visit(&mut Recursive).is_continue() {
+                let _ = query.visit(&mut Constants);
+            }
+        }
+        Statement::Explain { statement, .. } => rewrite(statement),
+        _ => {}
+    }
+}
+
+/// Breaks at a recursive query.
+struct Recursive;
+
+impl VisitorMut for Recursive {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        match query.with.as_ref().is_some_and(|with| with.recursive) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+struct Constants;
+
+impl VisitorMut for Constants {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let text = match &*expr {
+            Expr::Cast { expr: inner, data_type, .. } if is_bare(data_type) => number_of(inner),
+            Expr::TypedString(typed) if is_bare(&typed.data_type) => match &typed.value.value {
+                Value::SingleQuotedString(text) => Some(text.as_str()),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some(exact) = text.and_then(numeric_of) {
+            *expr = exact;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_bare(data_type: &DataType) -> bool {
+    use DataType::{Dec, Decimal, Numeric};
+    matches!(
+        data_type,
+        Numeric(ExactNumberInfo::None) | Decimal(ExactNumberInfo::None) | Dec(ExactNumberInfo::None)
+    )
+}
+
+fn number_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Nested(inner) => number_of(inner),
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text) | Value::Number(text, _),
+            ..
+        }) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    #[test]
+    fn constants_have_the_digits_that_they_are_written_with() {
+        let check = |sql: &str, expected: &str| {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            rewrite(&mut statements[0]);
+            assert_eq!(statements[0].to_string(), expected);
+        };
+        check("SELECT '1.50'::numeric", "SELECT CAST('1.50' AS NUMERIC(3,2))");
+        check(
+            "SELECT numeric '-7', 2.5::numeric",
+            "SELECT CAST('-7' AS NUMERIC(1,0)), CAST('2.5' AS NUMERIC(2,1))",
+        );
+        for same in [
+            "SELECT a::NUMERIC, '1e5'::NUMERIC, '1.5'::NUMERIC(4,2) FROM t",
+            "WITH RECURSIVE r AS (SELECT 1::NUMERIC) SELECT * FROM r",
+            "CREATE TABLE t AS SELECT 1::NUMERIC",
+        ] {
+            check(same, same);
+        }
+    }
+}
