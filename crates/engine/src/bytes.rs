@@ -1,4 +1,4 @@
-//! SUBSTRING, OVERLAY, POSITION, LIKE and `||` of bytes, which the planner takes for those of texts. What is called by its name is in
+//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytes, which the planner takes for those of texts. What is called by its name is in
 //! [`harrier_functions::string::text_or_bytes`].
 
 use datafusion::arrow::datatypes::DataType;
@@ -6,7 +6,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, Like, LogicalPlan, ScalarUDF, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
@@ -68,11 +68,29 @@ impl AnalyzerRule for LikeOfBytes {
                 Expr::Like(like) if is_bytes(&like.expr, &schema) || is_bytes(&like.pattern, &schema) => {
                     of_bytes(like).map(Transformed::yes)
                 }
+                Expr::AggregateFunction(AggregateFunction { func, params }) => {
+                    refuse_joined(func.name(), &params.args, &schema)?;
+                    Ok(Transformed::no(Expr::AggregateFunction(AggregateFunction { func, params })))
+                }
+                Expr::WindowFunction(call) => {
+                    refuse_joined(call.fun.name(), &call.params.args, &schema)?;
+                    Ok(Transformed::no(Expr::WindowFunction(call)))
+                }
                 other => Ok(Transformed::no(other)),
             })
         })?;
         Ok(changed.data)
     }
+}
+
+/// Errors: it is `string_agg` of bytes, which the planner takes for their texts (0A000).
+fn refuse_joined(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    if name != "string_agg" || !arguments.first().is_some_and(|first| is_bytes(first, schema)) {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "string_agg of bytea is not supported")
+        .with_hint("decode(string_agg(encode(b, 'hex'), encode(s, 'hex')), 'hex')")
+        .into_datafusion())
 }
 
 /// Errors: there is no ILIKE of bytes (42883).
