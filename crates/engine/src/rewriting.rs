@@ -15,10 +15,18 @@ pub(crate) fn rewritten(
     plan: LogicalPlan,
     mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
+    replaced(plan, |expr| expr.transform_up(&mut replace))
+}
+
+/// The same for the expressions of the node as wholes.
+pub(crate) fn replaced(
+    plan: LogicalPlan,
+    mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     let mut named = |expr: Expr| {
         let name = names.save(&expr);
-        let changed = expr.transform_up(&mut replace)?;
+        let changed = replace(expr)?;
         Ok(changed.update_data(|expr| name.restore(expr)))
     };
     let changed = plan.map_expressions(|expr| match expr {

@@ -4,7 +4,8 @@
 //! apache/datafusion#24258), drops members of lists that are no constants (`x IN (1, 2) AND x NOT IN (y)`
 //! becomes `x IN (1, 2)`), makes zero of `x # x` and `x IS NOT NULL` of `x ~ '.*'`. And it makes AND and OR
 //! of a CASE with conditions as results, which work out all of them, also those that CASE guards against
-//! errors (apache/datafusion#8927, apache/datafusion#24402). So what it would recognise is put into a
+//! errors (apache/datafusion#8927, apache/datafusion#24402). What no row comes to is taken away first
+//! ([`branches`]). So what it would recognise is put into a
 //! function before, which is taken away again behind it; a CASE becomes `CASE true WHEN …`, which means the
 //! same.
 
@@ -29,6 +30,7 @@ use harrier_functions::guard::never_true;
 use crate::nesting;
 use crate::rewriting::{rewritten, schema_below};
 
+mod branches;
 mod growth;
 
 /// What the function around a guarded expression is called. It is in no plan that runs.
@@ -66,6 +68,8 @@ impl OptimizerRule for Simplification {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let plan = branches::reached(plan, config.options())?;
+        let (is_cut, plan) = (plan.transformed, plan.data);
         let has_risks = has_risks(&plan)?;
         let mut guards = Guards::default();
         let guarded = match has_risks {
@@ -77,7 +81,8 @@ impl OptimizerRule for Simplification {
             return Err(nesting::too_large());
         }
         if !guarded.transformed && guards.cases == 0 && !is_large {
-            return self.0.rewrite(guarded.data, config);
+            let simplified = self.0.rewrite(guarded.data, config)?;
+            return Ok(Transformed::new_transformed(simplified.data, simplified.transformed || is_cut));
         }
         let guarded = match guards.cases > 0 || is_large {
             false => guarded.data,
