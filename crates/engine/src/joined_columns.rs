@@ -245,7 +245,8 @@ impl Marks {
                 if let Some(order_by) = order_by.as_deref_mut() {
                     orders::from_first(select, order_by, &columns);
                 }
-                meanings::rewrite(select, order_by, &columns, &found.relations, &around, self)?;
+                let relations = &found.relations;
+                meanings::rewrite(select, order_by, &columns, relations, &around, self)?;
                 Ok(true)
             }
         }
@@ -397,7 +398,8 @@ impl VisitorMut for Marking<'_> {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
-        if let (SetExpr::Select(select), Some(order_by)) = (query.body.as_mut(), &query.order_by)
+        if let SetExpr::Select(select) = query.body.as_mut()
+            && let Some(order_by) = &query.order_by
             && orders::is_in_doubt(select, order_by)
         {
             self.marks.mark_select(select);
@@ -408,7 +410,9 @@ impl VisitorMut for Marking<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
-        if mark_of(select).is_none() && select.from.iter_mut().any(merges) {
+        let is_marked = select.from.iter_mut().any(merges)
+            || !select.from.is_empty() && meanings::stars_meet(&select.projection);
+        if mark_of(select).is_none() && is_marked {
             self.marks.mark_select(select);
         }
         ControlFlow::Continue(())

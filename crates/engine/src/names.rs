@@ -177,7 +177,7 @@ const SUBQUERY: &str = "(<subquery>)";
 /// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
 /// same name only if all of them are tables' own.
 fn tell_apart(select: &mut Select) {
-    tell_apart_as(select, |name, earlier| format!("{name}_{earlier}"));
+    tell_apart_as(select, |name, earlier, _| format!("{name}_{earlier}"));
 }
 
 /// More than the columns of a list that are numbered by their places.
@@ -186,15 +186,16 @@ const PLACES_MAX: usize = 1_000_000;
 /// The same with names of twins.
 pub(crate) fn tell_twins_apart(select: &mut Select) {
     // Beside those that are numbered by their places.
-    tell_apart_as(select, |name, earlier| twin(name, PLACES_MAX + earlier));
+    tell_apart_as(select, |name, _, at| twin(name, PLACES_MAX + at));
 }
 
-fn tell_apart_as(select: &mut Select, named: fn(&str, usize) -> String) {
+/// `named` makes a name of the one that several columns have, of how many have it before, and of the place.
+fn tell_apart_as(select: &mut Select, named: fn(&str, usize, usize) -> String) {
     let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
     let others: BTreeSet<String> =
         select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
     let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
-    for item in &mut select.projection {
+    for (at, item) in select.projection.iter_mut().enumerate() {
         let name = name_of(item);
         let SelectItem::UnnamedExpr(expression) = item else {
             continue;
@@ -221,7 +222,7 @@ fn tell_apart_as(select: &mut Select, named: fn(&str, usize) -> String) {
             };
             *item = SelectItem::ExprWithAlias {
                 expr: expression.clone(),
-                alias: Ident::with_quote('"', named(&name, earlier)),
+                alias: Ident::with_quote('"', named(&name, earlier, at)),
             };
         }
         seen.push(key);

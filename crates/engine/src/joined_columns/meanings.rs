@@ -85,16 +85,38 @@ pub(super) fn rewrite(
     around: &[Meaning],
     marks: &mut Marks,
 ) -> Result<()> {
-    let is_joined = columns.iter().any(|column| column.is_joined);
-    let shown = match is_joined {
+    let is_written = columns.iter().any(|column| column.is_joined) || stars_meet(&select.projection);
+    let shown = match is_written {
         true => expand(&mut select.projection, columns, relations)?,
         false => Shown::default(),
     };
     replace(select, order_by, &shown, &meanings(columns, around), marks);
-    if is_joined {
+    if is_written {
         names::tell_twins_apart(select);
     }
     Ok(())
+}
+
+/// Whether two stars show a column twice, which the planner refuses: `*, *`, `*, t.*` and `t.*, t.*`.
+pub(super) fn stars_meet(projection: &[SelectItem]) -> bool {
+    let mut is_all = false;
+    let mut seen: Vec<String> = Vec::new();
+    for item in projection {
+        match item {
+            SelectItem::Wildcard(_) if is_all || !seen.is_empty() => return true,
+            SelectItem::Wildcard(_) => is_all = true,
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                let relation = name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+                let relation = relation.unwrap_or_default();
+                if is_all || seen.contains(&relation) {
+                    return true;
+                }
+                seen.push(relation);
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 /// What stars have become.
