@@ -60,6 +60,7 @@ pub(crate) use merges::tokens as merge_tokens;
 pub(crate) use only::tokens as only_tokens;
 pub(crate) use operators::tokens as operator_tokens;
 pub(crate) use quantified::tokens as quantified_tokens;
+pub(crate) use rows::{rewrite as compare_rows, row as values_of_row};
 pub(crate) use tables::tokens as table_tokens;
 pub(crate) use views::{is_renamed as renames_view, tokens as view_tokens};
 pub(crate) use words::tokens as word_tokens;

@@ -19,6 +19,7 @@ mod from;
 mod meanings;
 mod orders;
 mod twins;
+mod whole_rows;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -246,7 +247,8 @@ impl Marks {
                     orders::from_first(select, order_by, &columns);
                 }
                 let relations = &found.relations;
-                meanings::rewrite(select, order_by, &columns, relations, &around, self)?;
+                meanings::rewrite(select, order_by.as_deref_mut(), &columns, relations, &around, self)?;
+                whole_rows::put(select, order_by, &columns, relations)?;
                 Ok(true)
             }
         }
@@ -399,8 +401,8 @@ impl VisitorMut for Marking<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
         if let SetExpr::Select(select) = query.body.as_mut()
-            && let Some(order_by) = &query.order_by
-            && orders::is_in_doubt(select, order_by)
+            && (query.order_by.as_ref().is_some_and(|order_by| orders::is_in_doubt(select, order_by))
+                || whole_rows::may_be_said(select, query.order_by.as_ref()))
         {
             self.marks.mark_select(select);
         }
@@ -412,7 +414,7 @@ impl VisitorMut for Marking<'_> {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
         let is_marked = select.from.iter_mut().any(merges)
             || !select.from.is_empty() && meanings::stars_meet(&select.projection);
-        if mark_of(select).is_none() && is_marked {
+        if mark_of(select).is_none() && (is_marked || whole_rows::may_be_said(select, None)) {
             self.marks.mark_select(select);
         }
         ControlFlow::Continue(())

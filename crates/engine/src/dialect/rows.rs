@@ -30,7 +30,7 @@ pub(super) const ROWS: &str = "_harrier_rows";
 /// Rewrites such a comparison in place; what it consists of is left to whoever goes on to it.
 ///
 /// Errors: rows of different lengths are compared (42601).
-pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
+pub(crate) fn rewrite(expr: &mut Expr) -> Result<()> {
     let columns = match &*expr {
         Expr::BinaryOp { left, op, right } => match (row(left), row(right)) {
             (Some(left), Some(right)) => compared(op, left, right)?,
@@ -313,7 +313,7 @@ fn column(at: usize) -> Ident {
 }
 
 /// The columns of `(a, b)` and `ROW(a, b)`.
-fn row(expr: &Expr) -> Option<Vec<Expr>> {
+pub(crate) fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Tuple(columns) => Some(columns.iter().cloned().map(closed).collect()),
         Expr::Nested(inner) => row(inner),

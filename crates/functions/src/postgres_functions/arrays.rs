@@ -1,4 +1,4 @@
-//! Bounds of arrays as texts, their elements without the last ones, and how many values are NULL.
+//! Bounds of arrays as texts, their elements without the last ones, how many values are NULL, and texts of rows.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
@@ -47,46 +47,22 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the first elements.
     Definition::new("harrier_array_size", &[Any], Int, size).from(0),
     Definition::new("num_nulls", &[Any], Int, |values| Ok(count(values, true))).from(0),
+    Definition::new("harrier_row_text", &[Any], Text, |values| Ok(row_text(values))).from(0),
     Definition::new("num_nonnulls", &[Any], Int, |values| Ok(count(values, false))).from(0),
 ];
 
-/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element than 1 (0A000).
-fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
-    let refused = |state, message: &str| Err(SqlError::new(state, message).into_datafusion());
-    let mut numbers = Vec::new();
-    for value in values {
-        numbers.push(match value {
-            ScalarValue::List(list) if list.is_valid(0) => {
-                let elements = list.value(0);
-                match elements.len() {
-                    0 => return Ok(ScalarValue::from(0_i64)),
-                    1 => ScalarValue::try_from_array(&elements, 0)?,
-                    _ => {
-                        let message = "array_fill of several dimensions takes them as ARRAY[…]";
-                        return refused(SqlState::FEATURE_NOT_SUPPORTED, message);
-                    }
-                }
-            }
-            ScalarValue::List(_) | ScalarValue::Null if values.len() > 1 => {
-                let message = "dimension array or low bound array cannot be null";
-                return refused(SqlState::NULL_VALUE_NOT_ALLOWED, message);
-            }
-            other => other.clone(),
-        });
-    }
-    if numbers.iter().any(ScalarValue::is_null) {
-        return refused(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null");
-    }
-    let numbers =
-        numbers.iter().map(|number| number.cast_to(&DataType::Int64)).collect::<Result<Vec<_>>>()?;
-    match numbers.iter().map(int).collect::<Vec<_>>().as_slice() {
-        [..0, ..] => {
-            let message = "array size exceeds the maximum allowed";
-            refused(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+/// `(1,"a b",)` of the texts of its columns: in quotes where one is empty or has a sign that means something.
+fn row_text(values: &[ScalarValue]) -> ScalarValue {
+    let written = values.iter().map(|value| {
+        let Some(text) = value.try_as_str().flatten() else { return String::new() };
+        let is_special =
+            |sign: char| matches!(sign, '(' | ')' | ',' | '"' | '\\') || sign.is_ascii_whitespace();
+        match text.is_empty() || text.contains(is_special) {
+            true => format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\"\"")),
+            false => text.to_string(),
         }
-        [size] | [size, 1] => Ok(ScalarValue::from(*size)),
-        _ => refused(SqlState::FEATURE_NOT_SUPPORTED, "the first element of an array is its first"),
-    }
+    });
+    ScalarValue::Utf8(Some(format!("({})", written.collect::<Vec<_>>().join(","))))
 }
 
 fn count(values: &[ScalarValue], of_nulls: bool) -> ScalarValue {

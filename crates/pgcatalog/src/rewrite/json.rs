@@ -4,6 +4,7 @@
 //! row_to_json(t)           ──►  row_to_json(named_struct('a', t.a, 'b', t.b))       where the columns of t are known here
 //! ```
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -12,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::names::of_expression;
-use super::{call, normal, parts};
+use super::{call, normal, parts, without_twin};
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
 
@@ -59,7 +60,13 @@ pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
                 return None;
             }
             let (_, columns) = self.0.iter().find(|(known, _)| *known == named)?;
-            let members = columns.as_ref()?.iter().flat_map(|column| {
+            let columns = columns.as_ref()?;
+            // Several of one name are told apart by whoever knows what the planner calls them.
+            let mut seen = HashSet::new();
+            if !columns.iter().all(|name| seen.insert(without_twin(name))) {
+                return None;
+            }
+            let members = columns.iter().flat_map(|column| {
                 let key = Expr::value(Value::SingleQuotedString(column.clone()));
                 let column = Ident::with_quote('"', column.clone());
                 [key, Expr::CompoundIdentifier(vec![name.clone(), column])]
