@@ -131,6 +131,7 @@ impl VisitorMut for Dialect {
         let read = row_counts::read(query).and_then(|()| windows::complete(query));
         let read =
             read.and_then(|()| result_orders::read(query)).and_then(|()| column_aliases::in_with(query));
+        let read = read.and_then(|()| hypothetical::rewrite_groups(query));
         match read.and_then(|()| rows::in_conditions_of(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
