@@ -15,7 +15,10 @@ use crate::hash::table_sample;
 use crate::math::{checked, decimal_to_double, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
-use crate::window::{option_wrappers, ranking, row_offset};
+use crate::window::{option_wrappers, ranking};
+use crate::{
+    to_char,
+};
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -51,6 +54,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(interruptible::functions())
         .chain(regexp_matches::functions())
         .chain(length::functions())
+        .chain(array_length::functions())
         .chain(to_char::functions())
         .chain(postgres_functions::functions())
         .chain(quotient::functions())
@@ -87,6 +91,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
         [date_part::function(), date_trunc::function(), regexp_replace::function(), named_cast::function()];
     Replaced {
         scalar: length::functions()
+            .chain(array_length::functions())
             .chain(json::callable())
             .chain(bounded_result::callable())
             .chain(interruptible::functions())

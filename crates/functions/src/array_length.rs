@@ -1,0 +1,95 @@
+//! What counts elements and dimensions of arrays, or pairs of numbers, as an integer with a sign, as in PostgreSQL.
+//!
+//! DataFusion's have none: their difference is out of range where it is negative, and `-` is not for them. They
+//! travel to ranks by their names, which are DataFusion's.
+
+use std::sync::Arc;
+
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::Result;
+use datafusion::functions_nested::{cardinality, dimension, length, position};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+};
+
+pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    [
+        cardinality::cardinality_udf(),
+        dimension::array_ndims_udf(),
+        length::array_length_udf(),
+        position::array_position_udf(),
+        position::array_positions_udf(),
+    ]
+    .into_iter()
+    .map(|inner| Arc::new(ScalarUDF::new_from_impl(Counted { inner })))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Counted {
+    inner: Arc<ScalarUDF>,
+}
+
+/// The same with numbers that have a sign.
+fn signed(kind: &DataType) -> DataType {
+    match kind {
+        DataType::UInt64 => DataType::Int32,
+        DataType::List(item) => {
+            let item = signed(item.data_type());
+            DataType::List(Arc::new(Field::new_list_field(item, true)))
+        }
+        other => other.clone(),
+    }
+}
+
+impl ScalarUDFImpl for Counted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        Ok(signed(&self.inner.inner().return_type(arguments)?))
+    }
+
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let kind = arguments.return_field.data_type().clone();
+        let given: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
+        let unsigned = self.inner.inner().return_type(&given)?;
+        arguments.return_field = Arc::new(arguments.return_field.as_ref().clone().with_data_type(unsigned));
+        match self.inner.inner().invoke_with_args(arguments)? {
+            ColumnarValue::Scalar(count) => Ok(ColumnarValue::Scalar(count.cast_to(&kind)?)),
+            ColumnarValue::Array(counts) => Ok(ColumnarValue::Array(cast(&counts, &kind)?)),
+        }
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.inner().documentation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_a_sign() {
+        let lists = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+        for function in functions() {
+            let given = [lists.clone(), DataType::Utf8];
+            let kind = function.inner().return_type(&given).unwrap();
+            assert!(!format!("{kind}").contains("UInt"), "{}: {kind}", function.name());
+        }
+    }
+}
