@@ -4,6 +4,10 @@ use crate::SqlState;
 
 /// The code and the words for a text that could not be read as a value, if that is what a message tells.
 pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
+    if let Some(number) = no_numeric(message) {
+        let words = format!("NUMERIC has no value \"{number}\" here");
+        return Some((SqlState::FEATURE_NOT_SUPPORTED, words));
+    }
     let (text, name) = told(message)?;
     let digits = text.trim().trim_start_matches(['-', '+']);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -20,6 +24,22 @@ pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
         _ => (SqlState::INVALID_TEXT_REPRESENTATION, syntax(name, text)),
     };
     Some((state, words))
+}
+
+/// NaN or an infinity that was to be a NUMERIC, which has them in PostgreSQL: one with a scale has NaN alone.
+fn no_numeric(message: &str) -> Option<&str> {
+    const UNLIMITED: &str = "Decimal128(38, ";
+    if let Some((kind, number)) = message.split_once(". Overflowing on ") {
+        let is_nan = number.starts_with("NaN");
+        let is_infinite = number.starts_with("inf") || number.starts_with("-inf");
+        let number = number.split([' ', '\n']).next()?;
+        return (is_nan && kind.contains("Decimal") || is_infinite && kind.contains(UNLIMITED))
+            .then_some(number);
+    }
+    let (text, name) = told(message)?;
+    let number = text.trim().trim_start_matches(['-', '+']).to_ascii_lowercase();
+    let is_none = matches!(number.as_str(), "nan" | "inf" | "infinity");
+    (name == "numeric" && is_none).then_some(text)
 }
 
 fn syntax(name: &str, text: &str) -> String {
@@ -88,6 +108,10 @@ mod tests {
             "22008",
             "date/time field value out of range: \"2024-01-01 25:00:00\"",
         );
+        check(&cast("NaN", "Decimal128(38, 10)"), "0A000", "NUMERIC has no value \"NaN\" here");
+        let overflow = "Cannot cast to Decimal128(8, 2). Overflowing on NaN";
+        check(overflow, "0A000", "NUMERIC has no value \"NaN\" here");
+        assert_eq!(bad_text("Cannot cast to Decimal128(8, 2). Overflowing on inf"), None);
         assert_eq!(bad_text("Cannot cast to Int32"), None);
         assert_eq!(bad_text("Error parsing timestamp from 'x' using format '%Y': input is not enough"), None);
     }
