@@ -143,6 +143,7 @@ mod unknown_literals;
 mod waiting_functions;
 mod warehouse;
 mod window_functions;
+mod window_peers;
 mod write;
 mod yielding_joins;
 mod zeros;

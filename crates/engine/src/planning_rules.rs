@@ -62,6 +62,7 @@ use crate::timestamps::{Timestamps, WholeUnits};
 use crate::told_apart;
 use crate::unknown_literals::{TimeDifferences, UnknownLiterals};
 use crate::window_functions::WindowFunctions;
+use crate::window_peers::WindowPeers;
 use crate::yielding_joins::YieldingJoins;
 use crate::zeros::{UnsignedJoinKeys, UnsignedZeros};
 use crate::zones::{LocalTimes, SessionZone};
@@ -93,6 +94,7 @@ pub(crate) fn install(mut builder: SessionStateBuilder, engine: &Engine) -> Sess
     builder = builder.with_optimizer_rules(logical.rules);
     let mut analyzer = Analyzer::new();
     analyzer.rules.insert(0, Arc::new(IntervalComparisons));
+    analyzer.rules.insert(0, Arc::new(WindowPeers));
     analyzer.rules.insert(0, Arc::new(JoinSubqueries));
     analyzer.rules.insert(0, Arc::new(TextsOfBooleans));
     analyzer.rules.insert(0, Arc::new(LikeOfBytes));
