@@ -1,10 +1,14 @@
 //! `FETCH FIRST n ROWS ONLY` as LIMIT, and `WITH TIES` as a condition on the rank.
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, Function, Ident, LimitClause, OrderByExpr, OrderByKind, Query, SelectItem,
-    SetExpr, Value, ValueWithSpan, WindowSpec, WindowType,
+    self, BinaryOperator, Expr, Fetch, Function, Ident, LimitClause, OrderByExpr, OrderByKind, Query,
+    SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, WindowSpec, WindowType,
 };
-use harrier_pgcatalog::function_call;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_pgcatalog::{function_call, item_name};
 
 /// Rewrites the FETCH of a query. What stays is what cannot be said otherwise, and fails when it is planned.
 pub(super) fn to_limit(query: &mut Query) {
@@ -44,11 +48,15 @@ fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
         }
         Some(_) => return None,
     };
+    let has_places = match &query.order_by.as_ref()?.kind {
+        OrderByKind::Expressions(keys) => keys.iter().any(|key| matches!(key.expr, Expr::Value(_))),
+        OrderByKind::All(_) => return None,
+    };
+    if !is_of_rows(&query.body, has_places) {
+        wrap(query)?;
+    }
     let OrderByKind::Expressions(keys) = &query.order_by.as_ref()?.kind else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
-    if select.qualify.is_some() || select.distinct.is_some() {
-        return None;
-    }
     let order_by = keys.iter().map(|key| of_row(key, &select.projection)).collect::<Option<Vec<_>>>()?;
     let last = match offset {
         Some(offset) => Expr::BinaryOp {
@@ -64,6 +72,79 @@ fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
         right: Box::new(last),
     });
     Some(())
+}
+
+/// Whether the rank of a result's row is that of a row of a SELECT, beside which it can be computed.
+fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
+    let SetExpr::Select(select) = body else { return false };
+    let has_window = ast::visit_expressions(&select.projection, |part| match part {
+        Expr::Function(Function { over: Some(_), .. }) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    let is_known = !has_places || select.projection.iter().all(is_one);
+    select.qualify.is_none() && select.distinct.is_none() && has_window.is_continue() && is_known
+}
+
+/// Has the result be a relation, `SELECT * FROM (…)`, which is ordered by its columns' names. `None`: a key is
+/// no column of the result, or its name is that of several.
+fn wrap(query: &mut Query) -> Option<()> {
+    let names = result_names(&query.body)?;
+    let only = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let OrderByKind::Expressions(keys) = &mut query.order_by.as_mut()?.kind else { return None };
+    let mut named = Vec::with_capacity(keys.len());
+    for key in keys.iter() {
+        let name = match &key.expr {
+            Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
+                names.get(number.parse::<usize>().ok()?.checked_sub(1)?)?.clone()
+            }
+            Expr::Identifier(name) => crate::names::plain(name),
+            _ => return None,
+        };
+        if !only(&name) {
+            return None;
+        }
+        let expr = Expr::Identifier(Ident::with_quote('"', name));
+        named.push(OrderByExpr { expr, ..key.clone() });
+    }
+    *keys = named;
+    let sql = "SELECT * FROM (SELECT 1) AS _harrier_ties";
+    let mut outer = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok()?;
+    if let SetExpr::Select(select) = outer.body.as_mut()
+        && let Some(TableFactor::Derived { subquery, .. }) =
+            select.from.first_mut().map(|item| &mut item.relation)
+    {
+        std::mem::swap(&mut subquery.body, &mut query.body);
+    }
+    query.body = outer.body;
+    Some(())
+}
+
+/// The names of the columns of a result; `None`: a star stands for some of them.
+fn result_names(body: &SetExpr) -> Option<Vec<String>> {
+    match body {
+        SetExpr::Select(select) => match (select.projection.as_slice(), select.from.as_slice()) {
+            ([SelectItem::Wildcard(_)], [table]) if table.joins.is_empty() => relation_names(&table.relation),
+            (items, _) => items.iter().map(item_name).collect(),
+        },
+        SetExpr::SetOperation { left, .. } => result_names(left),
+        SetExpr::Query(query) => result_names(&query.body),
+        SetExpr::Values(values) => {
+            let count = values.rows.first()?.len();
+            Some((1..=count).map(|number| format!("column{number}")).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The names of the columns of a subquery in FROM.
+fn relation_names(factor: &TableFactor) -> Option<Vec<String>> {
+    let TableFactor::Derived { subquery, alias, .. } = factor else { return None };
+    let mut names = result_names(&subquery.body)?;
+    let given = alias.iter().flat_map(|alias| &alias.columns);
+    for (name, given) in names.iter_mut().zip(given) {
+        *name = crate::names::plain(&given.name);
+    }
+    Some(names)
 }
 
 /// A key of ORDER BY by what it means before there are columns of the result.
