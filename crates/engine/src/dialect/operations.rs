@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! +x                        ──►  x, which keeps a name of its own
+//! - INTERVAL 'i'            ──►  INTERVAL '0' - INTERVAL 'i': the planner puts the sign before the text, whose first field alone has it
 //! a ^@ b                    ──►  starts_with(a, b)
 //! @x, |/x, ||/x, ~x         ──►  functions; roots are those of doubles
 //! (a, b) OVERLAPS (c, d)    ──►  whether the periods, whose ends may be in either order or durations, have a moment in common
 //! ```
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, DataType, Expr, Interval, UnaryOperator, Value, ValueWithSpan,
+};
 use harrier_pgcatalog::function_call;
 
 /// Rewrites an expression, if it is one.
@@ -16,29 +19,16 @@ pub(super) fn rewrite(expr: &mut Expr) {
         Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } if is_column(inner) => {
             *expr = Expr::clone(inner);
         }
-        // The planner would take the sign for one of the first number in the text.
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
-            if matches!(inner.as_ref(), Expr::Interval(_)) =>
-        {
-            *inner = Box::new(Expr::Nested(inner.clone()));
-        }
-        Expr::UnaryOp { op, expr: inner } => {
-            let inner = || Expr::clone(inner);
-            let double = || Expr::Cast {
-                kind: CastKind::Cast,
-                expr: Box::new(inner()),
-                data_type: DataType::DoublePrecision,
-                array: false,
-                format: None,
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } if is_interval(inner) => {
+            let none = Interval {
+                value: Box::new(Expr::value(Value::SingleQuotedString("0 days".to_string()))),
+                leading_field: None,
+                leading_precision: None,
+                last_field: None,
+                fractional_seconds_precision: None,
             };
-            let found = match op {
-                UnaryOperator::PGAbs => function_call("abs", vec![inner()]),
-                UnaryOperator::PGSquareRoot => function_call("sqrt", vec![double()]),
-                UnaryOperator::PGCubeRoot => function_call("cbrt", vec![double()]),
-                UnaryOperator::BitwiseNot => function_call("harrier_bitwise_not", vec![inner()]),
-                _ => return,
-            };
-            *expr = Expr::Function(found);
+            let difference = binary(Expr::Interval(none), BinaryOperator::Minus, Expr::clone(inner));
+            *expr = Expr::Nested(Box::new(difference));
         }
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             let arguments = vec![Expr::clone(left), Expr::clone(right)];
@@ -57,6 +47,20 @@ fn is_column(expr: &Expr) -> bool {
     match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => true,
         Expr::Nested(inner) | Expr::UnaryOp { op: UnaryOperator::Plus, expr: inner } => is_column(inner),
+        _ => false,
+    }
+}
+
+/// Whether an expression is an interval of several fields.
+fn is_interval(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(interval) => match interval.value.as_ref() {
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => {
+                text.split_whitespace().nth(2).is_some()
+            }
+            _ => false,
+        },
+        Expr::Nested(inner) => is_interval(inner),
         _ => false,
     }
 }
