@@ -1,17 +1,18 @@
-//! Orders by a comparison, as of `ORDER BY abs(x) > 4`: the key becomes a column below.
+//! Orders by a comparison, or by a time that is computed, as of `ORDER BY abs(x) > 4` and `ORDER BY day + n`: the key becomes a column below.
 //!
 //! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have no type, the comparison of
 //! the bounds fails, and no sort is taken for one by that key any more: what needs the order, such as the merge of several parts, is
-//! refused. A column has no bounds to look at. The same is so of an expression with a comparison that DataFusion has made a column of its
+//! refused. So it is of days and times to which something is added. A column has no bounds to look at. The same is so of an expression with a comparison that DataFusion has made a column of its
 //! own below, because the expression has it more than once.
 
 use std::sync::Arc;
 
-use datafusion::common::Column;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Sort as SortKey;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
@@ -36,11 +37,13 @@ impl OptimizerRule for ComparedKeys {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let mut keys = Vec::new();
+        let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
+        let schema = input.schema();
         match &plan {
-            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, key)),
+            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, key, schema)),
             LogicalPlan::Window(_) | LogicalPlan::Aggregate(_) => {
                 for expr in plan.expressions() {
-                    orders_in(&expr).iter().for_each(|key| add(&mut keys, key));
+                    orders_in(&expr).iter().for_each(|key| add(&mut keys, key, schema));
                 }
             }
             _ => {}
@@ -62,19 +65,25 @@ fn orders_in(expr: &Expr) -> &[SortKey] {
     }
 }
 
-fn add(keys: &mut Vec<Expr>, key: &SortKey) {
-    if is_compared(&key.expr) && !keys.contains(&key.expr) {
+fn add(keys: &mut Vec<Expr>, key: &SortKey, schema: &DFSchema) {
+    if is_compared(&key.expr, schema) && !keys.contains(&key.expr) {
         keys.push(key.expr.clone());
     }
 }
 
-/// Whether a key compares what is no column.
-fn is_compared(key: &Expr) -> bool {
+/// Whether a key compares, or adds to a time, what is no column.
+fn is_compared(key: &Expr, schema: &DFSchema) -> bool {
     let compares = |expr: &Expr| match expr {
         Expr::BinaryExpr(binary) => {
             let is_plain = |side: &Expr| matches!(side, Expr::Column(_) | Expr::Literal(..));
-            matches!(binary.op, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
-                && !(is_plain(&binary.left) && is_plain(&binary.right))
+            let is_known = match binary.op {
+                Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => false,
+                Operator::Plus | Operator::Minus => {
+                    !is_time(&binary.left, schema) && !is_time(&binary.right, schema)
+                }
+                _ => true,
+            };
+            !is_known && !(is_plain(&binary.left) && is_plain(&binary.right))
         }
         // It becomes two of them.
         Expr::Between(_) => true,
@@ -82,6 +91,10 @@ fn is_compared(key: &Expr) -> bool {
         _ => false,
     };
     key.exists(|expr| Ok(compares(expr))).unwrap_or(false)
+}
+
+fn is_time(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| kind.is_temporal() || matches!(kind, DataType::Interval(_)))
 }
 
 /// What an expression with names is.
