@@ -53,6 +53,18 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::Cast(Cast { expr, field }) if field.data_type().is_string() && is_duration(&expr) => {
             Transformed::yes(Expr::Cast(Cast { expr: Box::new(day_time(*expr)), field }))
         }
+        // Elements of an array and members of a row are read by whoever gets it, who knows of no durations.
+        Expr::ScalarFunction(mut call)
+            if matches!(call.func.name(), "make_array" | "named_struct")
+                && call.args.iter().any(is_duration) =>
+        {
+            let elements = call.args.into_iter().map(|element| match is_duration(&element) {
+                true => day_time(element),
+                false => element,
+            });
+            call.args = elements.collect();
+            Transformed::yes(Expr::ScalarFunction(call))
+        }
         other => Transformed::no(other),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::plan_err;
 use datafusion::error::Result;
@@ -21,6 +21,8 @@ use super::scan::quote;
 use super::texts::Texts;
 use super::value::Value;
 use super::{Kind as JsonKind, TYPE_KEY, wrong};
+use crate::format;
+use crate::parse::interval::IntervalStyle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -254,6 +256,11 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
                 write(text, &items, item, place)?;
             }
             text.push(']');
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let interval = array.slice(row, 1);
+            let interval = interval.as_primitive::<IntervalMonthDayNanoType>();
+            *text += &json_text(format::interval::shown(interval, IntervalStyle::default())?.value(0));
         }
         DataType::Dictionary(_, values) => {
             write(text, &cast(&array.slice(row, 1), values)?, field, 0)?;
