@@ -8,6 +8,9 @@
 //!
 //! And a limit of `SELECT DISTINCT` without an order is no hint for rows that come in one: DataFusion plans
 //! an operator that has to have a direction (apache/datafusion#25350).
+//!
+//! Nor does an aggregate keep the first few groups alone where the key is a float: it looks for a group that it
+//! gives up by its key, and does not find NaN, which equals nothing there.
 
 use std::sync::Arc;
 
@@ -30,8 +33,40 @@ struct Apart(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 /// Has the rule that moves sorts leave limits where they belong.
 pub(crate) fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
-    for rule in rules.iter_mut().filter(|rule| rule.name() == "EnsureRequirements") {
-        *rule = Arc::new(Apart(Arc::clone(rule)));
+    for rule in rules.iter_mut() {
+        match rule.name() {
+            "EnsureRequirements" => *rule = Arc::new(Apart(Arc::clone(rule))),
+            "LimitAggregation" => *rule = Arc::new(FirstGroups(Arc::clone(rule))),
+            _ => {}
+        }
+    }
+}
+
+/// The rule that has aggregates keep the first few groups alone, where no key is a float.
+#[derive(Debug)]
+struct FirstGroups(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl PhysicalOptimizerRule for FirstGroups {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let has_floats = plan.exists(|plan| {
+            let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(false) };
+            let schema = aggregate.input_schema();
+            let mut keys = aggregate.group_expr().expr().iter();
+            Ok(keys.any(|(key, _)| key.data_type(&schema).is_ok_and(|kind| kind.is_floating())))
+        })?;
+        if has_floats { Ok(plan) } else { self.0.optimize(plan, config) }
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
     }
 }
 
