@@ -11,9 +11,14 @@
 //! A statement whose answers differ is made again from fewer choices as long as they still differ, before it
 //! is reported.
 
+mod aggregates;
+mod bytes;
 mod changes;
 mod choices;
 mod expressions;
+mod guards;
+mod intervals;
+mod lists;
 mod numbers;
 mod orders;
 mod queries;
@@ -21,6 +26,7 @@ mod rewrites;
 mod scope;
 
 use choices::Choices;
+use expressions::Maker;
 
 pub use rewrites::{Rewrite, shrink_rewrite};
 
@@ -61,9 +67,10 @@ impl Statement {
     }
 
     fn made_from(choices: &mut Choices) -> Self {
-        match choices.happens(1, 6) {
-            true => changes::statement(choices),
-            false => queries::statement(choices),
+        match choices.choose(12) {
+            10 | 11 => changes::statement(choices),
+            8 | 9 => lists::statement(&mut Maker::new(choices)),
+            _ => queries::statement(choices),
         }
     }
 }
@@ -83,29 +90,35 @@ pub fn tables(options: &str) -> Vec<String> {
     vec![
         format!(
             "CREATE TABLE a (id INT, k INT, n NUMERIC(8,2), s TEXT, d DATE, f BOOLEAN, r REAL, \
-             x DOUBLE PRECISION){options}"
+             x DOUBLE PRECISION, i INTERVAL, y BYTEA){options}"
         ),
-        "INSERT INTO a VALUES (1, 1, 1.50, 'a', '2024-01-31', true, 16777216, 16777217), \
-         (2, 2, NULL, 'b', '2024-02-29', false, 0.1, 0.1), (3, 2, -2.25, NULL, NULL, NULL, '-0', 'NaN')"
+        "INSERT INTO a VALUES \
+         (1, 1, 1.50, 'a', '2024-01-31', true, 16777216, 16777217, '1 day', '\\x61'), \
+         (2, 2, NULL, 'b', '2024-02-29', false, 0.1, 0.1, '1 month', '\\x00ff'), \
+         (3, 2, -2.25, NULL, NULL, NULL, '-0', 'NaN', NULL, '')"
             .to_owned(),
-        "INSERT INTO a VALUES (4, NULL, 0.00, '', '1999-12-31', true, 'NaN', 1e10), \
-         (5, 3, 1.50, 'ab', '2024-02-29', NULL, 'Infinity', 0)"
+        "INSERT INTO a VALUES (4, NULL, 0.00, '', '1999-12-31', true, 'NaN', 1e10, '01:02:03', NULL), \
+         (5, 3, 1.50, 'ab', '2024-02-29', NULL, 'Infinity', 0, '3 days 04:05:06.5', '\\x6162')"
             .to_owned(),
-        "INSERT INTO a VALUES (6, 5, 10.00, 'a', '2024-03-01', false, 1e10, 'Infinity'), \
-         (7, NULL, NULL, NULL, NULL, true, NULL, NULL)"
+        "INSERT INTO a VALUES \
+         (6, 5, 10.00, 'a', '2024-03-01', false, 1e10, 'Infinity', '1 month', '\\x61'), \
+         (7, NULL, NULL, NULL, NULL, true, NULL, NULL, NULL, '\\xff')"
             .to_owned(),
         format!(
             "CREATE TABLE b (id INT, k INT, n NUMERIC(8,2), s TEXT, t TIMESTAMP, f BOOLEAN, r REAL, \
-             x DOUBLE PRECISION){options}"
+             x DOUBLE PRECISION, i INTERVAL, y BYTEA){options}"
         ),
-        "INSERT INTO b VALUES (1, 2, 2.50, 'b', '2024-02-29 12:30:00', false, 2.5, 16777216), \
-         (2, 2, 1.50, 'abc', '2024-02-29 23:59:59', true, 16777216, '-0')"
+        "INSERT INTO b VALUES \
+         (1, 2, 2.50, 'b', '2024-02-29 12:30:00', false, 2.5, 16777216, '1 day', '\\x61'), \
+         (2, 2, 1.50, 'abc', '2024-02-29 23:59:59', true, 16777216, '-0', '1 year 2 months 7 days', NULL)"
             .to_owned(),
-        "INSERT INTO b VALUES (3, 4, NULL, 'a', NULL, NULL, 0.1, 0.1), \
-         (4, NULL, -1.00, 'b', '2024-01-01 00:00:00', true, NULL, '-Infinity'), \
-         (5, 3, 3.00, NULL, '1999-12-31 00:00:01', NULL, 'NaN', 'NaN')"
+        "INSERT INTO b VALUES (3, 4, NULL, 'a', NULL, NULL, 0.1, 0.1, NULL, '\\x6162'), \
+         (4, NULL, -1.00, 'b', '2024-01-01 00:00:00', true, NULL, '-Infinity', '01:02:03', '\\xdeadbeef'), \
+         (5, 3, 3.00, NULL, '1999-12-31 00:00:01', NULL, 'NaN', 'NaN', '0', '')"
             .to_owned(),
-        "INSERT INTO b VALUES (6, 1, 0.25, '', '2024-03-01 00:00:00', false, 0, NULL)".to_owned(),
+        "INSERT INTO b VALUES \
+         (6, 1, 0.25, '', '2024-03-01 00:00:00', false, 0, NULL, '3 days 04:05:06.5', '\\x00ff')"
+            .to_owned(),
         format!("CREATE TABLE c (id INT, k INT, s TEXT){options}"),
         "INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b')".to_owned(),
         "INSERT INTO c VALUES (3, 3, 'c')".to_owned(),

@@ -59,14 +59,14 @@ impl Pair {
     }
 }
 
-/// What a statement returns; of one that changes rows, those that are there afterwards, before the change is
-/// taken back.
+/// What a statement returns; of one that changes rows, also those that are there afterwards, before the change
+/// is taken back.
 fn answer(client: &mut Client, statement: &Statement) -> Answer {
     let Some(check) = &statement.check else { return client.query(&statement.sql) };
     client.query("BEGIN")?;
-    let answer = client.query(&statement.sql).and_then(|_| client.query(check));
+    let answer = client.query(&statement.sql).and_then(|returned| Ok((returned, client.query(check)?)));
     client.query("ROLLBACK")?;
-    answer
+    answer.map(|(returned, rows)| [returned, rows].concat())
 }
 
 fn variable(name: &str, otherwise: u64) -> u64 {

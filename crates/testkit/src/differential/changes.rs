@@ -6,7 +6,7 @@ use super::expressions::Maker;
 use super::scope::{Column, Kind, Scope};
 
 /// The table that is changed, with its columns but the first, which identifies a row.
-const COLUMNS: [(&str, Kind); 7] = [
+const COLUMNS: [(&str, Kind); 9] = [
     ("k", Kind::Int),
     ("n", Kind::Numeric),
     ("s", Kind::Text),
@@ -14,18 +14,25 @@ const COLUMNS: [(&str, Kind); 7] = [
     ("f", Kind::Bool),
     ("r", Kind::Real),
     ("x", Kind::Double),
+    ("i", Kind::Interval),
+    ("y", Kind::Bytes),
 ];
+
+/// The columns of `c`, of whose rows each meets one of the table at most, under the name `m`.
+const SOURCE: [(&str, Kind); 3] = [("m.id", Kind::Int), ("m.k", Kind::Int), ("m.s", Kind::Text)];
 
 /// An INSERT, UPDATE, DELETE or MERGE.
 pub(super) fn statement(choices: &mut Choices) -> Statement {
     let mut maker = Maker::new(choices);
-    let sql = match maker.choices.choose(5) {
+    let sql = match maker.choices.choose(7) {
         0 => delete(&mut maker),
         1 | 2 => update(&mut maker),
         3 => insert(&mut maker),
+        4 => delete_using(&mut maker),
+        5 => update_from(&mut maker),
         _ => merge(&mut maker),
     };
-    let check = "SELECT id, k, n, s, d, f, r, x FROM a".to_owned();
+    let check = "SELECT id, k, n, s, d, f, r, x, i, y FROM a".to_owned();
     Statement { sql, check: Some(check), is_ordered: false }
 }
 
@@ -37,7 +44,53 @@ fn scope(name: &str) -> Scope {
 }
 
 fn delete(maker: &mut Maker) -> String {
-    format!("DELETE FROM a WHERE {}", maker.condition(2, &scope("a")))
+    let condition = maker.condition(2, &scope("a"));
+    let returning = returning(maker, &scope("a"));
+    format!("DELETE FROM a WHERE {condition}{returning}")
+}
+
+/// Rows that may meet several of the other table.
+fn delete_using(maker: &mut Maker) -> String {
+    let both = with_source(scope("a"));
+    let condition = maker.condition(1, &both);
+    let (meet, shown) = match maker.choices.happens(1, 2) {
+        true => ("a.k = m.k", scope("a")),
+        false => ("a.id = m.id + 2", both),
+    };
+    let returning = returning(maker, &shown);
+    format!("DELETE FROM a USING c AS m WHERE {meet} AND {condition}{returning}")
+}
+
+/// Each row from one of the other table.
+fn update_from(maker: &mut Maker) -> String {
+    let both = with_source(scope("a"));
+    let assignments = assignments(maker, &both);
+    let condition = match maker.choices.happens(1, 2) {
+        true => format!(" AND {}", maker.condition(1, &both)),
+        false => String::new(),
+    };
+    let returning = returning(maker, &both);
+    format!("UPDATE a SET {assignments} FROM c AS m WHERE a.id = m.id + 2{condition}{returning}")
+}
+
+/// The columns of the other table beside those that are there.
+fn with_source(mut scope: Scope) -> Scope {
+    scope.columns.extend(SOURCE.map(|(name, kind)| Column::new(name.to_owned(), kind)));
+    scope
+}
+
+/// What a statement gives of the rows that it changes, or nothing.
+fn returning(maker: &mut Maker, scope: &Scope) -> String {
+    match maker.choices.choose(6) {
+        0 | 1 => String::new(),
+        2 => " RETURNING *".to_owned(),
+        3 => " RETURNING a.*, a.id AS id2".to_owned(),
+        _ => {
+            let kinds = [maker.kind(), maker.kind()];
+            let items = kinds.map(|kind| maker.expr(kind, 1, scope));
+            format!(" RETURNING {}", items.join(", "))
+        }
+    }
 }
 
 fn update(maker: &mut Maker) -> String {
@@ -45,7 +98,9 @@ fn update(maker: &mut Maker) -> String {
         true => format!(" WHERE {}", maker.condition(2, &scope("a"))),
         false => String::new(),
     };
-    format!("UPDATE a SET {}{condition}", assignments(maker, &scope("a")))
+    let assignments = assignments(maker, &scope("a"));
+    let returning = returning(maker, &scope("a"));
+    format!("UPDATE a SET {assignments}{condition}{returning}")
 }
 
 /// One or two columns, each set once.
@@ -69,22 +124,29 @@ fn assignments(maker: &mut Maker, scope: &Scope) -> String {
 
 /// A value that the column can hold.
 fn stored(maker: &mut Maker, kind: Kind, scope: &Scope) -> String {
-    maker.narrower_expr(kind, 2, scope)
+    match kind {
+        // Tables have no negative ones.
+        Kind::Interval => match maker.choices.happens(1, 2) {
+            true => "a.i".to_owned(),
+            false => maker.choices.one_of(&["INTERVAL '1 day'", "INTERVAL '01:02:03'", "NULL"]).to_owned(),
+        },
+        _ => maker.narrower_expr(kind, 2, scope),
+    }
 }
 
 fn insert(maker: &mut Maker) -> String {
-    let kinds: Vec<Kind> = std::iter::once(Kind::Int).chain(COLUMNS.iter().map(|(_, kind)| *kind)).collect();
+    // Intervals are left out: those that are computed may be negative, which tables have none of.
+    let columns = COLUMNS.iter().filter(|(_, kind)| *kind != Kind::Interval);
+    let kinds: Vec<Kind> = std::iter::once(Kind::Int).chain(columns.map(|(_, kind)| *kind)).collect();
     let query = maker.query(&kinds, 2, &Scope::default());
-    format!("INSERT INTO a (id, k, n, s, d, f, r, x) {query}")
+    let returning = returning(maker, &scope("a"));
+    format!("INSERT INTO a (id, k, n, s, d, f, r, x, y) {query}{returning}")
 }
 
 /// Into the rows of a table of which each matches one row at most.
 fn merge(maker: &mut Maker) -> String {
-    let mut both = scope("a");
-    let source = [("id", Kind::Int), ("k", Kind::Int), ("s", Kind::Text)]
-        .map(|(name, kind)| Column::new(format!("m.{name}"), kind));
-    both.columns.extend(source.clone());
-    let alone = Scope { columns: source.to_vec(), outer: vec![] };
+    let both = with_source(scope("a"));
+    let alone = with_source(Scope::default());
     let filter = match maker.choices.happens(1, 2) {
         true => format!(
             " WHERE {}",

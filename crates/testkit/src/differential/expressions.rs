@@ -1,8 +1,8 @@
 //! Expressions of each type, conditions, and the subqueries in them.
 
 use super::choices::Choices;
-use super::numbers;
 use super::scope::{KINDS, Kind, Scope};
+use super::{bytes, intervals, numbers};
 
 /// Makes the parts of one statement.
 pub(super) struct Maker<'a> {
@@ -63,8 +63,11 @@ impl Maker<'_> {
 
     fn operation(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
         match kind {
-            Kind::Int => match self.choices.choose(10) {
+            Kind::Int => match self.choices.choose(13) {
                 9 => self.whole(scope),
+                10 => self.guarded_whole(depth, scope),
+                11 => self.part_of_interval(depth, scope),
+                12 => self.length_of_bytes(depth, scope),
                 0 | 1 => {
                     let operator = self.choices.one_of(&["+", "-", "*"]);
                     self.binary(Kind::Int, operator, depth, scope)
@@ -93,7 +96,8 @@ impl Maker<'_> {
                     format!("extract({field} FROM {left} - {right})::int")
                 }
             },
-            Kind::Numeric => match self.choices.choose(7) {
+            Kind::Numeric => match self.choices.choose(8) {
+                7 => self.guarded_decimal(depth, scope),
                 6 => self.decimal(scope),
                 0 | 1 => {
                     let operator = self.choices.one_of(&["+", "-", "*"]);
@@ -113,7 +117,9 @@ impl Maker<'_> {
                     format!("round({left} / nullif({right}, 0), 3)")
                 }
             },
-            Kind::Text => match self.choices.choose(9) {
+            Kind::Text => match self.choices.choose(11) {
+                9 => format!("({})::text", self.expr(Kind::Interval, depth, scope)),
+                10 => self.text_of_bytes(depth, scope),
                 8 => self.digits(depth, scope),
                 0 | 1 => self.binary(Kind::Text, "||", depth, scope),
                 2 => format!("upper({})", self.expr(Kind::Text, depth, scope)),
@@ -132,7 +138,8 @@ impl Maker<'_> {
                 1 => format!("({})::date", self.expr(Kind::Time, depth, scope)),
                 _ => format!("({} + INTERVAL '1 month')::date", self.expr(Kind::Date, depth, scope)),
             },
-            Kind::Time => match self.choices.choose(4) {
+            Kind::Time => match self.choices.choose(5) {
+                4 => self.moved_time(depth, scope),
                 0 => {
                     let time = self.expr(Kind::Time, depth, scope);
                     let interval =
@@ -149,10 +156,12 @@ impl Maker<'_> {
             Kind::Bool => self.condition(depth, scope),
             Kind::Real => self.real_operation(depth, scope),
             Kind::Double => self.double_operation(depth, scope),
+            Kind::Interval => self.interval_operation(depth, scope),
+            Kind::Bytes => self.bytes_operation(depth, scope),
         }
     }
 
-    fn binary(&mut self, kind: Kind, operator: &str, depth: usize, scope: &Scope) -> String {
+    pub(super) fn binary(&mut self, kind: Kind, operator: &str, depth: usize, scope: &Scope) -> String {
         let (left, right) = (self.expr(kind, depth, scope), self.expr(kind, depth, scope));
         format!("({left} {operator} {right})")
     }
@@ -327,6 +336,8 @@ pub(super) fn name_of(kind: Kind) -> &'static str {
         Kind::Bool => "boolean",
         Kind::Real => "real",
         Kind::Double => "double precision",
+        Kind::Interval => "interval",
+        Kind::Bytes => "bytea",
     }
 }
 
@@ -354,5 +365,7 @@ fn literal(kind: Kind, choices: &mut Choices) -> &'static str {
         Kind::Bool => &["true", "false"],
         Kind::Real => numbers::REALS,
         Kind::Double => numbers::DOUBLES,
+        Kind::Interval => intervals::INTERVALS,
+        Kind::Bytes => bytes::BYTES,
     })
 }

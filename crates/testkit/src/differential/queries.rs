@@ -19,6 +19,8 @@ const TABLES: [(&str, &[(&str, Kind)]); 4] = [
             ("f", Kind::Bool),
             ("r", Kind::Real),
             ("x", Kind::Double),
+            ("i", Kind::Interval),
+            ("y", Kind::Bytes),
         ],
     ),
     (
@@ -32,11 +34,17 @@ const TABLES: [(&str, &[(&str, Kind)]); 4] = [
             ("f", Kind::Bool),
             ("r", Kind::Real),
             ("x", Kind::Double),
+            ("i", Kind::Interval),
+            ("y", Kind::Bytes),
         ],
     ),
     ("c", &[("id", Kind::Int), ("k", Kind::Int), ("s", Kind::Text)]),
     ("e", &[("id", Kind::Int), ("k", Kind::Int), ("n", Kind::Numeric), ("s", Kind::Text)]),
 ];
+
+/// What sides of a join are compared by, the first that both have.
+const JOINED: [Kind; 8] =
+    [Kind::Int, Kind::Text, Kind::Numeric, Kind::Bool, Kind::Date, Kind::Time, Kind::Interval, Kind::Bytes];
 
 /// A query that is a statement.
 pub(super) fn statement(choices: &mut Choices) -> Statement {
@@ -126,10 +134,19 @@ impl Maker<'_> {
 
     /// A limit, or none.
     pub(super) fn limit(&mut self) -> String {
-        match self.choices.choose(5) {
+        match self.choices.choose(8) {
             0 | 1 => String::new(),
             2 => format!(" LIMIT {}", self.choices.choose(5)),
             3 => format!(" OFFSET {}", self.choices.choose(4)),
+            4 => format!(" FETCH FIRST {} ROWS WITH TIES", 1 + self.choices.choose(4)),
+            5 => {
+                let skipped = self.choices.choose(3);
+                format!(" OFFSET {skipped} ROWS FETCH NEXT {} ROWS ONLY", 1 + self.choices.choose(4))
+            }
+            6 => {
+                let skipped = self.choices.choose(3);
+                format!(" OFFSET {skipped} FETCH NEXT {} ROWS WITH TIES", 1 + self.choices.choose(4))
+            }
             _ => format!(" LIMIT {} OFFSET {}", self.choices.choose(5), self.choices.choose(3)),
         }
     }
@@ -213,7 +230,7 @@ impl Maker<'_> {
                 return format!("{left} = {}", right[self.choices.choose(right.len())]);
             }
         }
-        for kind in [Kind::Int, Kind::Text, Kind::Numeric, Kind::Bool, Kind::Date, Kind::Time] {
+        for kind in JOINED {
             let left: Vec<&Column> = left.iter().filter(|column| column.kind == kind).collect();
             let right: Vec<&Column> = right.iter().filter(|column| column.kind == kind).collect();
             if left.is_empty() || right.is_empty() {
@@ -293,7 +310,7 @@ impl Maker<'_> {
     }
 
     /// An aggregate of a type.
-    fn aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
+    pub(super) fn aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
         // Aggregates over columns of outer queries alone belong to those.
         let inner = Scope { columns: scope.columns.clone(), outer: vec![] };
         let saved = std::mem::take(&mut self.subqueries);
@@ -302,13 +319,15 @@ impl Maker<'_> {
             false => self.column(kind, &inner),
         };
         let call = match kind {
-            Kind::Int => match self.choices.choose(6) {
+            Kind::Int => match self.choices.choose(8) {
                 0 => "count(*)".to_owned(),
                 1 => format!("count({of})"),
                 2 => format!("count(DISTINCT {of})"),
                 3 => format!("sum({of})"),
                 4 => format!("max({of})"),
-                _ => format!("min({of})"),
+                5 => format!("min({of})"),
+                6 => self.distinct_count(&inner),
+                _ => self.within_group(&inner),
             },
             Kind::Numeric => match self.choices.choose(4) {
                 0 => format!("sum({of})"),
@@ -316,12 +335,17 @@ impl Maker<'_> {
                 2 => format!("sum(DISTINCT {of})"),
                 _ => format!("round(avg({of}), 2)"),
             },
-            Kind::Text => match self.choices.choose(3) {
+            Kind::Text => match self.choices.choose(4) {
+                3 => self.ordered_aggregate(&inner),
                 0 => format!("max({of})"),
                 1 => format!("min({of})"),
                 _ => format!("string_agg({of}, ',' ORDER BY {of})"),
             },
-            Kind::Date | Kind::Time => {
+            Kind::Bytes => {
+                let how = self.choices.one_of(&["", " DESC"]);
+                format!("(array_agg({of} ORDER BY {of}{how}))[1]")
+            }
+            Kind::Date | Kind::Time | Kind::Interval => {
                 let function = self.choices.one_of(&["max", "min"]);
                 format!("{function}({of})")
             }
@@ -346,7 +370,8 @@ impl Maker<'_> {
                 _ => format!("min({of})"),
             },
         };
-        let filter = match !call.starts_with("round") && self.choices.happens(1, 5) {
+        let is_inside = kind == Kind::Bytes || call.starts_with("round") || call.starts_with("array_to");
+        let filter = match !is_inside && self.choices.happens(1, 5) {
             true => format!(" FILTER (WHERE {})", self.condition(0, &inner)),
             false => String::new(),
         };
@@ -384,10 +409,16 @@ impl Maker<'_> {
             (false, 4) => format!(" GROUP BY ROLLUP ({})", texts.join(", ")),
             (false, 5) => format!(" GROUP BY CUBE ({})", texts.join(", ")),
             (false, 6) => format!(" GROUP BY GROUPING SETS (({}), ())", texts.join(", ")),
+            (false, 7) => format!(" GROUP BY GROUPING SETS ({}, ({}))", texts[0], texts.join(", ")),
             (false, _) => format!(" GROUP BY {}", texts.join(", ")),
         };
         let is_plain = !group.contains('(') || group.ends_with("()");
+        let of_keys = match keys.is_empty() {
+            true => None,
+            false => Some(self.of_keys(&keys, is_plain, &scope)),
+        };
         let mut above = Scope { columns: keys, outer: scope.outer.clone() };
+        above.columns.extend(of_keys);
         if !is_plain {
             // What stands for a key is NULL in some sets; subqueries that speak of it are tried as well.
             above.outer.clear();
@@ -464,7 +495,10 @@ impl Maker<'_> {
                     0 => String::new(),
                     _ => format!("ORDER BY {first}{how}"),
                 };
-                format!("{aggregate} OVER ({partition}{order})")
+                match kind {
+                    Kind::Bytes => format!("decode({aggregate} OVER ({partition}{order}), 'hex')"),
+                    _ => format!("{aggregate} OVER ({partition}{order})"),
+                }
             }
         };
         self.subqueries = saved;
@@ -506,7 +540,7 @@ impl Maker<'_> {
         ])
     }
 
-    /// An aggregate that does not mind the order of its rows.
+    /// An aggregate that does not mind the order of its rows; of bytes, that of their hexadecimal digits.
     fn order_free_aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
         let of = match scope.of_kind(kind).is_empty() {
             true => self.first_column_as(kind, scope),
@@ -525,6 +559,7 @@ impl Maker<'_> {
         };
         let of = match call == "sum" && matches!(kind, Kind::Real | Kind::Double) {
             true => summable(&of),
+            false if kind == Kind::Bytes => format!("encode({of}, 'hex')"),
             false => of,
         };
         format!("{call}({of}){filter}")

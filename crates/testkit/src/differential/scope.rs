@@ -11,10 +11,22 @@ pub(super) enum Kind {
     Bool,
     Real,
     Double,
+    Interval,
+    Bytes,
 }
 
-pub(super) const KINDS: [Kind; 8] =
-    [Kind::Int, Kind::Numeric, Kind::Text, Kind::Bool, Kind::Date, Kind::Time, Kind::Real, Kind::Double];
+pub(super) const KINDS: [Kind; 10] = [
+    Kind::Int,
+    Kind::Numeric,
+    Kind::Text,
+    Kind::Bool,
+    Kind::Date,
+    Kind::Time,
+    Kind::Real,
+    Kind::Double,
+    Kind::Interval,
+    Kind::Bytes,
+];
 
 /// A column, or what stands for one, as an aggregate does above a GROUP BY.
 #[derive(Debug, Clone)]
