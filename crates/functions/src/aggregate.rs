@@ -2,6 +2,8 @@
 
 pub mod average;
 pub mod checked_sum;
+pub mod float_sum;
 pub mod growing_state;
+pub mod interval_sum;
 pub mod mode;
 pub mod reservoir_sample;

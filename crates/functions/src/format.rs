@@ -4,3 +4,4 @@ pub mod datetime;
 pub mod double;
 pub mod element;
 pub mod interval;
+pub mod value;

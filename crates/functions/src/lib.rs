@@ -10,6 +10,7 @@
 //! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and those that take long.
 
 pub mod aggregate;
+mod array_length;
 pub mod bounded_result;
 pub mod cast;
 pub mod datetime;
@@ -20,7 +21,7 @@ pub mod interruptible;
 pub mod json;
 pub mod math;
 pub mod parse;
-mod postgres_functions;
+pub mod postgres_functions;
 pub mod registry;
 mod series;
 pub mod string;

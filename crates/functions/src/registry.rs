@@ -15,10 +15,8 @@ use crate::hash::table_sample;
 use crate::math::{checked, decimal_to_double, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
-use crate::window::{option_wrappers, ranking};
-use crate::{
-    to_char,
-};
+use crate::window::{option_wrappers, ranking, row_offset};
+use crate::{array_length, bounded_result, format, interruptible, json, parse, postgres_functions, to_char};
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {

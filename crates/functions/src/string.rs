@@ -3,3 +3,4 @@
 pub mod length;
 pub mod regexp_matches;
 pub mod regexp_replace;
+pub mod text_or_bytes;

@@ -3,3 +3,4 @@
 pub mod frame_aggregates;
 pub mod option_wrappers;
 pub mod ranking;
+pub mod row_offset;

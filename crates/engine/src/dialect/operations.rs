@@ -9,7 +9,7 @@
 //! ```
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Interval, UnaryOperator, Value, ValueWithSpan,
+    BinaryOperator, CastKind, DataType, Expr, Interval, UnaryOperator, Value, ValueWithSpan,
 };
 use harrier_pgcatalog::function_call;
 
@@ -29,6 +29,30 @@ pub(super) fn rewrite(expr: &mut Expr) {
             };
             let difference = binary(Expr::Interval(none), BinaryOperator::Minus, Expr::clone(inner));
             *expr = Expr::Nested(Box::new(difference));
+        }
+        // The planner would take the sign for one of the first number in the text.
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner }
+            if matches!(inner.as_ref(), Expr::Interval(_)) =>
+        {
+            *inner = Box::new(Expr::Nested(inner.clone()));
+        }
+        Expr::UnaryOp { op, expr: inner } => {
+            let inner = || Expr::clone(inner);
+            let double = || Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(inner()),
+                data_type: DataType::DoublePrecision,
+                array: false,
+                format: None,
+            };
+            let found = match op {
+                UnaryOperator::PGAbs => function_call("abs", vec![inner()]),
+                UnaryOperator::PGSquareRoot => function_call("sqrt", vec![double()]),
+                UnaryOperator::PGCubeRoot => function_call("cbrt", vec![double()]),
+                UnaryOperator::BitwiseNot => function_call("harrier_bitwise_not", vec![inner()]),
+                _ => return,
+            };
+            *expr = Expr::Function(found);
         }
         Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
             let arguments = vec![Expr::clone(left), Expr::clone(right)];

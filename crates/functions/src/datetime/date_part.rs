@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::datetime::duration::day_time;
-use crate::datetime::time_zone::{offset_then, zone_of};
+use crate::datetime::zone_offset::{offset_then, zone_of};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use crate::datetime::time_zone::{offset_then, offset_there, zone_of};
+use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 

@@ -21,8 +21,6 @@ use super::scan::quote;
 use super::texts::Texts;
 use super::value::Value;
 use super::{Kind as JsonKind, TYPE_KEY, wrong};
-use crate::format;
-use crate::parse::interval::IntervalStyle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {

@@ -65,6 +65,45 @@ fn row_text(values: &[ScalarValue]) -> ScalarValue {
     ScalarValue::Utf8(Some(format!("({})", written.collect::<Vec<_>>().join(","))))
 }
 
+/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element than 1 (0A000).
+fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
+    let refused = |state, message: &str| Err(SqlError::new(state, message).into_datafusion());
+    let mut numbers = Vec::new();
+    for value in values {
+        numbers.push(match value {
+            ScalarValue::List(list) if list.is_valid(0) => {
+                let elements = list.value(0);
+                match elements.len() {
+                    0 => return Ok(ScalarValue::from(0_i64)),
+                    1 => ScalarValue::try_from_array(&elements, 0)?,
+                    _ => {
+                        let message = "array_fill of several dimensions takes them as ARRAY[…]";
+                        return refused(SqlState::FEATURE_NOT_SUPPORTED, message);
+                    }
+                }
+            }
+            ScalarValue::List(_) | ScalarValue::Null if values.len() > 1 => {
+                let message = "dimension array or low bound array cannot be null";
+                return refused(SqlState::NULL_VALUE_NOT_ALLOWED, message);
+            }
+            other => other.clone(),
+        });
+    }
+    if numbers.iter().any(ScalarValue::is_null) {
+        return refused(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null");
+    }
+    let numbers =
+        numbers.iter().map(|number| number.cast_to(&DataType::Int64)).collect::<Result<Vec<_>>>()?;
+    match numbers.iter().map(int).collect::<Vec<_>>().as_slice() {
+        [..0, ..] => {
+            let message = "array size exceeds the maximum allowed";
+            refused(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+        }
+        [size] | [size, 1] => Ok(ScalarValue::from(*size)),
+        _ => refused(SqlState::FEATURE_NOT_SUPPORTED, "the first element of an array is its first"),
+    }
+}
+
 fn count(values: &[ScalarValue], of_nulls: bool) -> ScalarValue {
     ScalarValue::from(values.iter().filter(|value| value.is_null() == of_nulls).count() as i64)
 }
