@@ -10,7 +10,6 @@
 //! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and those that take long.
 
 pub mod aggregate;
-mod array_length;
 pub mod bounded_result;
 pub mod cast;
 pub mod datetime;
@@ -24,6 +23,7 @@ pub mod parse;
 pub mod postgres_functions;
 pub mod registry;
 mod series;
+mod signed_counts;
 pub mod string;
 pub mod to_char;
 pub mod uuid_text;

@@ -16,7 +16,7 @@ use crate::math::{checked, decimal_to_double, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
-use crate::{array_length, bounded_result, format, interruptible, json, parse, postgres_functions, to_char};
+use crate::{bounded_result, format, interruptible, json, parse, postgres_functions, signed_counts, to_char};
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
@@ -52,7 +52,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(interruptible::functions())
         .chain(regexp_matches::functions())
         .chain(length::functions())
-        .chain(array_length::functions())
+        .chain(signed_counts::functions())
         .chain(to_char::functions())
         .chain(postgres_functions::functions())
         .chain(quotient::functions())
@@ -89,7 +89,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
         [date_part::function(), date_trunc::function(), regexp_replace::function(), named_cast::function()];
     Replaced {
         scalar: length::functions()
-            .chain(array_length::functions())
+            .chain(signed_counts::functions())
             .chain(json::callable())
             .chain(bounded_result::callable())
             .chain(interruptible::functions())

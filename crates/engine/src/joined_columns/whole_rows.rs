@@ -19,10 +19,10 @@ use std::ops::ControlFlow;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Array, BinaryOperator, CaseWhen, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, GroupByExpr, Ident, JoinOperator, OrderBy, OrderByExpr, OrderByKind, OrderByOptions,
-    Query, Select, SelectItem, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan, Visit,
-    VisitMut, Visitor, VisitorMut,
+    AccessExpr, Array, BinaryOperator, CaseWhen, DuplicateTreatment, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, JoinOperator, OrderBy, OrderByExpr, OrderByKind,
+    OrderByOptions, Query, Select, SelectItem, TableFactor, TableWithJoins, UnaryOperator, Value,
+    ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::function_call;
@@ -305,6 +305,15 @@ impl<'r> Rewriting<'r> {
                 if let Some(row) = self.row(inner) {
                     **inner = Expr::Tuple(values_of(row));
                     dialect::compare_rows(expr)?;
+                }
+            }
+            // `t.list[1]`, which is parsed as a row with an access to a field of it.
+            Expr::CompoundFieldAccess { root, access_chain } if access_chain.len() > 1 => {
+                if let (Expr::Identifier(table), Some(AccessExpr::Dot(Expr::Identifier(column)))) =
+                    (root.as_ref(), access_chain.first())
+                {
+                    **root = Expr::CompoundIdentifier(vec![table.clone(), column.clone()]);
+                    access_chain.remove(0);
                 }
             }
             Expr::Identifier(_) if self.row(expr).is_some() => {

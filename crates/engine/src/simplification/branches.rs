@@ -130,11 +130,12 @@ impl TreeNodeRewriter for Branches<'_> {
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
-                let decisive = Some(op == Operator::Or);
-                if self.truth(&left)? == decisive {
+                // NULL decides nothing: NULL AND false is false.
+                let decisive = Some(ScalarValue::from(op == Operator::Or));
+                if self.value(&left)? == decisive {
                     return Ok(Transformed::yes(lit(op == Operator::Or)));
                 }
-                match self.truth(last(&left, op))? == decisive {
+                match self.value(last(&left, op))? == decisive {
                     true => Ok(Transformed::yes(*left)),
                     false => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
                 }
@@ -181,7 +182,7 @@ impl Branches<'_> {
         Ok(Transformed::new_transformed(Expr::Case(case), is_cut))
     }
 
-    /// Whether a condition is true of every row, or of none; `None`: it is not known without one, or fails.
+    /// Whether a condition is true of every row, or of none, as one that is NULL; `None`: it is not known without a row, or fails.
     fn truth(&mut self, condition: &Expr) -> Result<Option<bool>> {
         Ok(match self.value(condition)? {
             Some(ScalarValue::Boolean(truth)) => Some(truth.unwrap_or(false)),
@@ -237,6 +238,12 @@ mod tests {
         assert_eq!(reached_of(when(never(), inner).otherwise(lit(2_i64)).unwrap()), lit(2_i64));
         assert_eq!(reached_of(never().and(wrong().eq(lit(1_i64)))), lit(false));
         assert_eq!(reached_of(lit(true).or(wrong().eq(lit(1_i64)))), lit(true));
+        let unknown = lit(ScalarValue::Boolean(None));
+        for open in
+            [unknown.clone().and(col("x")), unknown.clone().or(col("x")), unknown.clone().and(lit(false))]
+        {
+            assert_eq!(reached_of(open.clone()), open);
+        }
         let both = wrong().eq(lit(1_i64)).and(never());
         assert_eq!(reached_of(both.clone()), both);
         let open = when(col("x"), wrong()).end().unwrap();

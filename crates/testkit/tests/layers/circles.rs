@@ -23,7 +23,7 @@ const IN_CIRCLES: [(&str, usize); 14] = [
     ("server", 21),
     ("servers", 2),
     ("storage", 4),
-    ("testkit", 2),
+    ("testkit", 4),
 ];
 
 /// Whom each module of a crate uses, by their paths: `a::b`.

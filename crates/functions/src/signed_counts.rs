@@ -1,4 +1,4 @@
-//! What counts elements and dimensions of arrays, or pairs of numbers, as an integer with a sign, as in PostgreSQL.
+//! What counts elements of arrays, or says where one is, as an integer with a sign, as in PostgreSQL.
 //!
 //! DataFusion's have none: their difference is out of range where it is negative, and `-` is not for them. They
 //! travel to ranks by their names, which are DataFusion's.
@@ -8,21 +8,15 @@ use std::sync::Arc;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::Result;
-use datafusion::functions_nested::{cardinality, dimension, length, position};
+use datafusion::functions_nested::{cardinality, position};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    [
-        cardinality::cardinality_udf(),
-        dimension::array_ndims_udf(),
-        length::array_length_udf(),
-        position::array_position_udf(),
-        position::array_positions_udf(),
-    ]
-    .into_iter()
-    .map(|inner| Arc::new(ScalarUDF::new_from_impl(Counted { inner })))
+    [cardinality::cardinality_udf(), position::array_position_udf(), position::array_positions_udf()]
+        .into_iter()
+        .map(|inner| Arc::new(ScalarUDF::new_from_impl(Counted { inner })))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
