@@ -17,7 +17,7 @@ const SPLIT: [(&str, Split); 10] = [
     ("warehouse::crashes", Split::Tests),
     ("stores::warehouses", Split::Tests),
     ("engine::in_process::faults", Split::Tests),
-    ("committer::object_store", Split::Tests),
+    ("committer::store_folders", Split::Tests),
 ];
 
 /// Units that have the machine for themselves, with the reason.
@@ -173,8 +173,8 @@ mod tests {
         ];
         assert_eq!(names(&program("engine", "in_process", false), &tests), units);
         assert_eq!(
-            names(&program("committer", "object_store", false), &["a"]),
-            ["committer::object_store::a"]
+            names(&program("committer", "store_folders", false), &["a"]),
+            ["committer::store_folders::a"]
         );
     }
 

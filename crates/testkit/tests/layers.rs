@@ -195,6 +195,28 @@ fn crates_use_only_what_stands_below_them() {
     }
 }
 
+/// `cargo clean --workspace`, by which the checks begin in a new checkout, removes files by the names of targets: with a test called
+/// `object_store` the library of this name went as well, and DataFusion was compiled anew.
+#[test]
+fn no_target_is_called_as_a_library() {
+    let metadata = metadata();
+    let members: BTreeSet<&str> =
+        metadata["workspace_members"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for package in metadata["packages"].as_array().unwrap() {
+        let is_own = members.contains(package["id"].as_str().unwrap());
+        let names = if is_own { &mut own } else { &mut others };
+        for target in package["targets"].as_array().unwrap() {
+            let kinds = target["kind"].as_array().unwrap();
+            if is_own || kinds.iter().any(|kind| kind == "lib" || kind == "proc-macro") {
+                names.insert(target["name"].as_str().unwrap().replace('-', "_"));
+            }
+        }
+    }
+    let both: Vec<&String> = own.intersection(&others).collect();
+    assert!(both.is_empty(), "targets with the names of libraries: {both:?}");
+}
+
 #[test]
 fn licences_allow_shipping() {
     for package in metadata()["packages"].as_array().unwrap() {
