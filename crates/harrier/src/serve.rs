@@ -42,6 +42,7 @@ use harrier_engine::{Engine, EngineOptions, Fence};
 use harrier_exec::front::Link;
 use harrier_mpi::descriptors;
 use harrier_resources::statement_limits::StatementLimits;
+use harrier_resources::worker_handover;
 use harrier_server::audit::Audit;
 use harrier_server::auth::hba::Rules;
 use harrier_server::auth::listen;
@@ -160,6 +161,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     options.server_functions = operate::functions(&controls);
     let locks = Arc::new(Locks::default());
     options.waiting_functions = locks::functions(&locks);
+    worker_handover::enable();
     let statements = runtime(options.threads, "harrier-statement").map_err(Trouble::broken)?;
     let own = runtime(1, "harrier-own").map_err(Trouble::broken)?;
     let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(Trouble::broken)?;

@@ -7,8 +7,12 @@
 //! so that the operating system shares the cores among them.
 //!
 //! How often is for fairness alone: nothing is decided by the clock.
+//!
+//! The front end of a server does so ([`enable`]). A rank does not: a statement that is run again after a loss begins when the others of the
+//! rank have ended, and when the gang has left the lost rank out.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,14 +25,24 @@ const TURN: Duration = Duration::from_millis(20);
 /// What another thread takes to start and to take them: a four hundredth of a turn.
 const HANDOVER: Duration = Duration::from_micros(50);
 
+static IS_ENABLED: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     /// When this thread handed its tasks over, or was first asked to.
     static HANDED_OVER: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
+/// Has this process hand tasks over.
+pub fn enable() {
+    IS_ENABLED.store(true, Ordering::Relaxed);
+}
+
 /// Hands over the tasks that wait for this thread, if a turn has passed since it last did. Returns at once anywhere but on a thread of a
 /// runtime that has several.
 pub fn hand_over() {
+    if !IS_ENABLED.load(Ordering::Relaxed) {
+        return;
+    }
     let now = Instant::now();
     match HANDED_OVER.get() {
         Some(last) if now.duration_since(last) < TURN => return,
@@ -45,7 +59,6 @@ fn has_other_threads() -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -54,6 +67,7 @@ mod tests {
 
     #[test]
     fn tasks_of_a_thread_that_computes_go_on() {
+        enable();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -72,6 +86,7 @@ mod tests {
 
     #[test]
     fn a_runtime_of_one_thread_is_left_alone() {
+        enable();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             HANDED_OVER.set(Instant::now().checked_sub(2 * TURN));
