@@ -18,7 +18,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     Definition::new("array_length", &[List, Int], Int4, |values| match &values[0] {
         ScalarValue::List(list) => {
-            Ok(ScalarValue::Int32(length(&list.value(0), values.get(1).map_or(1, int))))
+            let length = match values.get(1) {
+                Some(dimension) => length(&list.value(0), int(dimension)),
+                // DuckDB's and DataFusion's, which PostgreSQL has not: an empty array has no elements, and is not NULL.
+                None => i32::try_from(list.value(0).len()).ok(),
+            };
+            Ok(ScalarValue::Int32(length))
         }
         _ => Ok(ScalarValue::Int32(None)),
     })
