@@ -11,7 +11,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, Tr
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::expr::{Case, ScalarFunction};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Volatility, lit};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
@@ -103,28 +103,15 @@ struct Branches<'s> {
 impl TreeNodeRewriter for Branches<'_> {
     type Node = Expr;
 
-    /// What is taken away is not looked at.
+    /// What is taken away is not looked at, and what stays is looked at once: nests would double with every level.
     fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
-        let (mut expr, mut is_changed) = (expr, false);
-        loop {
-            let next = match expr {
-                Expr::Case(case) => self.case(case)?,
-                Expr::ScalarFunction(mut function) if is_coalesce(&function) => {
-                    let found = function.args.iter().position(|value| self.is_value(value));
-                    let count = found.map_or(function.args.len(), |at| at + 1);
-                    let is_cut = count < function.args.len();
-                    function.args.truncate(count);
-                    let only = if is_cut && count == 1 { function.args.pop() } else { None };
-                    Transformed::new_transformed(only.unwrap_or(Expr::ScalarFunction(function)), is_cut)
-                }
-                other => return Ok(Transformed::new_transformed(other, is_changed)),
-            };
-            expr = next.data;
-            if !next.transformed {
-                return Ok(Transformed::new_transformed(expr, is_changed));
-            }
-            is_changed = true;
-        }
+        let mut reached = match expr {
+            Expr::Case(case) => self.case(case)?,
+            Expr::ScalarFunction(function) if is_coalesce(&function) => self.coalesce(function)?,
+            other => return Ok(Transformed::no(other)),
+        };
+        reached.tnr = TreeNodeRecursion::Jump;
+        Ok(reached)
     }
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
@@ -132,10 +119,10 @@ impl TreeNodeRewriter for Branches<'_> {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
                 // NULL decides nothing: NULL AND false is false.
                 let decisive = Some(ScalarValue::from(op == Operator::Or));
-                if self.value(&left)? == decisive {
+                if self.value(&left) == decisive {
                     return Ok(Transformed::yes(lit(op == Operator::Or)));
                 }
-                match self.value(last(&left, op))? == decisive {
+                match self.value(last(&left, op)) == decisive {
                     true => Ok(Transformed::yes(*left)),
                     false => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
                 }
@@ -148,14 +135,26 @@ impl TreeNodeRewriter for Branches<'_> {
 impl Branches<'_> {
     /// A CASE without branches that are never taken, and without those behind one that always is.
     fn case(&mut self, case: Case) -> Result<Transformed<Expr>> {
+        let mut is_changed = false;
+        let mut reached = |branches: &mut Self, expr: Expr| -> Result<Expr> {
+            let reached = expr.rewrite(branches)?;
+            is_changed |= reached.transformed;
+            Ok(reached.data)
+        };
+        let base = case.expr.map(|base| reached(self, *base)).transpose()?;
+        let compared = base.as_ref().map(|base| self.value(base));
         let mut whens = Vec::with_capacity(case.when_then_expr.len());
         let mut always = None;
         let count = case.when_then_expr.len();
         let mut left_out = None;
         for (when, then) in case.when_then_expr {
-            let truth = match &case.expr {
-                Some(base) => self.truth(&base.as_ref().clone().eq(when.as_ref().clone()))?,
-                None => self.truth(&when)?,
+            let when = reached(self, *when)?;
+            let truth = match (&compared, self.value(&when)) {
+                (None, Some(truth)) => as_truth(&truth),
+                (Some(Some(base)), Some(value)) => {
+                    self.value(&lit(base.clone()).eq(lit(value))).as_ref().and_then(as_truth)
+                }
+                _ => None,
             };
             match truth {
                 Some(true) => {
@@ -163,14 +162,14 @@ impl Branches<'_> {
                     break;
                 }
                 Some(false) => left_out = Some(then),
-                None => whens.push((when, then)),
+                None => whens.push((Box::new(when), Box::new(reached(self, *then)?))),
             }
         }
         let is_cut = always.is_some() || whens.len() < count;
-        let otherwise = always.or(case.else_expr);
+        let otherwise = always.or(case.else_expr).map(|otherwise| reached(self, *otherwise)).transpose()?;
         if whens.is_empty() {
             match (otherwise, left_out) {
-                (Some(value), _) => return Ok(Transformed::yes(*value)),
+                (Some(value), _) => return Ok(Transformed::yes(value)),
                 (None, Some(then)) => {
                     let none = ScalarValue::try_from(&then.get_type(self.schema)?)?;
                     return Ok(Transformed::yes(lit(none)));
@@ -178,36 +177,61 @@ impl Branches<'_> {
                 (None, None) => return internal_err!("a CASE without branches"),
             }
         }
-        let case = Case { expr: case.expr, when_then_expr: whens, else_expr: otherwise };
-        Ok(Transformed::new_transformed(Expr::Case(case), is_cut))
+        let case =
+            Case { expr: base.map(Box::new), when_then_expr: whens, else_expr: otherwise.map(Box::new) };
+        Ok(Transformed::new_transformed(Expr::Case(case), is_cut || is_changed))
     }
 
-    /// Whether a condition is true of every row, or of none, as one that is NULL; `None`: it is not known without a row, or fails.
-    fn truth(&mut self, condition: &Expr) -> Result<Option<bool>> {
-        Ok(match self.value(condition)? {
-            Some(ScalarValue::Boolean(truth)) => Some(truth.unwrap_or(false)),
-            Some(value) if value.is_null() => Some(false),
-            _ => None,
-        })
+    /// A `coalesce` without what is always NULL, and without what is behind a value that never is.
+    fn coalesce(&mut self, function: ScalarFunction) -> Result<Transformed<Expr>> {
+        let count = function.args.len();
+        let (mut args, mut is_changed) = (Vec::with_capacity(count), false);
+        for (at, arg) in function.args.into_iter().enumerate() {
+            let arg = arg.rewrite(self)?;
+            is_changed |= arg.transformed;
+            let is_null = self.value(&arg.data).map(|value| value.is_null());
+            if is_null != Some(true) || (args.is_empty() && at + 1 == count) {
+                args.push(arg.data);
+            }
+            if is_null == Some(false) {
+                break;
+            }
+        }
+        is_changed |= args.len() < count;
+        let only = if args.len() == 1 && is_changed { args.pop() } else { None };
+        let call = || Expr::ScalarFunction(ScalarFunction { func: function.func, args });
+        Ok(Transformed::new_transformed(only.unwrap_or_else(call), is_changed))
     }
 
-    /// Whether an expression is a constant that is not NULL.
-    fn is_value(&mut self, expr: &Expr) -> bool {
-        self.value(expr).ok().flatten().is_some_and(|value| !value.is_null())
-    }
-
-    fn value(&mut self, expr: &Expr) -> Result<Option<ScalarValue>> {
+    /// The value of a constant, from which what no row comes to has been taken away. `None`: it is not known without a row, or fails.
+    fn value(&self, expr: &Expr) -> Option<ScalarValue> {
         if let Expr::Literal(value, _) = expr {
-            return Ok(Some(value.clone()));
+            return Some(value.clone());
         }
-        if !is_constant(expr) {
-            return Ok(None);
+        if !is_constant(expr) || expr.exists(|expr| Ok(is_undecided(expr))).unwrap_or(true) {
+            return None;
         }
-        let reached = expr.clone().rewrite(self)?.data;
-        Ok(match self.simplifier.simplify(reached) {
+        match self.simplifier.simplify(expr.clone()) {
             Ok(Expr::Literal(value, _)) => Some(value),
             _ => None,
-        })
+        }
+    }
+}
+
+/// Whether a condition is met; not if it is NULL.
+fn as_truth(value: &ScalarValue) -> Option<bool> {
+    match value {
+        ScalarValue::Boolean(truth) => Some(truth.unwrap_or(false)),
+        other => other.is_null().then_some(false),
+    }
+}
+
+/// Whether this is left of something that decides by its first constant: that one has no value.
+fn is_undecided(expr: &Expr) -> bool {
+    match expr {
+        Expr::Case(_) => true,
+        Expr::ScalarFunction(function) => is_coalesce(function),
+        _ => false,
     }
 }
 

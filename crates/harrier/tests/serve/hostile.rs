@@ -243,7 +243,7 @@ fn nests_of_case_are_answered() {
 }
 
 /// Expressions of one type around one of the same.
-const AROUND: [(&str, &str); 24] = [
+const AROUND: [(&str, &str); 27] = [
     ("(", ")"),
     ("abs(", ")"),
     ("- ", ""),
@@ -268,6 +268,9 @@ const AROUND: [(&str, &str); 24] = [
     ("CASE WHEN (", ") IS DISTINCT FROM 1 THEN 1 ELSE 2 END"),
     ("extract(day FROM interval '1 day' * (", "))::int"),
     ("nullif(", ", 0)"),
+    ("coalesce(NULL, ", ", 1)"),
+    ("CASE WHEN 2 > 1 AND (", ") = 1 THEN 1 ELSE 2 END"),
+    ("CASE (", ") WHEN 1 THEN 2 WHEN length('a') THEN 3 END"),
 ];
 
 #[test]
