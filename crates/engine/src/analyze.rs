@@ -22,13 +22,13 @@ use harrier_exec::took::Before;
 use harrier_exec::whole_sinks::WholeFiles;
 use harrier_pgcatalog::TYPE_KEY;
 
-use crate::estimates;
 use crate::explain;
 use crate::explain_options::Format;
 use crate::guard::guarded_stream;
 use crate::plan_tree::Node;
 use crate::progress::Progress;
 use crate::session::Outcome;
+use harrier_planner::cardinality::filter_selectivity;
 
 /// What EXPLAIN says, and what the plan gave if it ran.
 pub(crate) struct Answer {
@@ -60,7 +60,7 @@ pub(crate) async fn answer(
                 lines.append(&mut explained.lines);
                 return Ok(Some(Answer { lines, batches: vec![] }));
             }
-            let planned = slices_expecting(&physical, &estimates::rows);
+            let planned = slices_expecting(&physical, &filter_selectivity::rows);
             let mut lines = vec![headline];
             lines.extend(explain::explain(&logical, &planned, asked.verbose));
             Ok(Some(Answer { lines, batches: vec![] }))
@@ -81,7 +81,7 @@ pub(crate) async fn answer(
             let before = Before::of(gang).await?;
             let began_ns = now_ns();
             let started = Instant::now();
-            let planned = slices_expecting(&physical, &estimates::rows);
+            let planned = slices_expecting(&physical, &filter_selectivity::rows);
             let context = context()?;
             let physical = cancelable_joins::heard_in(physical, &context)?;
             let (context, files) = WholeFiles::of(&physical, context)?;

@@ -31,7 +31,7 @@ use crate::waiting_functions;
 use crate::warehouse::{
     DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, Said, SessionSource, Surroundings,
 };
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";

@@ -12,7 +12,9 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-use crate::{timestamps, unknown_literals};
+use harrier_planner::analyzer::timestamp_coercion;
+
+use crate::unknown_literals;
 
 /// It becomes a CASE before a plan travels.
 pub(crate) fn function() -> Arc<ScalarUDF> {
@@ -54,7 +56,7 @@ impl ScalarUDFImpl for Coalesce {
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        let common = timestamps::common_of(arguments)
+        let common = timestamp_coercion::common_of(arguments)
             .or_else(|| bytes(arguments))
             .or_else(|| unknown_literals::beside_literals(arguments));
         match common {

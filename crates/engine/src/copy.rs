@@ -60,7 +60,7 @@ use crate::session::{Outcome, ParsedStatement, Session};
 use crate::type_names;
 use crate::warehouse::{self, Dml};
 use crate::write::Write;
-use crate::zones::{field_in_zone, session_zone};
+use harrier_planner::analyzer::session_time_zone::{field_in_zone, session_zone};
 
 use batches::Batches;
 pub use out::CopyOut;

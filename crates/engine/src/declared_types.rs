@@ -27,10 +27,10 @@ use harrier_functions::cast::declared_type::{
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::rewriting::{level_sides, rewritten, schema_below};
 use crate::type_names;
 use crate::warehouse::WarehouseTable;
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
+use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 
 /// The declared type that SQL writes; `None`: it is none.
 ///

@@ -65,9 +65,9 @@ pub(crate) use tables::tokens as table_tokens;
 pub(crate) use views::{is_renamed as renames_view, tokens as view_tokens};
 pub(crate) use words::tokens as word_tokens;
 
-use crate::column_aliases;
 use crate::files::rename_codec;
 use crate::sequences;
+use harrier_planner::binder::column_aliases;
 
 /// Rewrites a statement in place, before it is planned.
 ///

@@ -33,7 +33,7 @@ use crate::store_options;
 use crate::stores::Stores;
 use crate::waiting_functions::WaitingFunction;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();

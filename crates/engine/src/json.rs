@@ -21,8 +21,8 @@ use harrier_functions::json::{self, Kind};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
-use crate::rewriting::schema_below;
 use crate::type_names;
+use harrier_planner::rewrite::schema_below;
 
 pub(crate) use operators::JsonOperators;
 pub(crate) use stored::stored;

@@ -50,7 +50,7 @@ use crate::warehouse::{
 };
 
 use crate::write::{Unfinished, Write};
-use crate::zones::session_zone;
+use harrier_planner::analyzer::session_time_zone::session_zone;
 
 /// When a sample has no rows a larger one is taken.
 const LOOKS_FACTOR: f64 = 8.0;

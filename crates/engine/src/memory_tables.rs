@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::merge;
 use crate::warehouse::placed;
+use harrier_planner::binder::merge;
 
 /// The column with the number that a row has in its table, from 0.
 const ROW: &str = "_harrier_row";

@@ -4,7 +4,7 @@
 //! results of the CASE, and these, where they are calls, for the fields of their arguments once more. So a CASE that has more than [`LEVELS`]
 //! of them in it gets a first branch that nothing takes, `WHEN harrier_never() THEN NULL`. As it may be NULL for all that the planner knows,
 //! the CASE may be, and nobody else is asked; and once types are coerced that NULL has the type of the whole. Simplification is kept from
-//! taking the branch away (`simplification.rs`).
+//! taking the branch away (`optimizer/simplification.rs` of crate planner).
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -186,13 +186,6 @@ pub(crate) fn too_deep() -> DataFusionError {
         .into_datafusion()
 }
 
-/// What a statement ends with that has an expression which planning makes too large.
-pub(crate) fn too_large() -> DataFusionError {
-    SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "expression is too complex")
-        .with_detail("BETWEEN and COALESCE inside of each other double it with every level.")
-        .into_datafusion()
-}
-
 /// Makes balanced trees of the long chains in a statement.
 ///
 /// Errors: it has more levels than threads have stacks for (54001).

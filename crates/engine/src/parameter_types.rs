@@ -24,9 +24,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::declared_types::{told_fields, told_schema};
 use crate::describe::plain;
-use crate::function_relations;
-use crate::rewriting::schema_below;
 use crate::type_names;
+use harrier_planner::binder::table_functions;
+use harrier_planner::rewrite::schema_below;
 
 /// Parameters of a statement, at most, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
@@ -109,7 +109,7 @@ impl Found {
 
     /// What casts say, which plans do not know by PostgreSQL's names. And parameters of functions in FROM, which plans have not at all.
     fn in_casts(&mut self, statement: &ast::Statement) {
-        for (id, cast) in function_relations::parameters(statement) {
+        for (id, cast) in table_functions::parameters(statement) {
             if let Some(number) = number_of(&id) {
                 let data_type = match cast {
                     Some(cast) => type_of_cast(&cast),

@@ -15,8 +15,8 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use harrier_exec::slices;
 use harrier_exec::table_files::VisibleRowsExec;
 
-use crate::estimates;
 use crate::explain_options::Format;
+use harrier_planner::cardinality::filter_selectivity;
 
 const PAGE_COST: f64 = 1.0;
 const PAGE_BYTES: f64 = 8192.0;
@@ -55,7 +55,7 @@ impl Node {
         };
         let taken = sum(plans.iter().map(|node| node.rows));
         let most = plans.iter().map(|node| node.rows).fold(f64::NAN, f64::max);
-        let rows = estimates::rows(&plan).map(|rows| rows as f64).filter(|_| !is_guarded);
+        let rows = filter_selectivity::rows(&plan).map(|rows| rows as f64).filter(|_| !is_guarded);
         let rows = rows.unwrap_or(if most.is_nan() { ROWS } else { most });
         let below = sum(plans.iter().map(|node| node.total_cost));
         let read = if plans.is_empty() { (rows * width as f64 / PAGE_BYTES).ceil() * PAGE_COST } else { 0.0 };

@@ -25,8 +25,8 @@ use crate::assignments;
 use crate::default_values;
 use crate::names;
 use crate::refused_writes;
-use crate::texts_of_times::readable;
-use crate::zones::session_zone;
+use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::readable;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]

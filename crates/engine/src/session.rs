@@ -49,22 +49,18 @@ use crate::aliased_deletes;
 use crate::analyze;
 use crate::analyze_options::{self, Looks};
 use crate::assignments;
-use crate::called_names;
 use crate::coalesce;
 use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::declared_types;
 use crate::default_values;
 use crate::describe;
 use crate::dialect::{self, SqlDialect};
-use crate::doubles;
 use crate::engine::{Engine, setting_error};
 use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
-use crate::function_relations;
 use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
 use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
-use crate::intervals::ScaledIntervals;
 use crate::json;
 use crate::kept::Kept;
 use crate::like_tables;
@@ -77,22 +73,19 @@ use crate::origins::{self, Origin};
 use crate::own_catalog::OwnCatalog;
 use crate::parameter_types::TypedParameters;
 use crate::parameters::{Change, Parameters};
-use crate::planning_rules;
 use crate::prepared::PreparedStatements;
 use crate::progress::Progress;
-use crate::quotients::Quotients;
 use crate::refused_writes;
 use crate::result_names;
 use crate::returning::Returning;
-use crate::rewriting::in_view;
 use crate::sequences::{self, SequenceStatement, SessionSequences};
 use crate::series::Series;
+use crate::session_planner;
 use crate::settings::{self, HarrierSettings};
 use crate::split::{self, StatementText};
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
 use crate::targets;
-use crate::timestamps;
 use crate::type_names;
 use crate::unknown_literals;
 use crate::warehouse::{
@@ -100,6 +93,13 @@ use crate::warehouse::{
     TableClauses, Transactions,
 };
 use crate::write::{Unfinished, Write};
+use harrier_planner::analyzer::decimal_float_coercion;
+use harrier_planner::analyzer::timestamp_coercion;
+use harrier_planner::binder::decimal_division::Quotients;
+use harrier_planner::binder::interval_arithmetic::ScaledIntervals;
+use harrier_planner::binder::nested_call_names;
+use harrier_planner::binder::table_functions;
+use harrier_planner::rewrite::in_view;
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -212,7 +212,7 @@ impl Session {
         let builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
-        let mut state = planning_rules::install(builder, &engine).build();
+        let mut state = session_planner::install(builder, &engine).build();
         engine.keep_initial(state.config_options());
         add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
@@ -463,7 +463,7 @@ impl Session {
                 // What is read has PostgreSQL's names, whatever the planner's.
                 names::prepare(&mut statement, self.names_as_postgres());
                 declared_types::settle(&mut statement);
-                called_names::settle(&mut statement, state.read().scalar_functions());
+                nested_call_names::settle(&mut statement, state.read().scalar_functions());
                 Ok(statement)
             }
             _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "not one statement").into_datafusion()),
@@ -499,7 +499,7 @@ impl Session {
         let explained = self.explained(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::filled(&state, statement).await?;
-        let statement = function_relations::bound(statement.as_ref(), values);
+        let statement = table_functions::bound(statement.as_ref(), values);
         let statement = statement.as_ref();
         let written = self.written(statement)?;
         if let Some(written) = &written {
@@ -523,8 +523,8 @@ impl Session {
                         json::typed,
                         declared_types::typed,
                         unknown_literals::typed,
-                        timestamps::leveled,
-                        doubles::compared,
+                        timestamp_coercion::leveled,
+                        decimal_float_coercion::compared,
                     ],
                 )?
             }

@@ -38,9 +38,9 @@ use crate::limits;
 use crate::names;
 use crate::nested_cases;
 use crate::nesting;
-use crate::simplification;
 use crate::warehouse::Words;
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
+use harrier_planner::optimizer::simplification;
 
 /// Who asks, whoever's rights are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

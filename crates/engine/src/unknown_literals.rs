@@ -15,7 +15,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
-use crate::rewriting::{rewritten, schema_below};
+use harrier_planner::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]

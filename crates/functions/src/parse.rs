@@ -3,3 +3,4 @@
 pub mod bytea;
 pub mod datetime;
 pub mod interval;
+pub mod text_array;

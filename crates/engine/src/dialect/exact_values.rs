@@ -1,7 +1,7 @@
 //! Numbers with a point that statements write to tables, exactly as they were written:
 //! `INSERT INTO t SELECT 1.005`. To the planner they are doubles, of which 1.005 is less than that and 2.5 an
 //! even number away from 3. What stands in VALUES or is set is cast right away, and taken care of then
-//! (`doubles`); here is what comes out of a SELECT first.
+//! (`decimal_float_coercion` of crate planner); here is what comes out of a SELECT first.
 
 use std::ops::ControlFlow;
 

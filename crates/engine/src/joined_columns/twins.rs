@@ -11,8 +11,8 @@ use harrier_pgcatalog::without_twin;
 
 use super::from::relations;
 use super::is_mark;
-use crate::column_aliases::count;
 use crate::names::{plain, without_casts};
+use harrier_planner::binder::column_aliases::count;
 
 /// The names that several columns may have, as far as a statement says it.
 #[derive(Debug, Clone, Default)]

@@ -23,8 +23,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open, key, read};
 use crate::assignments::type_name;
-use crate::rewriting::{compares, rewritten};
 use crate::type_names;
+use harrier_planner::rewrite::{compares, rewritten};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]

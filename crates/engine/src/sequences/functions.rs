@@ -33,7 +33,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::values::Named;
 use crate::kept::Kept;
 use crate::names::{plain, without_casts};
-use crate::rewriting::rewritten;
+use harrier_planner::rewrite::rewritten;
 
 /// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences are, if it has a warehouse.
 pub(crate) fn register(context: &SessionContext, kept: Option<&Arc<Kept>>) {

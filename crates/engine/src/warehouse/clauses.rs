@@ -17,7 +17,7 @@ use super::keys::cut_text;
 use super::names::PAST;
 use crate::dialect::SqlDialect;
 use crate::sequences::{GeneratedColumn, Overriding};
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
 
 mod generated;
 mod like;

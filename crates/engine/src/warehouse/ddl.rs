@@ -46,9 +46,9 @@ use crate::memory_tables;
 use crate::names::{plain, without_casts};
 use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
 use crate::stored::{self, ViewForm, WrittenDefaults};
-use crate::texts_of_times::readable;
 use crate::type_names;
-use crate::zones::session_zone;
+use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::readable;
 
 mod partitions;
 mod sequences;

@@ -45,7 +45,7 @@ use super::transaction::Transactions;
 use super::types::{file_schema_of, has_foreign_buckets, schema_of};
 use super::values;
 use crate::declared_types;
-use crate::merge::{self, IS_WRITTEN};
+use harrier_planner::binder::merge::{self, IS_WRITTEN};
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
 const INLINE_ROWS_MAX: usize = 10;

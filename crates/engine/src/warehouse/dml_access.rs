@@ -147,10 +147,3 @@ fn unaliased(expression: &Expr) -> &Expr {
         other => other,
     }
 }
-
-/// Whether there is a subquery in an expression.
-pub(crate) fn has_subquery(expression: &Expr) -> bool {
-    expression
-        .exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_))))
-        .unwrap_or(true)
-}

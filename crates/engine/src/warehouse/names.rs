@@ -45,7 +45,7 @@ use crate::joined_columns;
 use crate::memory_tables;
 use crate::sequences;
 use crate::stored::{self, Asker, ViewForm};
-use crate::zones::session_zone;
+use harrier_planner::analyzer::session_time_zone::session_zone;
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";

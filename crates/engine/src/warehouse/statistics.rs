@@ -22,13 +22,13 @@ use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, ColumnAnalysis, StatsRef};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::aggregate::reservoir_sample;
+use harrier_functions::parse::text_array::parse_array;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 use super::prune::Candidates;
 use super::table::{ScannedFile, StatsByFile, WarehouseTable};
 use super::types::{has_stats, type_of};
-use super::values;
+use harrier_planner::cardinality::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 
 /// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
 pub(crate) fn statistics_of(
@@ -92,7 +92,7 @@ fn first_of<'a>(
     greatest: bool,
     leaves_out: bool,
 ) -> Result<Option<ScalarValue>> {
-    let values = values::parse(texts.map(Some).collect::<StringArray>(), kind)?;
+    let values = parse_array(&texts.map(Some).collect::<StringArray>(), kind)?;
     if values.null_count() == values.len() || !leaves_out && values.null_count() > 0 {
         return Ok(None);
     }
@@ -136,7 +136,8 @@ pub(crate) fn spreads(
         };
         let now = Now { min, max, distinct: scaled(found.distinct, analysis.rows, rows) as f64, newer };
         let nulls = found.nulls as f64 / analysis.rows.max(1) as f64;
-        let spread = Spread::new(histogram, &type_of(column, false)?, nulls, &now)?;
+        let spread =
+            Spread::new(&histogram.common, &histogram.bounds, &type_of(column, false)?, nulls, &now)?;
         spreads.insert(column.name.clone(), Arc::new(spread));
     }
     Ok(spreads)
@@ -268,6 +269,8 @@ impl<'a> Looking<'a> {
                 true => sorted.histogram(is_all, values as f64 / rows.max(1) as f64)?,
                 false => None,
             };
+            let histogram = histogram
+                .map(|found| harrier_catalog::Histogram { common: found.common, bounds: found.bounds });
             let found = ColumnAnalysis { distinct, nulls: rows - values, mean_bytes: mean, histogram };
             columns.insert(question.column.id, found);
         }

@@ -22,6 +22,7 @@ use harrier_catalog::access::{Object, PUBLIC, Privilege};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 use harrier_catalog::{Histogram, array_text};
 use harrier_exec::table_files::{DividedBy, Holds, TablePartitions};
+use harrier_functions::parse::text_array::parse_array;
 
 use super::access::Viewer;
 use super::explain;
@@ -29,7 +30,6 @@ use super::names::{Names, Sight};
 use super::partitions::partitions_of;
 use super::table::{ScannedFile, WarehouseTable};
 use super::types::told_type_of;
-use super::values;
 
 /// The schema that the tables are in.
 pub(crate) const SYSTEM_SCHEMA: &str = "sys";
@@ -469,7 +469,7 @@ async fn snapshots(sight: &Sight) -> Result<Columns> {
     let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
     Ok(vec![
         ("snapshot_id", numbers(all.iter().map(|snapshot| Some(snapshot.snapshot)))),
-        ("snapshot_time", values::parse(times, &kind)?),
+        ("snapshot_time", parse_array(&times, &kind)?),
         ("schema_version", numbers(all.iter().map(|snapshot| Some(snapshot.schema_version)))),
         ("changes", texts(all.iter().map(|snapshot| shown(Some(&snapshot.changes))))),
         ("author", texts(all.iter().map(|snapshot| shown(snapshot.author.as_ref())))),

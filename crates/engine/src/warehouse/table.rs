@@ -56,9 +56,9 @@ use super::prune::{self, Candidates};
 use super::statistics::{self, statistics_of};
 use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, stored_schema_of, type_of};
 use super::values;
-use crate::estimates::KnownTable;
 use crate::sequences::{SEQUENCE_TAG, next_of};
 use crate::stored::{self, Asker};
+use harrier_planner::cardinality::filter_selectivity::KnownTable;
 
 mod visible;
 

@@ -17,7 +17,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::json_columns;
 use crate::declared_types;
-use crate::zones::UTC;
+use harrier_planner::analyzer::session_time_zone::UTC;
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
 const HUGE_DIGITS: u8 = 38;

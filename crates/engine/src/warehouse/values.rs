@@ -20,27 +20,10 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::table_files::intervals::storable;
 use harrier_exec::table_files::text_of;
 use harrier_functions::datetime::infinity::with_far;
-use harrier_functions::parse;
+use harrier_functions::parse::text_array::parse_array;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::types::type_of;
-
-/// Texts as values of `kind`; what is none is NULL, which stands for not known.
-pub(crate) fn parse(texts: StringArray, kind: &DataType) -> Result<ArrayRef> {
-    match kind {
-        DataType::Binary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            Ok(new_null_array(kind, texts.len()))
-        }
-        _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
-        // Arrow reads the units of `1 year 2 months 04:05:06`, and not its time.
-        DataType::Interval(_) => {
-            let plain = |text: &str| parse::interval::normal(text).unwrap_or_else(|| text.to_string());
-            let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();
-            Ok(cast(&texts, kind)?)
-        }
-        _ => with_far(cast(&texts, kind)?, &texts),
-    }
-}
 
 /// Bounds of a column in files as values of the type that it has now. `written`: the types that it had when each file was written, if some
 /// had another one. Others may have merged such a file since, and written its bounds anew: what a text says as either type is covered.
@@ -52,7 +35,7 @@ pub(crate) fn bounds(
     written: Option<&[ColumnType]>,
     is_lower: bool,
 ) -> Result<ArrayRef> {
-    let mut values = parse(texts.clone(), kind)?;
+    let mut values = parse_array(&texts, kind)?;
     let mut seen = Vec::new();
     for old in written.unwrap_or_default() {
         if *old == column.kind || seen.contains(old) {
@@ -62,7 +45,7 @@ pub(crate) fn bounds(
         let other = match column.kind {
             // Texts have another order.
             ColumnType::Varchar | ColumnType::Json => new_null_array(kind, texts.len()),
-            _ => cast(&parse(texts.clone(), &type_of(&retyped(column, *old), false)?)?, kind)?,
+            _ => cast(&parse_array(&texts, &type_of(&retyped(column, *old), false)?)?, kind)?,
         };
         let is_first = match is_lower {
             true => cmp::lt_eq(&values, &other)?,
@@ -96,7 +79,7 @@ pub(crate) fn parse_one(text: &str, kind: &DataType) -> Result<ScalarValue> {
     if kind.is_binary() {
         return ScalarValue::BinaryView(bytes_of_text(text)).cast_to(kind);
     }
-    ScalarValue::try_from_array(&parse(StringArray::from(vec![text]), kind)?, 0)
+    ScalarValue::try_from_array(&parse_array(&StringArray::from(vec![text]), kind)?, 0)
 }
 
 /// The value of an array of one as text in the catalog's encoding; `None` for NULL. `column` is whose it is.
@@ -220,7 +203,7 @@ fn column_of_cells<'a>(
     let texts = StringArray::from_iter(texts);
     let nulls = texts.null_count();
     let values = match column.kind {
-        ColumnType::Interval => parse(texts, kind)?,
+        ColumnType::Interval => parse_array(&texts, kind)?,
         _ => with_far(cast(&texts, kind)?, &texts)?,
     };
     if values.null_count() > nulls {

@@ -5,7 +5,7 @@
 //! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is refused with 53200, or sent on by a partial
 //! aggregate, while there is still room for the copies.
 //!
-//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage` of crate engine).
+//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage_aggregation` of crate planner).
 //!
 //! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks decode plans.
 

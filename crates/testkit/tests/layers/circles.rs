@@ -13,7 +13,7 @@ const IN_CIRCLES: [(&str, usize); 14] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
-    ("engine", 51),
+    ("engine", 49),
     ("exec", 19),
     ("harrier", 10),
     ("interconnect", 2),

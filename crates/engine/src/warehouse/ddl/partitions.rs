@@ -23,7 +23,6 @@ use harrier_functions::datetime::time_zone::is_local;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Ddl, error, reference};
-use crate::texts_of_times::readable;
 use crate::warehouse::clauses::{
     CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
 };
@@ -32,7 +31,8 @@ use crate::warehouse::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::types::type_of;
 use crate::warehouse::values::parse_one;
-use crate::zones::session_zone;
+use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::readable;
 
 /// A bound as a value.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,52 @@
+//! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans get to ranks.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::execution::SessionStateBuilder;
+use harrier_exec::table_files;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_planner::physical::compact_string_views::CompactViews;
+use harrier_planner::rules::{self, Surroundings, TableRules};
+
+use crate::declared_types::DeclaredTypes;
+use crate::engine::Engine;
+use crate::json::{JsonOperators, JsonValues};
+use crate::sequences::is_called;
+use crate::settings::HarrierSettings;
+use crate::sql_types::SqlTypes;
+use crate::unknown_literals::{TimeDifferences, UnknownLiterals};
+
+/// Gives a session its rules, planners of expressions and relations, and estimates.
+pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionStateBuilder {
+    let surroundings = Surroundings {
+        runtime: Arc::clone(engine.runtime_env()),
+        statement_memory: engine.limits().processes.memory_bytes,
+        session_memory,
+        interval_style,
+        takes_sequence_value: is_called,
+    };
+    let tables = TableRules {
+        json_values: Arc::new(JsonValues),
+        declared_types: Arc::new(DeclaredTypes),
+        unknown_literals: Arc::new(UnknownLiterals),
+        json_operators: Arc::new(JsonOperators),
+        time_differences: Arc::new(TimeDifferences),
+        types: Arc::new(SqlTypes),
+    };
+    let builder = rules::install(builder, &surroundings, tables);
+    match (engine.gang(), engine.link()) {
+        (Some(gang), _) => gang.configure(builder),
+        (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
+        (None, None) => table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews))),
+    }
+}
+
+fn session_memory(options: &ConfigOptions) -> Option<usize> {
+    let settings = options.extensions.get::<HarrierSettings>();
+    settings.map(|settings| settings.statement_memory).filter(|bytes| *bytes > 0)
+}
+
+fn interval_style(options: &ConfigOptions) -> IntervalStyle {
+    options.extensions.get::<HarrierSettings>().map(|settings| settings.interval_style).unwrap_or_default()
+}

@@ -1,0 +1,119 @@
+//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytes, which the planner takes for those of texts. What is called by its name is in
+//! [`harrier_functions::string::text_or_bytes`].
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, Like, LogicalPlan, ScalarUDF, cast, lit};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::postgres_functions;
+use harrier_functions::string::text_or_bytes;
+use harrier_sqlstate::IntoDataFusionError;
+use std::sync::Arc;
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// Plans what stands for functions of texts; to stand before the planner's own.
+#[derive(Debug)]
+pub struct TextsOrBytes;
+
+impl ExprPlanner for TextsOrBytes {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::StringConcat {
+            if is_quoted(&expr.right) && is_bytes(&expr.left, schema) {
+                expr.right = cast(expr.right, DataType::Binary);
+            } else if is_quoted(&expr.left) && is_bytes(&expr.right, schema) {
+                expr.left = cast(expr.left, DataType::Binary);
+            }
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+
+    fn plan_substring(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(call(text_or_bytes::substr(), arguments)))
+    }
+
+    fn plan_overlay(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(call(text_or_bytes::overlay(), arguments)))
+    }
+
+    fn plan_position(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(call(text_or_bytes::position(), arguments)))
+    }
+}
+
+/// The rule for LIKE; to stand before the coercion of types.
+#[derive(Debug)]
+pub struct LikeOfBytes;
+
+impl AnalyzerRule for LikeOfBytes {
+    fn name(&self) -> &str {
+        "like_of_bytes"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |expr| match expr {
+                Expr::Like(like) if is_bytes(&like.expr, &schema) || is_bytes(&like.pattern, &schema) => {
+                    of_bytes(like).map(Transformed::yes)
+                }
+                Expr::AggregateFunction(AggregateFunction { func, params }) => {
+                    refuse_joined(func.name(), &params.args, &schema)?;
+                    Ok(Transformed::no(Expr::AggregateFunction(AggregateFunction { func, params })))
+                }
+                Expr::WindowFunction(call) => {
+                    refuse_joined(call.fun.name(), &call.params.args, &schema)?;
+                    Ok(Transformed::no(Expr::WindowFunction(call)))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Errors: it is `string_agg` of bytes, which the planner takes for their texts (0A000).
+fn refuse_joined(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    if name != "string_agg" || !arguments.first().is_some_and(|first| is_bytes(first, schema)) {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "string_agg of bytea is not supported")
+        .with_hint("decode(string_agg(encode(b, 'hex'), encode(s, 'hex')), 'hex')")
+        .into_datafusion())
+}
+
+/// Errors: there is no ILIKE of bytes (42883).
+fn of_bytes(like: Like) -> Result<Expr> {
+    if like.case_insensitive {
+        let message = "operator does not exist: bytea ~~* bytea";
+        return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
+    }
+    let mut arguments = vec![*like.expr, *like.pattern];
+    arguments.extend(like.escape_char.map(|escape| lit(escape.to_string())));
+    let found = call(postgres_functions::like_of_bytes(), arguments);
+    Ok(if like.negated { Expr::Not(Box::new(found)) } else { found })
+}
+
+fn call(function: Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
+}
+
+fn is_bytes(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| kind.is_binary())
+}
+
+/// A literal in quotes, which is of the type that stands beside it.
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}

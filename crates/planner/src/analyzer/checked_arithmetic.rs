@@ -1,0 +1,232 @@
+//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is rounded, and what is too large
+//! for a float of 32 bits is none (22003). What is computed of floats and is none has no sign: it is more than all numbers.
+//!
+//! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
+//! [`harrier_functions::math::checked`] in the place of operators, and before casts.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::math::checked::Operation;
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// Sums, differences and products from which a chain of them becomes one function.
+const CHAINED_FROM: usize = 16;
+
+/// The rule; to stand behind the coercion of types.
+#[derive(Debug)]
+pub struct CheckedIntegers;
+
+impl AnalyzerRule for CheckedIntegers {
+    fn name(&self) -> &str {
+        "checked_integers"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(checked)?.data)
+    }
+}
+
+fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    rewritten(plan, |expr| Ok(replaced(expr, &schema)))
+}
+
+fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let type_of = |expr: &Expr| expr.get_type(schema).ok();
+    let is_checked = |kind: &Option<DataType>| kind.as_ref().is_some_and(DataType::is_integer);
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let operation = match op {
+                Operator::Plus => Some(Operation::Add),
+                Operator::Minus => Some(Operation::Subtract),
+                Operator::Multiply => Some(Operation::Multiply),
+                _ => None,
+            };
+            let kind = operation.and_then(|_| type_of(first_of(&left)));
+            match operation {
+                Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
+                    Transformed::yes(chained(operation, *left, *right))
+                }
+                _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
+                    let (left, right) = (Box::new(computed(*left)), Box::new(computed(*right)));
+                    let float = Expr::BinaryExpr(BinaryExpr { left, op, right });
+                    Transformed::yes(call(Operation::UnsignedNan, vec![float]))
+                }
+                _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+            }
+        }
+        Expr::Negative(inner)
+            if !matches!(inner.as_ref(), Expr::Literal(..)) && is_float(&type_of(&inner)) =>
+        {
+            let negative = Expr::Negative(Box::new(computed(*inner)));
+            Transformed::yes(call(Operation::UnsignedNan, vec![negative]))
+        }
+        Expr::ScalarFunction(terms)
+            if terms.func.name() == Operation::Terms.name()
+                && terms.args.get(1).is_some_and(|first| is_float(&type_of(first))) =>
+        {
+            Transformed::yes(call(Operation::UnsignedNan, vec![Expr::ScalarFunction(terms)]))
+        }
+        // `- n` is `0 - n`.
+        Expr::Negative(inner) if !matches!(inner.as_ref(), Expr::Literal(..)) => {
+            let zero = type_of(&inner)
+                .filter(DataType::is_signed_integer)
+                .and_then(|kind| ScalarValue::new_zero(&kind).ok());
+            match zero {
+                Some(zero) => {
+                    Transformed::yes(call(Operation::Subtract, vec![Expr::Literal(zero, None), *inner]))
+                }
+                None => Transformed::no(Expr::Negative(inner)),
+            }
+        }
+        Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
+            let (expr, is_changed) = whole(*expr, schema);
+            let cast = Expr::Cast(Cast { expr: Box::new(expr), field });
+            if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        Expr::TryCast(TryCast { expr, field }) if field.data_type().is_integer() => {
+            let (expr, is_changed) = whole(*expr, schema);
+            let cast = Expr::TryCast(TryCast { expr: Box::new(expr), field });
+            if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        Expr::Cast(Cast { expr, field })
+            if *field.data_type() == DataType::Float32 && type_of(&expr) == Some(DataType::Float64) =>
+        {
+            Transformed::yes(call(Operation::Real, vec![*expr]))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn is_arithmetic(op: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+fn is_float(kind: &Option<DataType>) -> bool {
+    matches!(kind, Some(DataType::Float32 | DataType::Float64))
+}
+
+/// A float of which more is computed: the sign of its NaN is taken away at the end.
+fn computed(expr: Expr) -> Expr {
+    match expr {
+        Expr::ScalarFunction(mut function) if function.func.name() == Operation::UnsignedNan.name() => {
+            function.args.remove(0)
+        }
+        other => other,
+    }
+}
+
+/// What is to become an integer, rounded, and whether that is something else.
+fn whole(expr: Expr, schema: &DFSchema) -> (Expr, bool) {
+    // A number with a point in a statement is exact to PostgreSQL, whose halves go away from zero.
+    match &expr {
+        Expr::Literal(ScalarValue::Float64(Some(number)), metadata) => {
+            let rounded = Expr::Literal(ScalarValue::Float64(Some(number.round())), metadata.clone());
+            let is_changed = number.round() != *number;
+            return (if is_changed { rounded } else { expr }, is_changed);
+        }
+        Expr::ScalarFunction(function) if function.func.name() == Operation::Round.function().name() => {
+            return (expr, false);
+        }
+        _ => {}
+    }
+    match expr.get_type(schema) {
+        Ok(DataType::Float32 | DataType::Float64) => (call(Operation::Round, vec![expr]), true),
+        Ok(DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) if scale > 0 => {
+            (call(Operation::Round, vec![expr]), true)
+        }
+        _ => (expr, false),
+    }
+}
+
+/// `left + right` and the like; a long chain as one function.
+fn chained(operation: Operation, left: Expr, right: Expr) -> Expr {
+    let sign = match sign_of(operation) {
+        Some(sign) if levels_of(&left) >= CHAINED_FROM => sign,
+        _ => return call(operation, vec![left, right]),
+    };
+    let (mut signs, mut terms) = terms_of(left);
+    signs.push(sign);
+    terms.push(right);
+    terms.insert(0, Expr::Literal(ScalarValue::Utf8(Some(signs)), None));
+    call(Operation::Terms, terms)
+}
+
+fn sign_of(operation: Operation) -> Option<char> {
+    match operation {
+        Operation::Add => Some('+'),
+        Operation::Subtract => Some('-'),
+        Operation::Multiply => Some('*'),
+        _ => None,
+    }
+}
+
+/// What is left of a sum, a difference or a product, with its right side and the sign between them.
+fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
+    let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return None };
+    let sign = [Operation::Add, Operation::Subtract, Operation::Multiply]
+        .into_iter()
+        .find(|operation| operation.name() == func.name())
+        .and_then(sign_of)?;
+    match args.as_slice() {
+        [left, right] => Some((left, sign, right)),
+        _ => None,
+    }
+}
+
+/// An expression of the type of a sum: the first of the terms of a long one, whose own type takes long to find out.
+fn first_of(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::ScalarFunction(ScalarFunction { args, .. }) if is_terms(expr) => args.get(1).unwrap_or(expr),
+        other => other,
+    }
+}
+
+fn is_terms(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(function) if function.func.name() == Operation::Terms.name())
+}
+
+/// How many of these there are on the left, as far as that matters.
+fn levels_of(expr: &Expr) -> usize {
+    if is_terms(expr) {
+        return CHAINED_FROM;
+    }
+    std::iter::successors(sum(expr), |(left, ..)| sum(left)).take(CHAINED_FROM).count()
+}
+
+/// The terms of a chain, and the signs between them.
+fn terms_of(expr: Expr) -> (String, Vec<Expr>) {
+    let expr = match expr {
+        Expr::ScalarFunction(ScalarFunction { func, mut args }) if func.name() == Operation::Terms.name() => {
+            match args.first_mut() {
+                Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) => {
+                    let signs = std::mem::take(signs);
+                    return (signs, args.split_off(1));
+                }
+                _ => Expr::ScalarFunction(ScalarFunction { func, args }),
+            }
+        }
+        other => other,
+    };
+    let (mut signs, mut terms, mut next) = (Vec::new(), Vec::new(), &expr);
+    while let Some((left, sign, right)) = sum(next) {
+        signs.push(sign);
+        terms.push(right.clone());
+        next = left;
+    }
+    terms.push(next.clone());
+    terms.reverse();
+    (signs.into_iter().rev().collect(), terms)
+}
+
+fn call(operation: Operation, arguments: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(operation.function(), arguments))
+}

@@ -1,0 +1,421 @@
+//! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with fifteen digits behind the
+//! point, which neither infinity nor many a number is.
+//!
+//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and DataFusion takes it for
+//! both (`16777216::real = 16777217`). A literal that is a real exactly stays one where it is compared, so that bounds of files still help.
+//!
+//! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
+//! DataFusion. Such a number beside a decimal, compared with it or added to it, is the decimal that was written. What is computed of them is left to
+//! DataFusion in comparisons, so that `price < 0.2 * average` is one of decimals.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, JoinType, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, InList, InSubquery, ScalarFunction, SetComparison, TryCast};
+use datafusion::logical_expr::expr_schema::cast_subquery;
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
+};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::math::decimal_to_double::{self, DIGITS_EXACT};
+
+use crate::rewrite::{level_keys, level_sides, rewritten, schema_below};
+
+mod results;
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub struct DoubleComparisons;
+
+impl AnalyzerRule for DoubleComparisons {
+    fn name(&self) -> &str {
+        "double_comparisons"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        // Types of columns are other ones above what has changed.
+        let mut is_changed = false;
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let plan = if is_changed { plan.recompute_schema()? } else { plan };
+            let changed = compared(plan)?;
+            is_changed |= changed.transformed;
+            Ok(changed)
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// The rule that what becomes a double is the nearest one, and a number that becomes a decimal is the one that was written; to stand behind the coercion of types, which adds casts.
+#[derive(Debug)]
+pub struct NearestDoubles;
+
+impl AnalyzerRule for NearestDoubles {
+    fn name(&self) -> &str {
+        "nearest_doubles"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |mut expr| {
+                let is_changed = match &mut expr {
+                    Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+                        match field.data_type() {
+                            kind if kind.is_floating() => take_nearest(expr, &schema),
+                            kind if kind.is_decimal() => take_written(expr),
+                            _ => false,
+                        }
+                    }
+                    _ => false,
+                };
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Has a decimal that a cast may round twice be a double before; tells whether it changed anything.
+fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128};
+    let is_long = match expr.get_type(schema) {
+        Ok(Decimal32(precision, _) | Decimal64(precision, _) | Decimal128(precision, _)) => {
+            precision > DIGITS_EXACT
+        }
+        _ => false,
+    };
+    if is_long {
+        let decimal = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(decimal_to_double::function(), vec![decimal]));
+    }
+    is_long
+}
+
+/// Has the number of places be of the type that the function takes: by it, it tells the type of what it gives.
+fn count_places(function: &mut ScalarFunction) -> bool {
+    let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
+    match places {
+        ScalarValue::Int64(Some(count)) if i32::try_from(*count).is_ok() => {
+            *places = ScalarValue::Int32(Some(*count as i32));
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Has a number with a point be the decimal that was written, of which a cast rounds the last digit; tells whether it changed anything.
+fn take_written(expr: &mut Expr) -> bool {
+    let decimal = written(expr).flatten();
+    decimal.map(|decimal| *expr = Expr::Literal(decimal, None)).is_some()
+}
+
+/// One node with the rule applied.
+pub fn compared(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
+    let scope = Scope { schema: &schema, inputs: inputs.iter().collect() };
+    let is_changed = level_keys(&mut plan, |keys| scope.level(keys));
+    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    changed.transformed |= is_changed;
+    changed.transform_data(results::unite_inputs)
+}
+
+/// Where columns come from.
+struct Scope<'a> {
+    schema: &'a DFSchema,
+    inputs: Vec<&'a LogicalPlan>,
+}
+
+impl Scope<'_> {
+    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+        let is_changed = match &mut expr {
+            Expr::InSubquery(InSubquery { expr, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+                self.level_subquery(expr, subquery)?
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if computes(*op) => {
+                self.widen_real(left, right)
+                    || matches!(op, Operator::Plus | Operator::Minus) && self.add_exactly(left, right)
+            }
+            Expr::ScalarFunction(function) if matches!(function.name(), "round" | "trunc") => {
+                count_places(function)
+            }
+            other => {
+                let is_leveled = self.take_reals(other) || level_sides(other, |sides| self.level(sides));
+                self.unite(other) || self.compare_nullif(other) || is_leveled
+            }
+        };
+        Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+    }
+
+    /// Makes doubles of what is compared, if one is a double and another a decimal, or one a real and another an integer; tells whether it
+    /// has changed anything.
+    fn level(&self, sides: &mut [&mut Expr]) -> bool {
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
+        if !types.iter().flatten().any(is_decimal) {
+            let is_wider = |(side, kind): (&&mut Expr, &Option<DataType>)| {
+                kind.as_ref().is_some_and(DataType::is_integer) && !is_exact_real(side)
+            };
+            let is_mixed = types.iter().flatten().any(is_real) && sides.iter().zip(&types).any(is_wider);
+            return is_mixed && widen(sides, &types);
+        }
+        let literals = sides.iter().map(|side| written(side)).collect::<Vec<_>>();
+        let is_beyond = literals.iter().any(|literal| matches!(literal, Some(None)));
+        if is_beyond || sides.iter().any(|side| self.is_double(side)) {
+            return widen(sides, &types);
+        }
+        let mut is_changed = false;
+        for (side, literal) in sides.iter_mut().zip(literals) {
+            if let Some(Some(decimal)) = literal {
+                **side = Expr::Literal(decimal, None);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Makes reals of the numbers of a list that a real is looked for in: PostgreSQL takes a list of several for one array. Tells
+    /// whether it has changed anything.
+    fn take_reals(&self, list: &mut Expr) -> bool {
+        let Expr::InList(InList { expr, list, .. }) = list else { return false };
+        if list.len() < 2 || !expr.get_type(self.schema).is_ok_and(|kind| is_real(&kind)) {
+            return false;
+        }
+        let real = |item: &Expr| match item {
+            Expr::Literal(number, _) if number.is_null() || number.data_type().is_numeric() => {
+                // What is too large for a real is compared as what it is.
+                let real = number.cast_to(&DataType::Float32).ok()?;
+                (!matches!(real, ScalarValue::Float32(Some(real)) if real.is_infinite())).then_some(real)
+            }
+            _ => None,
+        };
+        let reals: Option<Vec<ScalarValue>> = list.iter().map(real).collect();
+        let Some(reals) = reals else { return false };
+        let is_same = list.iter().all(|item| matches!(item, Expr::Literal(ScalarValue::Float32(_), _)));
+        for (item, real) in list.iter_mut().zip(reals) {
+            *item = Expr::Literal(real, None);
+        }
+        !is_same
+    }
+
+    /// Makes doubles of a real and an integer or a decimal that are computed with; tells whether it has changed anything.
+    fn widen_real(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let mut sides = [left, right];
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
+        let is_whole = |kind: &DataType| kind.is_integer() || is_decimal(kind);
+        let is_mixed = types.iter().flatten().any(is_real) && types.iter().flatten().any(is_whole);
+        is_mixed && widen(&mut sides, &types)
+    }
+
+    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
+    fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
+        let number = match (is_decimal(left), is_decimal(right)) {
+            (true, false) => right,
+            (false, true) => left,
+            _ => return false,
+        };
+        match written(number) {
+            Some(Some(decimal)) => {
+                *number = Expr::Literal(decimal, None);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same as [`Self::level`] for what a subquery yields.
+    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+        let Ok(kind) = expr.get_type(self.schema) else { return Ok(false) };
+        let plan = subquery.subquery.as_ref();
+        let other = plan.schema().field(0).data_type().clone();
+        let is_mixed = is_decimal(&kind) && other.is_floating() && is_double_column(plan, 0)
+            || is_decimal(&other) && self.is_double(expr)
+            || is_real(&kind) && other.is_integer()
+            || is_real(&other) && kind.is_integer();
+        if !is_mixed {
+            return Ok(false);
+        }
+        if kind != DataType::Float64 {
+            *expr = cast(std::mem::take(expr), DataType::Float64);
+        }
+        *subquery = cast_subquery(subquery.clone(), &DataType::Float64)?;
+        Ok(true)
+    }
+
+    /// Whether PostgreSQL, too, has a double here (or a real).
+    fn is_double(&self, expr: &Expr) -> bool {
+        if !expr.get_type(self.schema).is_ok_and(|kind| kind.is_floating()) {
+            return false;
+        }
+        let any = |arguments: &[Expr]| arguments.iter().any(|argument| self.is_double(argument));
+        let has_number = |arguments: &[Expr]| {
+            arguments
+                .iter()
+                .any(|argument| argument.get_type(self.schema).is_ok_and(|kind| kind.is_numeric()))
+        };
+        match expr {
+            Expr::Literal(ScalarValue::Float64(Some(number)), _) => !number.is_finite(),
+            Expr::Alias(alias) => self.is_double(&alias.expr),
+            Expr::Negative(inner) => self.is_double(inner),
+            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => self.is_double(left) || self.is_double(right),
+            Expr::Case(case) => {
+                let mut results = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
+                results.any(|result| self.is_double(result))
+            }
+            // Most functions have one for NUMERIC.
+            Expr::ScalarFunction(function) if has_number(&function.args) => any(&function.args),
+            Expr::AggregateFunction(function) if has_number(&function.params.args) => {
+                any(&function.params.args)
+            }
+            Expr::WindowFunction(function) if has_number(&function.params.args) => any(&function.params.args),
+            Expr::ScalarSubquery(subquery) => is_double_column(&subquery.subquery, 0),
+            Expr::Column(column) => self.is_double_input(column),
+            _ => true,
+        }
+    }
+
+    fn is_double_input(&self, column: &Column) -> bool {
+        let found = self.inputs.iter().find_map(|input| {
+            let at = input.schema().maybe_index_of_column(column)?;
+            Some(is_double_column(input, at))
+        });
+        found.unwrap_or(true)
+    }
+}
+
+/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is computed.
+fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
+    let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
+        let scope = Scope { schema: input.schema(), inputs: vec![input] };
+        expr.is_none_or(|expr| scope.is_double(expr))
+    };
+    match plan {
+        LogicalPlan::Projection(projection) => is_double(projection.expr.get(at), &projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_double_column(&alias.input, at),
+        LogicalPlan::Filter(filter) => is_double_column(&filter.input, at),
+        LogicalPlan::Sort(sort) => is_double_column(&sort.input, at),
+        LogicalPlan::Limit(limit) => is_double_column(&limit.input, at),
+        LogicalPlan::Distinct(Distinct::All(input)) => is_double_column(input, at),
+        LogicalPlan::Aggregate(aggregate) => {
+            let keys = &aggregate.group_expr;
+            if matches!(keys.as_slice(), [Expr::GroupingSet(_)]) {
+                return true;
+            }
+            is_double(keys.iter().chain(&aggregate.aggr_expr).nth(at), &aggregate.input)
+        }
+        LogicalPlan::Window(window) => match at.checked_sub(window.input.schema().fields().len()) {
+            Some(at) => is_double(window.window_expr.get(at), &window.input),
+            None => is_double_column(&window.input, at),
+        },
+        LogicalPlan::Join(join) => {
+            let left = join.left.schema().fields().len();
+            match join.join_type {
+                JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+                    match at.checked_sub(left) {
+                        Some(at) => is_double_column(&join.right, at),
+                        None => is_double_column(&join.left, at),
+                    }
+                }
+                JoinType::LeftSemi | JoinType::LeftAnti => is_double_column(&join.left, at),
+                _ => true,
+            }
+        }
+        LogicalPlan::Union(union) => union.inputs.iter().any(|input| {
+            input.schema().fields().get(at).is_none_or(|field| field.data_type().is_floating())
+                && is_double_column(input, at)
+        }),
+        LogicalPlan::Values(values) => {
+            let scope = Scope { schema: &DFSchema::empty(), inputs: Vec::new() };
+            values.values.iter().any(|row| row.get(at).is_none_or(|expr| scope.is_double(expr)))
+        }
+        _ => true,
+    }
+}
+
+/// Makes doubles of all numbers; tells whether it has changed anything.
+fn widen(sides: &mut [&mut Expr], types: &[Option<DataType>]) -> bool {
+    let mut is_changed = false;
+    for (side, kind) in sides.iter_mut().zip(types) {
+        if kind.as_ref().is_some_and(|kind| kind.is_numeric() && *kind != DataType::Float64) {
+            **side = cast(std::mem::take(*side), DataType::Float64);
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+fn computes(operator: Operator) -> bool {
+    matches!(operator, Operator::Plus | Operator::Minus | Operator::Multiply | Operator::Divide)
+}
+
+fn is_real(kind: &DataType) -> bool {
+    matches!(kind, DataType::Float16 | DataType::Float32)
+}
+
+/// Whether an integer is a literal that a real is exactly.
+fn is_exact_real(expr: &Expr) -> bool {
+    const EXACT_MAX: u64 = 1 << f32::MANTISSA_DIGITS;
+    let number = match expr {
+        Expr::Literal(number, _) => number,
+        Expr::Negative(inner) => return is_exact_real(inner),
+        _ => return false,
+    };
+    match number.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(number)) => number.is_none_or(|number| number.unsigned_abs() <= EXACT_MAX),
+        _ => false,
+    }
+}
+
+fn is_decimal(kind: &DataType) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
+    matches!(kind, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
+}
+
+/// For a number with a point in a statement, the decimal that was written; `Some(None)` if that has too many digits. As a double it has
+/// other digits behind those that a decimal column has.
+fn written(expr: &Expr) -> Option<Option<ScalarValue>> {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => Some(decimal(*number)),
+        Expr::Negative(inner) => match inner.as_ref() {
+            Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => {
+                Some(decimal(-number))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn decimal(number: f64) -> Option<ScalarValue> {
+    const DIGITS_MAX: usize = 38;
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let digits = whole.trim_start_matches('-').len() + fraction.len();
+    if digits > DIGITS_MAX {
+        return None;
+    }
+    let value: i128 = format!("{whole}{fraction}").parse().ok()?;
+    Some(ScalarValue::Decimal128(Some(value), digits as u8, fraction.len() as i8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_decimals() {
+        assert_eq!(decimal(10_000_000.01), Some(ScalarValue::Decimal128(Some(1_000_000_001), 10, 2)));
+        assert_eq!(decimal(0.05), Some(ScalarValue::Decimal128(Some(5), 3, 2)));
+        let of = |number: f64| decimal(number).map(|decimal| decimal.to_string());
+        assert_eq!(decimal(1e17), Some(ScalarValue::Decimal128(Some(10_i128.pow(17)), 18, 0)));
+        assert_eq!(
+            decimal(-2_000_000_000_000_000.5),
+            Some(ScalarValue::Decimal128(Some(-20_000_000_000_000_005), 17, 1))
+        );
+        assert_eq!(of(1e38), None);
+        assert_eq!(of(1e300), None);
+    }
+}

@@ -1,0 +1,469 @@
+//! Correlated subqueries that DataFusion does not decorrelate rightly, as joins with what they are for all
+//! values of their outer columns.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema, NullEquality};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::logical_plan::{Join, JoinConstraint, Projection, SubqueryAlias};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{BinaryExpr, Expr, Filter, JoinType, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::guard::single_row_value::only;
+
+use super::conditions::{next_number, same, unsupported};
+use super::dependent::{Outer, Pushed, fresh};
+use super::plain::{is_plain, is_plain_value};
+use super::references::{free, has_subquery, is_lateral, scope, subquery_of, with_plan};
+
+/// The rule; to stand behind the one that makes aggregates of subqueries that are values.
+#[derive(Debug)]
+pub struct Unnest;
+
+impl AnalyzerRule for Unnest {
+    fn name(&self) -> &str {
+        "unnest_subqueries"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut is_correlated = false;
+        plan.apply_with_subqueries(|node| {
+            is_correlated |= node.contains_outer_reference();
+            Ok(if is_correlated { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !is_correlated {
+            return Ok(plan);
+        }
+        let plan = unnested(plan)?;
+        match free(&plan)?.first() {
+            Some(_) => Err(unsupported("columns of the query around it in such a place")),
+            None => Ok(plan),
+        }
+    }
+}
+
+/// A plan, its inputs first. Subqueries about queries around the plan stay, for these to be unnested.
+fn unnested(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.map_children(|child| unnested(child).map(Transformed::yes))?.data;
+    match plan {
+        LogicalPlan::Join(join) if is_lateral(&join)? => lateral(join),
+        LogicalPlan::Filter(filter) if has_subquery(&filter.predicate) => {
+            Apply::over(owned(filter.input)).filter(filter.predicate)
+        }
+        plan if plan.expressions().iter().any(has_subquery) => valued(plan),
+        plan => Ok(plan),
+    }
+}
+
+fn owned(plan: Arc<LogicalPlan>) -> LogicalPlan {
+    Arc::unwrap_or_clone(plan)
+}
+
+/// A join with LATERAL.
+fn lateral(join: Join) -> Result<LogicalPlan> {
+    // A name above the subquery DataFusion knows.
+    let rows = match join.right.as_ref() {
+        LogicalPlan::SubqueryAlias(alias) if matches!(alias.input.as_ref(), LogicalPlan::Subquery(_)) => {
+            &alias.input
+        }
+        _ => &join.right,
+    };
+    if is_plain(rows)?
+        && !joins_nulls(rows)?
+        && free(&join.right)?.iter().all(|(column, _)| join.left.schema().has_column(column))
+    {
+        return Ok(LogicalPlan::Join(join));
+    }
+    let columns = outer_columns(&join.right, join.left.schema())?;
+    if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+        return Err(unsupported("RIGHT or FULL JOIN LATERAL"));
+    }
+    let list: Vec<Expr> = join.schema.columns().into_iter().map(Expr::Column).collect();
+    let outer = Outer::of(&join.left, columns)?;
+    let Pushed { plan, keys } = outer.push(owned(join.right))?;
+    let plan = unnested(plan)?;
+    let schema = join.left.schema().join(plan.schema())?;
+    let mut conditions: Vec<Expr> = join.filter.into_iter().collect();
+    for (column, key) in outer.columns().iter().zip(&keys) {
+        conditions.extend(same(column, key, &schema)?);
+    }
+    let joined = Join::try_new(
+        join.left,
+        Arc::new(plan),
+        join.on,
+        conjunction(conditions),
+        join.join_type,
+        JoinConstraint::On,
+        NullEquality::NullEqualsNothing,
+        false,
+    )?;
+    Ok(LogicalPlan::Projection(Projection::try_new(list, Arc::new(LogicalPlan::Join(joined)))?))
+}
+
+/// Whether a subquery has IS NOT DISTINCT FROM, by which inner joins beside other ones are not right.
+fn joins_nulls(plan: &LogicalPlan) -> Result<bool> {
+    let is_such = |part: &Expr| {
+        Ok(matches!(part, Expr::BinaryExpr(BinaryExpr { op: Operator::IsNotDistinctFrom, .. })))
+    };
+    plan.exists(|node| Ok(node.expressions().iter().any(|expr| expr.exists(is_such).unwrap_or(true))))
+}
+
+/// The columns of a query that a subquery speaks of.
+fn outer_columns(subquery: &LogicalPlan, query: &DFSchema) -> Result<Vec<Column>> {
+    let columns = free(subquery)?.into_iter().map(|(column, _)| column);
+    Ok(columns.filter(|column| query.has_column(column)).collect())
+}
+
+/// A node whose expressions have subqueries, over its input with their values.
+fn valued(plan: LogicalPlan) -> Result<LogicalPlan> {
+    match plan {
+        LogicalPlan::Projection(list) => {
+            let mut apply = Apply::over(owned(list.input));
+            let names = NamePreserver::new_for_projection();
+            let columns = list.expr.into_iter().map(|expr| {
+                let name = names.save(&expr);
+                let replaced = expr.transform_up(|part| apply.replaced(part, Joins::Values))?;
+                Ok(name.restore(replaced.data))
+            });
+            let columns = columns.collect::<Result<Vec<_>>>()?;
+            Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(apply.input))?))
+        }
+        plan if plan.inputs().len() == 1 && !matches!(plan, LogicalPlan::Dml(_)) => over_values(plan),
+        plan => refused(plan),
+    }
+}
+
+/// A node over a list of the values of its correlated subqueries.
+fn over_values(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let input = plan.inputs().swap_remove(0).clone();
+    let mut list: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+    let own = list.len();
+    let names = NamePreserver::new(&plan);
+    let expressions = plan.expressions().into_iter().map(|expr| {
+        let mut replace = |expr: Expr| {
+            let name = names.save(&expr);
+            let replaced = expr.transform_down(|part| {
+                if !is_value(&part)? {
+                    return Ok(Transformed::no(part));
+                }
+                let column = fresh(1).remove(0);
+                list.push(part.alias(&column.name));
+                Ok(Transformed::new(Expr::Column(column), true, TreeNodeRecursion::Jump))
+            })?;
+            Ok(Transformed::yes(name.restore(replaced.data)))
+        };
+        match expr {
+            Expr::GroupingSet(_) => Ok(expr.map_children(&mut replace)?.data),
+            expr => Ok(replace(expr)?.data),
+        }
+    });
+    let expressions = expressions.collect::<Result<Vec<_>>>()?;
+    if list.len() == own {
+        return Ok(plan);
+    }
+    let passes_on = matches!(plan, LogicalPlan::Window(_) | LogicalPlan::Sort(_));
+    let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    let input = valued(LogicalPlan::Projection(Projection::try_new(list, Arc::new(input))?))?;
+    let plan = plan.with_new_exprs(expressions, vec![input])?;
+    match passes_on {
+        true => Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)),
+        false => Ok(plan),
+    }
+}
+
+/// Whether an expression is a correlated subquery, or the only row of one.
+fn is_value(expr: &Expr) -> Result<bool> {
+    match expr {
+        Expr::ScalarFunction(function) if function.func == only() => {
+            function.args.iter().map(is_value).try_fold(false, |any, one| Ok(any | one?))
+        }
+        expr => match subquery_of(expr) {
+            Some(subquery) => Ok(!free(&subquery.subquery)?.is_empty()),
+            None => Ok(false),
+        },
+    }
+}
+
+/// A node of several inputs or of none.
+fn refused(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let scope = scope(&plan)?;
+    let plan = plan.map_expressions(|expr| {
+        expr.transform_up(|part| {
+            let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
+            let inner = unnested(subquery.subquery.as_ref().clone())?;
+            if !outer_columns(&inner, &scope)?.is_empty() {
+                return Err(unsupported("columns of both sides of an outer join"));
+            }
+            with_plan(part, inner).map(Transformed::yes)
+        })
+    })?;
+    Ok(plan.data)
+}
+
+/// Rows that subqueries are evaluated for.
+struct Apply {
+    /// The rows as they come.
+    query: LogicalPlan,
+    /// The same with the values of subqueries in further columns.
+    input: LogicalPlan,
+}
+
+/// Which subqueries in the expressions of a node DataFusion joins to its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Joins {
+    Values,
+    ValuesAndRows,
+}
+
+/// What is to be done about a subquery.
+enum Kind {
+    /// DataFusion does it, or a query further out.
+    Stays(LogicalPlan),
+    /// Its plan, about columns of the rows.
+    Applies(LogicalPlan),
+}
+
+impl Apply {
+    fn over(query: LogicalPlan) -> Self {
+        Self { input: query.clone(), query }
+    }
+
+    /// Those of which `predicate` is true.
+    fn filter(mut self, predicate: Expr) -> Result<LogicalPlan> {
+        let columns: Vec<Expr> = self.query.schema().columns().into_iter().map(Expr::Column).collect();
+        let mut others = Vec::new();
+        for part in split_conjunction_owned(predicate) {
+            let (part, is_denied) = match part {
+                Expr::Not(inner) if matches!(inner.as_ref(), Expr::Exists(_)) => (*inner, true),
+                part => (part, false),
+            };
+            match part {
+                Expr::Exists(exists) => {
+                    let negated = exists.negated != is_denied;
+                    let plan = exists.subquery.subquery.as_ref().clone();
+                    match self.kind(plan, is_plain)? {
+                        Kind::Stays(plan) => {
+                            others.push(with_plan(Expr::Exists(Exists { negated, ..exists }), plan)?)
+                        }
+                        Kind::Applies(plan) => {
+                            let kind = if negated { JoinType::LeftAnti } else { JoinType::LeftSemi };
+                            self.join_rows(plan, kind)?;
+                        }
+                    }
+                }
+                part => {
+                    others.push(part.transform_up(|part| self.replaced(part, Joins::ValuesAndRows))?.data)
+                }
+            }
+        }
+        let plan = match conjunction(others) {
+            Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(self.input))?),
+            None => self.input,
+        };
+        if plan.schema().fields().len() == columns.len() {
+            return Ok(plan);
+        }
+        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
+    }
+
+    fn kind(&self, plan: LogicalPlan, is_plain: impl Fn(&LogicalPlan) -> Result<bool>) -> Result<Kind> {
+        let plan = unnested(plan)?;
+        let all = free(&plan)?;
+        let own = outer_columns(&plan, self.query.schema())?;
+        Ok(match all.is_empty() || own.len() < all.len() || is_plain(&plan)? {
+            true => Kind::Stays(plan),
+            false => Kind::Applies(plan),
+        })
+    }
+
+    /// An expression of a node above, with a column in the place of a subquery.
+    fn replaced(&mut self, expr: Expr, joins: Joins) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::ScalarSubquery(subquery) => {
+                let plan = subquery.subquery.as_ref().clone();
+                match self.kind(plan, is_plain_value)? {
+                    Kind::Stays(plan) => {
+                        with_plan(Expr::ScalarSubquery(subquery), plan).map(Transformed::yes)
+                    }
+                    Kind::Applies(plan) => self.join_value(plan).map(Transformed::yes),
+                }
+            }
+            Expr::Exists(exists) => {
+                let plan = exists.subquery.subquery.as_ref().clone();
+                match self.kind(plan, |plan| Ok(joins == Joins::ValuesAndRows && is_plain(plan)?))? {
+                    Kind::Stays(plan) => with_plan(Expr::Exists(exists), plan).map(Transformed::yes),
+                    Kind::Applies(plan) => {
+                        let mark = self.join_rows(plan, JoinType::LeftMark)?;
+                        let negated = exists.negated;
+                        Ok(Transformed::yes(if negated { Expr::Not(Box::new(mark)) } else { mark }))
+                    }
+                }
+            }
+            Expr::InSubquery(search) => {
+                let plan = search.subquery.subquery.as_ref().clone();
+                match self.kind(plan, is_plain)? {
+                    Kind::Stays(plan) => with_plan(Expr::InSubquery(search), plan).map(Transformed::yes),
+                    Kind::Applies(plan) => self.search(search, plan).map(Transformed::yes),
+                }
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+
+    /// IN as a condition, about a value of the row.
+    fn search(&mut self, search: InSubquery, plan: LogicalPlan) -> Result<Expr> {
+        if search.negated {
+            return Err(unsupported("NOT IN in such a place"));
+        }
+        let rows = format!("__sought_{}", next_number());
+        let column = Column::new(Some(rows.clone()), plan.schema().field(0).name());
+        let rows = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(plan), rows)?);
+        let value = search.expr.transform_up(|part| match part {
+            Expr::Column(column) => {
+                let field = Arc::clone(self.query.schema().field_from_column(&column)?);
+                Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        let is_equal = value.data.eq(Expr::Column(column));
+        self.join_rows(LogicalPlan::Filter(Filter::try_new(is_equal, Arc::new(rows))?), JoinType::LeftMark)
+    }
+
+    /// Joins what a subquery is; it has one row at most for each row of the query.
+    fn join_value(&mut self, plan: LogicalPlan) -> Result<Expr> {
+        let value = plan.schema().columns().swap_remove(0);
+        let outer = Outer::of(&self.query, outer_columns(&plan, self.query.schema())?)?;
+        let Pushed { plan, keys } = outer.push(plan)?;
+        let plan = unnested(plan)?;
+        let side = Side::of(plan, &[value], &keys)?;
+        let conditions = side.is_of(outer.columns(), &self.input)?;
+        let value = Expr::Column(side.columns[0].clone());
+        self.join(side, conditions, JoinType::Left)?;
+        Ok(value)
+    }
+
+    /// Joins whether a subquery has rows; a mark is given back.
+    fn join_rows(&mut self, plan: LogicalPlan, kind: JoinType) -> Result<Expr> {
+        let (conditions, plan) = conditions_above(plan)?;
+        let columns = outer_columns(&plan, self.query.schema())?;
+        let (outer, Pushed { plan, keys }) = match columns.is_empty() {
+            true => (vec![], Pushed { plan, keys: vec![] }),
+            false => {
+                let outer = Outer::of(&self.query, columns)?;
+                let pushed = outer.push(plan)?;
+                (outer.columns().to_vec(), pushed)
+            }
+        };
+        let plan = unnested(plan)?;
+        let mut own: Vec<Column> = Vec::new();
+        for condition in &conditions {
+            own.extend(
+                condition
+                    .column_refs()
+                    .into_iter()
+                    .filter(|column| !own.contains(column))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+        }
+        own.sort();
+        let side = Side::of(plan, &own, &keys)?;
+        let mut all = side.is_of(&outer, &self.input)?;
+        for condition in conditions {
+            let condition = condition.transform_up(|part| match part {
+                Expr::Column(column) => {
+                    let at = own.iter().position(|one| *one == column).unwrap_or_default();
+                    Ok(Transformed::yes(Expr::Column(side.columns[at].clone())))
+                }
+                Expr::OuterReferenceColumn(_, column) => Ok(Transformed::yes(Expr::Column(column))),
+                other => Ok(Transformed::no(other)),
+            })?;
+            all.push(condition.data);
+        }
+        let mark = Expr::Column(Column::new(Some(side.name.clone()), "mark"));
+        self.join(side, all, kind)?;
+        Ok(mark)
+    }
+
+    fn join(&mut self, side: Side, conditions: Vec<Expr>, kind: JoinType) -> Result<()> {
+        let input = std::mem::take(&mut self.input);
+        let joined = Join::try_new(
+            Arc::new(input),
+            Arc::new(side.plan),
+            vec![],
+            Some(conjunction(conditions).unwrap_or_else(|| lit(true))),
+            kind,
+            JoinConstraint::On,
+            NullEquality::NullEqualsNothing,
+            false,
+        )?;
+        self.input = LogicalPlan::Join(joined);
+        Ok(())
+    }
+}
+
+/// What is joined: a plan under a name, of which only some columns are needed.
+struct Side {
+    plan: LogicalPlan,
+    name: String,
+    columns: Vec<Column>,
+    keys: Vec<Column>,
+}
+
+impl Side {
+    fn of(plan: LogicalPlan, columns: &[Column], keys: &[Column]) -> Result<Self> {
+        let name = format!("__subquery_{}", next_number());
+        let names: Vec<String> = (0..columns.len() + keys.len()).map(|at| format!("_{at}")).collect();
+        let list = columns.iter().chain(keys).zip(&names);
+        let mut list: Vec<Expr> =
+            list.map(|(column, name)| Expr::Column(column.clone()).alias(name)).collect();
+        if list.is_empty() {
+            list.push(lit(true).alias("_"));
+        }
+        let plan = LogicalPlan::Projection(Projection::try_new(list, Arc::new(plan))?);
+        let plan = LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(plan), name.as_str())?);
+        let named = names.iter().map(|column| Column::new(Some(name.clone()), column));
+        let mut columns_of: Vec<Column> = named.collect();
+        let keys = columns_of.split_off(columns.len());
+        Ok(Self { plan, name, columns: columns_of, keys })
+    }
+
+    /// That a row of the query has the values that a row of this is for.
+    fn is_of(&self, outer: &[Column], query: &LogicalPlan) -> Result<Vec<Expr>> {
+        let mut conditions = Vec::new();
+        for (column, key) in outer.iter().zip(&self.keys) {
+            conditions.extend(same(column, key, query.schema())?);
+        }
+        Ok(conditions)
+    }
+}
+
+/// The conditions above a subquery that may as well be those of the join with its rows, and the rest of it.
+fn conditions_above(plan: LogicalPlan) -> Result<(Vec<Expr>, LogicalPlan)> {
+    match plan {
+        // What is selected does not matter.
+        LogicalPlan::Projection(list) => conditions_above(owned(list.input)),
+        LogicalPlan::Filter(filter) => {
+            let parts = split_conjunction_owned(filter.predicate);
+            let (mut above, within): (Vec<_>, Vec<_>) =
+                parts.into_iter().partition(|part| part.contains_outer() && !has_subquery(part));
+            let plan = match owned(filter.input) {
+                LogicalPlan::Filter(below) => {
+                    let (more, plan) = conditions_above(LogicalPlan::Filter(below))?;
+                    above.extend(more);
+                    plan
+                }
+                other => other,
+            };
+            Ok(match conjunction(within) {
+                Some(predicate) => (above, LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan))?)),
+                None => (above, plan),
+            })
+        }
+        other => Ok((vec![], other)),
+    }
+}

@@ -1,0 +1,245 @@
+//! `-0.0` and `0.0` are one value, as in PostgreSQL. DataFusion's comparisons, GROUP BY and joins have them so, but not its sets of values,
+//! which IN, DISTINCT in aggregates, `CASE x WHEN` and filters from the other side of a join are made of, nor PARTITION BY. There a
+//! zero's sign is taken away: `x + 0.0` has none.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Case, InList};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection,
+};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// The rule for expressions; to stand behind the coercion of types.
+#[derive(Debug)]
+pub struct UnsignedZeros;
+
+impl AnalyzerRule for UnsignedZeros {
+    fn name(&self) -> &str {
+        "unsigned_zeros"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            let plan = rewritten(plan, |expr| replaced(expr, &schema))?;
+            plan.transform_data(|plan| match plan {
+                LogicalPlan::Aggregate(aggregate) => distinct_values(aggregate, &schema),
+                other => Ok(Transformed::no(other)),
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// The rule for keys of joins; to stand behind all that finds them.
+#[derive(Debug)]
+pub struct UnsignedJoinKeys;
+
+impl OptimizerRule for UnsignedJoinKeys {
+    fn name(&self) -> &str {
+        "unsigned_join_keys"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Join(mut join) = plan else { return Ok(Transformed::no(plan)) };
+        let mut is_changed = false;
+        for (left, right) in &mut join.on {
+            is_changed |= take_sign(left, join.left.schema());
+            is_changed |= take_sign(right, join.right.schema());
+        }
+        let join = LogicalPlan::Join(join);
+        Ok(if is_changed { Transformed::yes(join) } else { Transformed::no(join) })
+    }
+}
+
+fn replaced(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_changed = match &mut expr {
+        Expr::InList(list) => widen(list, schema),
+        Expr::Case(case) => match &mut case.expr {
+            Some(base) => {
+                let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+                take_signs(base, whens.collect(), schema)
+            }
+            None => false,
+        },
+        Expr::WindowFunction(function) => {
+            let parameters = &mut function.params;
+            let order = parameters.order_by.iter_mut().map(|sort| &mut sort.expr);
+            parameters.partition_by.iter_mut().chain(order).fold(false, |is, key| take_sign(key, schema) | is)
+        }
+        Expr::ScalarFunction(function) if function.func.name() == "nullif" => {
+            match <[Expr; 2]>::try_from(std::mem::take(&mut function.args)) {
+                Ok([value, other]) if is_float(&value, schema) && !value.is_volatile() => {
+                    let same = Box::new(value.clone().eq(other));
+                    let null = Box::new(Expr::Literal(ScalarValue::try_from(value.get_type(schema)?)?, None));
+                    expr = Expr::Case(Case::new(None, vec![(same, null)], Some(Box::new(value))));
+                    true
+                }
+                Ok(arguments) => {
+                    function.args = arguments.into();
+                    false
+                }
+                Err(arguments) => {
+                    function.args = arguments;
+                    false
+                }
+            }
+        }
+        _ => false,
+    };
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// A list that holds a zero holds both; files are left out by what it compares with, as before.
+fn widen(list: &mut InList, schema: &DFSchema) -> bool {
+    let Ok(kind) = list.expr.get_type(schema) else { return false };
+    let Some(zero) = zero_of(&kind) else { return false };
+    let constants: Option<Vec<ScalarValue>> = list.list.iter().map(constant).collect();
+    let Some(constants) = constants else {
+        return take_signs(&mut list.expr, list.list.iter_mut().collect(), schema);
+    };
+    if !constants.iter().any(is_zero) {
+        return false;
+    }
+    let zeros = [zero.arithmetic_negate().ok(), Some(zero)].into_iter().flatten();
+    let missing: Vec<Expr> =
+        zeros.filter(|zero| !constants.contains(zero)).map(|zero| Expr::Literal(zero, None)).collect();
+    let is_changed = !missing.is_empty();
+    list.list.extend(missing);
+    is_changed
+}
+
+/// Takes the signs of zeros where a value is looked up among others, if one of them may be a zero.
+fn take_signs(base: &mut Expr, others: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    if others.iter().all(|other| constant(other).is_some_and(|value| !is_zero(&value))) {
+        return false;
+    }
+    others.into_iter().fold(take_sign(base, schema), |is, other| take_sign(other, schema) | is)
+}
+
+/// Adds a zero to a float, unless that has been done; tells whether it did.
+fn take_sign(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let Some(zero) = expr.get_type(schema).ok().as_ref().and_then(zero_of) else { return false };
+    if let Some(value) = constant(expr) {
+        let is_signed = is_zero(&value) && value != zero;
+        if is_signed {
+            *expr = Expr::Literal(zero, None);
+        }
+        return is_signed;
+    }
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Plus, right, .. }) if matches!(right.as_ref(), Expr::Literal(value, _) if *value == zero) => {
+            false
+        }
+        _ => {
+            *expr = std::mem::take(expr) + Expr::Literal(zero, None);
+            true
+        }
+    }
+}
+
+/// Aggregates of distinct values under the names that they had.
+fn distinct_values(aggregate: Aggregate, schema: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    let mut functions = Vec::with_capacity(aggregate.aggr_expr.len());
+    for function in &aggregate.aggr_expr {
+        let changed = function.clone().transform_up(|mut expr| {
+            let mut is = false;
+            // What it is ordered by has to be its argument.
+            if let Expr::AggregateFunction(function) = &mut expr
+                && function.params.distinct
+                && function.params.order_by.is_empty()
+            {
+                is = function.params.args.iter_mut().fold(false, |is, value| take_sign(value, schema) | is);
+            }
+            Ok(if is { Transformed::yes(expr) } else { Transformed::no(expr) })
+        })?;
+        is_changed |= changed.transformed;
+        functions.push(changed.data);
+    }
+    if !is_changed {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let changed = Aggregate::try_new(aggregate.input, aggregate.group_expr, functions)?;
+    let columns = changed.schema.iter().zip(aggregate.schema.iter()).map(|(now, before)| {
+        let column = Expr::Column(Column::from(now));
+        match now.1.name() == before.1.name() {
+            true => column,
+            false => column.alias_qualified(before.0.cloned(), before.1.name()),
+        }
+    });
+    let columns: Vec<Expr> = columns.collect();
+    let projection = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(changed)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(projection)))
+}
+
+fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| zero_of(&kind).is_some())
+}
+
+/// The zero of a type that has two.
+fn zero_of(kind: &DataType) -> Option<ScalarValue> {
+    match kind {
+        DataType::Float32 => Some(ScalarValue::Float32(Some(0.0))),
+        DataType::Float64 => Some(ScalarValue::Float64(Some(0.0))),
+        _ => None,
+    }
+}
+
+fn is_zero(value: &ScalarValue) -> bool {
+    match value {
+        ScalarValue::Float32(Some(number)) => *number == 0.0,
+        ScalarValue::Float64(Some(number)) => *number == 0.0,
+        _ => false,
+    }
+}
+
+/// The value of a literal, with casts and a sign around it.
+fn constant(expr: &Expr) -> Option<ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value.clone()),
+        Expr::Cast(cast) => constant(&cast.expr)?.cast_to(cast.field.data_type()).ok(),
+        Expr::Negative(inner) => constant(inner)?.arithmetic_negate().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::logical_expr::{cast, lit};
+
+    #[test]
+    fn constants_are_known() {
+        let is = |expr: &Expr| constant(expr).as_ref().map(is_zero);
+        assert_eq!(is(&-lit(0.0)), Some(true));
+        assert_eq!(is(&cast(lit(0), DataType::Float64)), Some(true));
+        assert_eq!(is(&cast(lit("-0"), DataType::Float32)), Some(true));
+        assert_eq!(is(&cast(lit(1e-60), DataType::Float32)), Some(true));
+        assert_eq!(is(&lit(0.5)), Some(false));
+        assert_eq!(is(&(lit(0.0) + lit(1.0))), None);
+    }
+
+    #[test]
+    fn a_list_with_a_zero_has_both() {
+        for value in [-0.0, 0.0] {
+            let mut list = InList::new(Box::new(lit(1.0)), vec![lit(value), lit(1.5)], false);
+            assert!(widen(&mut list, &DFSchema::empty()));
+            assert_eq!(list.list.len(), 3);
+            assert!(!widen(&mut list, &DFSchema::empty()));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Aggregates of a subquery whose variables are all of a query around it, as `SELECT (SELECT max(o.x) FROM t)
+//! FROM o`.
+//!
+//! By the standard such an aggregate belongs to the query around, over whose rows it goes. The planner takes
+//! it for one over the rows of the subquery, so it is refused.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::analyzer::decorrelation::references::subquery_of;
+
+/// The rule; errors: a query has such an aggregate (0A000).
+#[derive(Debug)]
+pub struct OuterAggregates;
+
+impl AnalyzerRule for OuterAggregates {
+    fn name(&self) -> &str {
+        "outer_aggregates"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        refuse(&plan)?;
+        Ok(plan)
+    }
+}
+
+fn refuse(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|plan| {
+        let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(TreeNodeRecursion::Continue) };
+        for expr in &aggregate.aggr_expr {
+            expr.apply(|expr| match expr {
+                Expr::AggregateFunction(function) if is_outer(function, aggregate.input.schema())? => {
+                    let message =
+                        "an aggregate of columns of an outer query alone is not supported in a subquery";
+                    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+                }
+                _ => Ok(TreeNodeRecursion::Continue),
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// Whether an aggregate over rows of the schema `own` has variables, none of which is of these rows.
+fn is_outer(function: &AggregateFunction, own: &DFSchema) -> Result<bool> {
+    let (mut has_own, mut has_outer) = (false, false);
+    let params = &function.params;
+    let orders = params.order_by.iter().map(|sort| &sort.expr);
+    for expr in params.args.iter().chain(params.filter.as_deref()).chain(orders) {
+        expr.apply(|expr| {
+            match expr {
+                Expr::Column(_) => has_own = true,
+                Expr::OuterReferenceColumn(..) => has_outer = true,
+                other => {
+                    for column in subquery_of(other).into_iter().flat_map(|nested| &nested.outer_ref_columns)
+                    {
+                        match column {
+                            Expr::OuterReferenceColumn(_, column) if own.has_column(column) => has_own = true,
+                            _ => has_outer = true,
+                        }
+                    }
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(has_outer && !has_own)
+}

@@ -1,0 +1,90 @@
+//! The types of columns that a correlated subquery takes from the rows outside.
+//!
+//! The planner notes the type of such a column as it makes the subquery, before the types of the query
+//! outside have been coerced. `CASE … THEN id ELSE 1 END` is an INTEGER then and a BIGINT afterwards, and the
+//! subquery compared what it took for an INTEGER with what is none (22023). Here the types are those of the
+//! coerced query, and the subquery is coerced once more.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ExprSchema, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+
+use crate::analyzer::decorrelation::references::changed_subquery;
+use crate::rewrite::schema_below;
+
+/// The rule; to stand behind the coercion of types.
+#[derive(Debug)]
+pub struct OuterTypes;
+
+impl AnalyzerRule for OuterTypes {
+    fn name(&self) -> &str {
+        "outer_types"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_down_with_subqueries(|plan| {
+            if matches!(plan, LogicalPlan::Subquery(_)) {
+                return Ok(Transformed::no(plan));
+            }
+            let outside = schema_below(&plan)?;
+            let plan = plan.map_expressions(|expr| {
+                expr.transform_down(|expr| changed_subquery(expr, |subquery| retyped(subquery, &outside)))
+            })?;
+            plan.transform_data(|plan| lateral(plan, &outside))
+        })?;
+        match changed.transformed {
+            true => TypeCoercion::new().analyze(changed.data, options),
+            false => Ok(changed.data),
+        }
+    }
+}
+
+/// The subqueries of LATERAL beside what they speak of.
+fn lateral(plan: LogicalPlan, outside: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Join(_) => plan.map_children(|input| {
+            input.transform_down(|input| match input {
+                LogicalPlan::Subquery(mut subquery) => {
+                    let changed = retyped(&mut subquery, outside)?;
+                    Ok(Transformed::new_transformed(LogicalPlan::Subquery(subquery), changed))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        }),
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// Gives the columns that a subquery, or one inside of it, takes from `outside` the types that they have
+/// there. Returns whether they had others.
+fn retyped(subquery: &mut Subquery, outside: &DFSchema) -> Result<bool> {
+    let mut retype = |expr: Expr| {
+        expr.transform_up(|expr| {
+            let Expr::OuterReferenceColumn(field, column) = &expr else { return Ok(Transformed::no(expr)) };
+            Ok(match outside.field_from_column(column) {
+                Ok(found) if found.data_type() != field.data_type() => {
+                    Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(found), column.clone()))
+                }
+                _ => Transformed::no(expr),
+            })
+        })
+    };
+    let mut is_changed = false;
+    for column in &mut subquery.outer_ref_columns {
+        let changed = retype(column.clone())?;
+        is_changed |= changed.transformed;
+        *column = changed.data;
+    }
+    if !is_changed {
+        return Ok(false);
+    }
+    let plan = Arc::unwrap_or_clone(Arc::clone(&subquery.subquery));
+    let changed = plan.transform_up_with_subqueries(|plan| plan.map_expressions(&mut retype))?;
+    subquery.subquery = Arc::new(changed.data);
+    Ok(true)
+}

@@ -1,0 +1,144 @@
+//! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
+//! And timestamps, intervals, doubles, bytes, arrays and rows that become texts, and elements of arrays that `array_to_string` makes texts of.
+//!
+//! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::format;
+use harrier_functions::parse;
+use harrier_functions::parse::datetime::Kind;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::IntoDataFusionError;
+
+use super::text_constants::{array, bytes, element, normal};
+use crate::rewrite::{rewritten, schema_below};
+
+/// The rule; to stand behind the coercion of types, which adds casts.
+#[derive(Debug)]
+pub(crate) struct TextsOfTimes {
+    /// How a session writes intervals.
+    pub(crate) interval_style: fn(&ConfigOptions) -> IntervalStyle,
+}
+
+impl AnalyzerRule for TextsOfTimes {
+    fn name(&self) -> &str {
+        "texts_of_times"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let style = (self.interval_style)(options);
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |mut expr| {
+                let is_changed = match &mut expr {
+                    Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
+                        match Kind::of(field.data_type()) {
+                            Some(kind) => read(expr, kind, field.data_type(), &schema)?,
+                            None if field.data_type().is_binary() => read_bytes(expr, &schema)?,
+                            None if let Some(item) = element(field.data_type()) => {
+                                read_array(expr, item, &schema)?
+                            }
+                            None => field.data_type().is_string() && write(expr, style, &schema),
+                        }
+                    }
+                    Expr::ScalarFunction(call) if call.func.name() == "array_to_string" => {
+                        call.args.first_mut().is_some_and(|array| write_elements(array, style, &schema))
+                    }
+                    _ => false,
+                };
+                Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Has a text be one that a cast reads; tells whether it changed anything.
+fn read(expr: &mut Expr, kind: Kind, wanted: &DataType, schema: &DFSchema) -> Result<bool> {
+    match expr {
+        Expr::Literal(value, _) => Ok(match normal(value, kind, wanted)? {
+            Some(normal) => {
+                *value = normal;
+                true
+            }
+            None => false,
+        }),
+        Expr::ScalarFunction(function) if function.func == kind.function() => Ok(false),
+        _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
+            let text = std::mem::take(expr);
+            *expr = Expr::ScalarFunction(ScalarFunction::new_udf(kind.function(), vec![text]));
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Has a text be the bytes that it tells; tells whether it was one.
+fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
+    if let Expr::Literal(value, _) = expr {
+        let bytes = bytes(value)?;
+        return Ok(bytes.map(|bytes| *value = bytes).is_some());
+    }
+    let is_text = expr.get_type(schema).is_ok_and(|kind| kind.is_string());
+    if is_text {
+        let text = std::mem::take(expr);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(parse::bytea::function(), vec![text]));
+    }
+    Ok(is_text)
+}
+
+/// Has a text be the array that it tells; tells whether it was one.
+///
+/// Errors: it tells none (22P02, 0A000), or is no constant (42846).
+fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<bool> {
+    match expr {
+        Expr::Literal(value, _) => match value.try_as_str().flatten() {
+            Some(text) => {
+                *value = array(text, element)?;
+                Ok(true)
+            }
+            None => Ok(false),
+        },
+        _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
+            let message = "cannot cast a text that is no constant to an array";
+            Err(SqlError::new(SqlState::CANNOT_COERCE, message).into_datafusion())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Has a timestamp, an interval, a double, bytes, an array or a row be the text that a cast passes on; tells whether it changed anything.
+fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+    let (function, style) = match expr.get_type(schema) {
+        Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
+            (format::datetime::function(), None)
+        }
+        Ok(DataType::Float32 | DataType::Float64) => (format::double::function(), None),
+        Ok(DataType::Interval(IntervalUnit::MonthDayNano)) => {
+            (format::interval::function(), Some(lit(style.name())))
+        }
+        Ok(kind) if format::value::are_shown(&kind) => (format::value::function(), Some(lit(style.name()))),
+        _ => return false,
+    };
+    let arguments = [std::mem::take(expr)].into_iter().chain(style).collect();
+    *expr = Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments));
+    true
+}
+
+/// Has an array be the texts of its elements; tells whether it changed anything.
+fn write_elements(array: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
+    let is_shown = array.get_type(schema).is_ok_and(|kind| format::element::are_shown(&kind));
+    if is_shown {
+        let arguments = vec![std::mem::take(array), lit(style.name())];
+        *array = Expr::ScalarFunction(ScalarFunction::new_udf(format::element::function(), arguments));
+    }
+    is_shown
+}

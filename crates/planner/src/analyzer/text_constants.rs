@@ -1,0 +1,151 @@
+//! Constants of texts as values of the type that they are cast to, as PostgreSQL reads them: days, times, bytes, and arrays (`{1,NULL,"a, b"}`, of
+//! which a cast of the planner's makes an array of the one text).
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::datetime::infinity::infinite;
+use harrier_functions::datetime::time_zone::{is_local, moments_in};
+use harrier_functions::parse;
+use harrier_functions::parse::datetime::Kind;
+
+use super::session_time_zone::UTC;
+
+/// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
+pub fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
+    let normal = match Kind::of(wanted) {
+        Some(kind) => normal(&value, kind, wanted)?,
+        None if wanted.is_binary() => bytes(&value)?,
+        None if let (Some(item), Some(text)) = (element(wanted), value.try_as_str().flatten()) => {
+            Some(array(text, item)?)
+        }
+        None => None,
+    };
+    let value = normal.unwrap_or(value);
+    match wanted {
+        DataType::Timestamp(_, Some(_)) if is_local(&value.data_type()) => {
+            ScalarValue::try_from_array(&moments_in(&value.to_array()?, zone)?, 0)
+        }
+        _ => Ok(value),
+    }
+}
+
+/// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or nobody reads it.
+pub(super) fn normal(value: &ScalarValue, kind: Kind, wanted: &DataType) -> Result<Option<ScalarValue>> {
+    let Some(Some(text)) = value.try_as_str() else { return Ok(None) };
+    if let Some(infinite) = infinite(text, wanted) {
+        return Ok(Some(infinite));
+    }
+    let Some(text) = kind.normal(text) else { return Ok(None) };
+    ScalarValue::from(text).cast_to(&value.data_type()).map(Some)
+}
+
+/// The bytes that a text tells; `None` for what is none.
+///
+/// Errors: it is none of bytes (22P02, 22023).
+pub(super) fn bytes(value: &ScalarValue) -> Result<Option<ScalarValue>> {
+    let Some(text) = value.try_as_str() else { return Ok(None) };
+    let bytes = text.map(parse::bytea::bytes_of).transpose().map_err(harrier_sqlstate::external)?;
+    Ok(Some(ScalarValue::Binary(bytes)))
+}
+
+/// The type of the elements of an array; `None` for other types.
+pub(super) fn element(kind: &DataType) -> Option<&DataType> {
+    match kind {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            Some(item.data_type())
+        }
+        _ => None,
+    }
+}
+
+/// The array of `element` that a text tells.
+///
+/// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
+pub(super) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
+    let texts = elements(text).map_err(harrier_sqlstate::external)?;
+    let values = texts.into_iter().map(|text| match text {
+        Some(text) => readable(ScalarValue::Utf8(Some(text)), element, UTC)?.cast_to(element),
+        None => ScalarValue::try_new_null(element),
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
+    Ok(ScalarValue::List(ScalarValue::new_list(&values, element, true)))
+}
+
+/// The texts of the elements; `None` for NULL.
+fn elements(text: &str) -> Result<Vec<Option<String>>, SqlError> {
+    let malformed = || {
+        let message = format!("malformed array literal: \"{text}\"");
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)
+    };
+    let inner =
+        text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?;
+    if inner.trim().is_empty() {
+        return Ok(vec![]);
+    }
+    let mut all = Vec::new();
+    let mut signs = inner.chars().peekable();
+    loop {
+        while signs.next_if(|sign| sign.is_whitespace()).is_some() {}
+        let mut value = String::new();
+        let is_quoted = signs.next_if_eq(&'"').is_some();
+        loop {
+            match signs.next() {
+                Some('"') if is_quoted => break,
+                Some('\\') => value.push(signs.next().ok_or_else(malformed)?),
+                Some(sign) if is_quoted => value.push(sign),
+                None if is_quoted => return Err(malformed()),
+                Some('{') => {
+                    let message = "texts of arrays of several dimensions are not supported";
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+                }
+                Some('}' | '"' | ',') => return Err(malformed()),
+                Some(sign) => value.push(sign),
+                None => return Err(malformed()),
+            }
+            if !is_quoted && signs.peek().is_none_or(|sign| *sign == ',') {
+                break;
+            }
+        }
+        if is_quoted {
+            while signs.next_if(|sign| sign.is_whitespace()).is_some() {}
+            all.push(Some(value));
+        } else {
+            let value = value.trim_end();
+            all.push((!value.eq_ignore_ascii_case("null")).then(|| value.to_string()));
+        }
+        match signs.next() {
+            None => return Ok(all),
+            Some(',') => {}
+            Some(_) => return Err(malformed()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_postgresql_does() {
+        let some = |text: &str| Some(text.to_string());
+        for (text, expected) in [
+            ("{}", vec![]),
+            (" { } ", vec![]),
+            ("{a,b}", vec![some("a"), some("b")]),
+            ("{ a b , null,\"NULL\" }", vec![some("a b"), None, some("NULL")]),
+            ("{\"a, \\\"b\\\"\",\"\",\\,}", vec![some("a, \"b\""), some(""), some(",")]),
+        ] {
+            assert_eq!(elements(text).unwrap(), expected, "{text}");
+        }
+        for wrong in ["", "a", "{a", "{a,}", "{,a}", "{\"a}", "{\"a\"b}", "{a\"b\"}", "{a}}"] {
+            assert_eq!(
+                elements(wrong).unwrap_err().sqlstate,
+                SqlState::INVALID_TEXT_REPRESENTATION,
+                "{wrong}"
+            );
+        }
+        assert_eq!(elements("{{1},{2}}").unwrap_err().sqlstate, SqlState::FEATURE_NOT_SUPPORTED);
+    }
+}

@@ -1,0 +1,536 @@
+//! Timestamps beside days, texts and other timestamps, as PostgreSQL has them.
+//!
+//! DataFusion counts nanoseconds in 64 bits where a day or a text meets a timestamp, which end in 2262, while many a warehouse says
+//! `9999-12-31` where something has no end. Tables have microseconds, so days and texts become these, and so does the present moment.
+//!
+//! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and finds the second for one
+//! after it. And a day and an interval are a day to DataFusion, without the interval's hours.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, Cast, InList, InSubquery, ScalarFunction, SetComparison};
+use datafusion::logical_expr::expr_schema::cast_subquery;
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, Union, binary_expr,
+    cast, not,
+};
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
+use harrier_functions::datetime::time_unit::{self, Side};
+use harrier_functions::guard::opaque;
+use harrier_functions::math::checked::Operation;
+
+use crate::rewrite::{compares, level_keys, level_sides, rewritten, schema_below};
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub struct Timestamps;
+
+impl AnalyzerRule for Timestamps {
+    fn name(&self) -> &str {
+        "timestamps"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(leveled)?.data)
+    }
+}
+
+/// The rule for comparisons that become such of a column in larger units by being pushed down to it.
+#[derive(Debug)]
+pub struct WholeUnits;
+
+impl OptimizerRule for WholeUnits {
+    fn name(&self) -> &str {
+        "whole_units"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        if !matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) | LogicalPlan::Join(_)) {
+            return Ok(Transformed::no(plan));
+        }
+        let scope = Scope { schema: &schema_below(&plan)? };
+        plan.map_expressions(|expr| {
+            expr.transform_up(|expr| {
+                Ok(match scope.in_whole_units(&expr) {
+                    Some(exact) => Transformed::yes(exact),
+                    None => Transformed::no(expr),
+                })
+            })
+        })
+    }
+}
+
+/// One node with the rule applied.
+pub fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Union(union) = plan {
+        return level_union(union);
+    }
+    // What is below it may have other types now.
+    plan = plan.recompute_schema()?;
+    let scope = Scope { schema: &schema_below(&plan)? };
+    let is_changed = level_keys(&mut plan, |keys| scope.level(keys, Texts::All));
+    let mut changed = rewritten(plan, |expr| scope.replaced(expr))?;
+    changed.transformed |= is_changed;
+    Ok(changed)
+}
+
+/// Days and timestamps in larger units in a column that is one of others elsewhere in a UNION, whose own type is that of its first input until it is
+/// coerced.
+fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
+    let wanted = (0..width).map(|at| {
+        let types = union.inputs.iter().map(|input| input.schema().field(at).data_type().clone());
+        let types: Vec<DataType> = types.collect();
+        one_of(&types)
+    });
+    let wanted: Vec<Option<DataType>> = wanted.collect();
+    if wanted.iter().all(Option::is_none) {
+        let is_stale = union.inputs.first().is_some_and(|first| {
+            let told = union.schema.fields().iter().map(|field| field.data_type());
+            !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
+        });
+        // A coerced one has the types of all its inputs.
+        return match is_stale {
+            true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
+            false => Ok(Transformed::no(LogicalPlan::Union(union))),
+        };
+    }
+    for input in &mut union.inputs {
+        let columns = input.schema().iter().enumerate().map(|(at, (table, field))| {
+            let column = Expr::Column(Column::from((table, field)));
+            let wanted = wanted.get(at).cloned().flatten();
+            match wanted.filter(|kind| !field.data_type().is_null() && field.data_type() != kind) {
+                Some(kind) => cast(column, kind).alias_qualified(table.cloned(), field.name()),
+                None => column,
+            }
+        });
+        let columns: Vec<Expr> = columns.collect();
+        let leveled = LogicalPlanBuilder::from(LogicalPlan::clone(input)).project(columns)?.build()?;
+        *input = Arc::new(leveled);
+    }
+    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
+}
+
+/// What a column of days and timestamps is that are of several types; `None` for any other.
+fn one_of(types: &[DataType]) -> Option<DataType> {
+    let is_known = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind);
+    let (unit, zone) = finest(types).filter(|_| types.iter().all(is_known))?;
+    let wanted = DataType::Timestamp(unit, zone);
+    types.iter().any(|kind| !kind.is_null() && *kind != wanted).then_some(wanted)
+}
+
+/// Which texts become timestamps.
+#[derive(Clone, Copy, PartialEq)]
+enum Texts {
+    All,
+    /// Those that a statement has in quotation marks, whose type PostgreSQL finds out.
+    Literals,
+}
+
+/// Where columns come from.
+struct Scope<'a> {
+    schema: &'a DFSchema,
+}
+
+impl Scope<'_> {
+    fn replaced(&self, mut expr: Expr) -> Result<Transformed<Expr>> {
+        let mut is_changed = level_sides(&mut expr, |sides| self.level(sides, Texts::All));
+        is_changed |= match &mut expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
+                (*op == Operator::Minus && self.level_days(&mut [left, right]))
+                    || self.keep_parts(left, right)
+                    || self.count_days(left, *op, right)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+                self.hide_day(left, right)
+                    || self.hide_day(right, left)
+                    || self.level_spans(left, right)
+                    || self.level_spans(right, left)
+            }
+            Expr::Case(case) => {
+                let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let mut sides: Vec<&mut Expr> = results.collect();
+                sides.extend(case.else_expr.as_deref_mut());
+                self.level(&mut sides, Texts::Literals)
+            }
+            Expr::Cast(Cast { expr: inner, field }) => match field.data_type() {
+                DataType::Timestamp(unit, zone) => self.round(inner, *unit, zone.as_ref()),
+                _ => false,
+            },
+            Expr::InSubquery(InSubquery { expr, subquery, .. })
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+                self.level_subquery(expr, subquery)?
+            }
+            Expr::ScalarFunction(function) => match function.name() {
+                "coalesce" | "greatest" | "least" | "nullif" => {
+                    let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
+                    self.level(&mut sides, Texts::Literals)
+                }
+                "date_trunc" | "date_bin" => {
+                    let is_changed = match function.args.get_mut(1) {
+                        Some(day) if self.type_of(day).is_some_and(|kind| is_day(&kind)) => {
+                            let kind = DataType::Timestamp(TimeUnit::Microsecond, None);
+                            *day = cast(std::mem::take(day), kind);
+                            true
+                        }
+                        _ => false,
+                    };
+                    match function.args.as_mut_slice() {
+                        [_, moment, origin] => self.level_zones(moment, origin) || is_changed,
+                        _ => is_changed,
+                    }
+                }
+                "now" => match self.type_of(&expr) {
+                    Some(DataType::Timestamp(TimeUnit::Nanosecond, zone)) => {
+                        expr = cast(expr, DataType::Timestamp(TimeUnit::Microsecond, zone));
+                        true
+                    }
+                    _ => false,
+                },
+                _ => false,
+            },
+            _ => false,
+        };
+        Ok(match self.in_whole_units(&expr) {
+            Some(exact) => Transformed::yes(exact),
+            None if is_changed => Transformed::yes(expr),
+            None => Transformed::no(expr),
+        })
+    }
+
+    /// Makes a moment of a time that stands beside one, which is local there: DataFusion would take it for one at Greenwich.
+    fn level_zones(&self, one: &mut Expr, other: &mut Expr) -> bool {
+        let zone = |kind: Option<DataType>| match kind {
+            Some(DataType::Timestamp(_, zone)) => zone,
+            _ => None,
+        };
+        let (side, zone) = match (zone(self.type_of(one)), zone(self.type_of(other))) {
+            (Some(zone), None) => (other, zone),
+            (None, Some(zone)) => (one, zone),
+            _ => return false,
+        };
+        *side = cast(std::mem::take(side), DataType::Timestamp(TimeUnit::Microsecond, Some(zone)));
+        true
+    }
+
+    fn type_of(&self, expr: &Expr) -> Option<DataType> {
+        expr.get_type(self.schema).ok()
+    }
+
+    /// Makes timestamps of days and texts that stand beside some; tells whether it has changed anything.
+    fn level(&self, sides: &mut [&mut Expr], texts: Texts) -> bool {
+        let types: Vec<Option<DataType>> = sides.iter().map(|side| self.type_of(side)).collect();
+        let is_other = |(side, kind): (&&mut Expr, &Option<DataType>)| {
+            texts == Texts::Literals && kind.as_ref().is_some_and(DataType::is_string) && !is_literal(side)
+        };
+        if sides.iter().zip(&types).any(is_other) {
+            return false;
+        }
+        let known: Vec<DataType> = types.iter().flatten().cloned().collect();
+        let Some(common) = common(&known) else { return false };
+        for (side, kind) in sides.iter_mut().zip(types) {
+            if kind.is_some_and(|kind| is_day(&kind) || kind.is_string()) {
+                **side = cast(std::mem::take(*side), common.clone());
+            }
+        }
+        true
+    }
+
+    /// The same where a text is something else, such as an interval.
+    fn level_days(&self, sides: &mut [&mut Expr]) -> bool {
+        let is_text = |side: &&mut Expr| self.type_of(side).is_some_and(|kind| kind.is_string());
+        !sides.iter().any(is_text) && self.level(sides, Texts::All)
+    }
+
+    /// The same for what a subquery yields.
+    fn level_subquery(&self, expr: &mut Expr, subquery: &mut Subquery) -> Result<bool> {
+        let Some(kind) = self.type_of(expr) else { return Ok(false) };
+        let other = subquery.subquery.schema().field(0).data_type().clone();
+        let Some(common) = common(&[kind.clone(), other]) else { return Ok(false) };
+        match matches!(kind, DataType::Timestamp(..)) {
+            true => *subquery = cast_subquery(subquery.clone(), &common)?,
+            false => *expr = cast(std::mem::take(expr), common),
+        }
+        Ok(true)
+    }
+
+    /// Rounds what becomes a timestamp in a larger unit, which a cast would cut off.
+    fn round(&self, expr: &mut Expr, unit: TimeUnit, zone: Option<&Arc<str>>) -> bool {
+        let kind = self.type_of(expr);
+        let is_text = kind.as_ref().is_some_and(DataType::is_string);
+        match kind {
+            Some(DataType::Timestamp(own, _)) if fineness(own) > fineness(unit) => {}
+            _ if is_text && fineness(unit) < fineness(TimeUnit::Microsecond) => {
+                let kind = DataType::Timestamp(TimeUnit::Microsecond, zone.cloned());
+                *expr = cast(std::mem::take(expr), kind);
+            }
+            _ => return false,
+        }
+        let nearest = time_unit::function(unit, Side::Nearest);
+        *expr = Expr::ScalarFunction(ScalarFunction::new_udf(nearest, vec![std::mem::take(expr)]));
+        true
+    }
+
+    /// Makes a timestamp in microseconds of a day that an interval with hours is added to, or taken from, and of one in larger units that an
+    /// interval with smaller ones is.
+    fn keep_parts(&self, left: &mut Expr, right: &mut Expr) -> bool {
+        let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
+        let (moment, interval) = match (is_interval(left), is_interval(right)) {
+            (false, true) => (left, right),
+            (true, false) => (right, left),
+            _ => return false,
+        };
+        let (unit, zone) = match self.type_of(moment) {
+            Some(DataType::Timestamp(TimeUnit::Second, zone)) => (1_000_000_000, zone),
+            Some(DataType::Timestamp(TimeUnit::Millisecond, zone)) => (1_000_000, zone),
+            // Of a day not even a whole day of hours.
+            Some(kind) if is_day(&kind) => (i64::MAX, None),
+            _ => return false,
+        };
+        if self.is_whole(interval, unit) {
+            return false;
+        }
+        *moment = cast(std::mem::take(moment), DataType::Timestamp(TimeUnit::Microsecond, zone));
+        true
+    }
+
+    /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days that one is taken from the other.
+    /// DataFusion makes hours of the first, and takes the second for a duration where it estimates how many rows there are.
+    fn count_days(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
+        let is_day = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(is_day);
+        let is_number = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(DataType::is_integer);
+        let number = match (is_day(left), is_day(right)) {
+            (true, true) if op == Operator::Minus => {
+                for side in [left, right] {
+                    let days = cast(std::mem::take(side), DataType::Date32);
+                    *side = cast(cast(days, DataType::Int32), DataType::Int64);
+                }
+                return true;
+            }
+            (true, false) if is_number(right) => right,
+            (false, true) if op == Operator::Plus && is_number(left) => left,
+            _ => return false,
+        };
+        let days = |days| ScalarValue::new_interval_mdn(0, days, 0);
+        *number = match number {
+            Expr::Literal(ScalarValue::Int64(Some(count)), _) if i32::try_from(*count).is_ok() => {
+                Expr::Literal(days(*count as i32), None)
+            }
+            _ => {
+                let count = cast(std::mem::take(number), DataType::Float64);
+                let arguments = vec![Expr::Literal(days(1), None), count];
+                let scaled = ScalarFunction::new_udf(Operation::ScaleInterval.function(), arguments);
+                Expr::ScalarFunction(scaled)
+            }
+        };
+        true
+    }
+
+    /// Makes a duration of an interval that one is compared with, with days of 24 hours and months of 30 days: intervals are compared by their months
+    /// first, then by their days, and a duration has neither.
+    fn level_spans(&self, side: &mut Expr, other: &mut Expr) -> bool {
+        const DAY: i128 = 86_400_000_000_000;
+        let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = &*other else {
+            return false;
+        };
+        if !matches!(self.type_of(side), Some(DataType::Duration(_))) {
+            return false;
+        }
+        let days = i128::from(interval.months) * 30 + i128::from(interval.days);
+        let nanoseconds = days * DAY + i128::from(interval.nanoseconds);
+        let Ok(microseconds) = i64::try_from(nanoseconds / 1_000) else { return false };
+        *other = Expr::Literal(ScalarValue::DurationMicrosecond(Some(microseconds)), None);
+        *side = cast(std::mem::take(side), DataType::Duration(TimeUnit::Microsecond));
+        true
+    }
+
+    /// Hides the day of a timestamp that is compared with what is no constant: where DataFusion works out how many rows that leaves, a day has
+    /// more moments than there were, which is an error.
+    fn hide_day(&self, side: &mut Expr, other: &Expr) -> bool {
+        let Expr::Cast(Cast { expr: moment, field }) = &*side else { return false };
+        let is_moment = matches!(self.type_of(moment), Some(DataType::Timestamp(..)));
+        if !is_moment || !is_day(field.data_type()) || !other.any_column_refs() || !side.any_column_refs() {
+            return false;
+        }
+        let day = std::mem::take(side);
+        *side = Expr::ScalarFunction(ScalarFunction::new_udf(opaque::function(), vec![day]));
+        true
+    }
+
+    /// Whether the time of an interval, beside its days, is known to be a multiple of so many nanoseconds.
+    fn is_whole(&self, interval: &Expr, unit: i64) -> bool {
+        match interval {
+            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
+                interval.nanoseconds % unit == 0
+            }
+            Expr::Literal(ScalarValue::IntervalDayTime(Some(interval)), _) => {
+                i64::from(interval.milliseconds) * 1_000_000 % unit == 0
+            }
+            Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => true,
+            Expr::Literal(value, _) => value.is_null(),
+            Expr::Alias(alias) => self.is_whole(&alias.expr, unit),
+            Expr::Negative(interval) => self.is_whole(interval, unit),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
+                self.is_whole(left, unit) && self.is_whole(right, unit)
+            }
+            // See `binder/interval_arithmetic.rs`.
+            Expr::ScalarFunction(function) if function.func == Operation::ScaleInterval.function() => {
+                let [interval, Expr::Cast(Cast { expr: factor, .. })] = function.args.as_slice() else {
+                    return false;
+                };
+                self.type_of(factor).is_some_and(|kind| kind.is_integer()) && self.is_whole(interval, unit)
+            }
+            _ => false,
+        }
+    }
+
+    /// A comparison of a column that has whole units of time with a constant that may lie between them, told in whole units;
+    /// `None` for any other expression.
+    fn in_whole_units(&self, expr: &Expr) -> Option<Expr> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
+                match (self.finer(left, right), self.finer(right, left)) {
+                    (Some(unit), _) => told_in(unit, self.in_own_units(left), *op, right),
+                    (_, Some(unit)) => told_in(unit, self.in_own_units(right), op.swap()?, left),
+                    _ => None,
+                }
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let unit = self.finer(expr, low).or_else(|| self.finer(expr, high))?;
+                let bound = |op, bound: &Expr| match self.finer(expr, bound) {
+                    Some(_) => told_in(unit, self.in_own_units(expr), op, bound),
+                    None => Some(binary_expr(expr.as_ref().clone(), op, bound.clone())),
+                };
+                let between = bound(Operator::GtEq, low)?.and(bound(Operator::LtEq, high)?);
+                Some(if *negated { not(between) } else { between })
+            }
+            Expr::InList(InList { expr, list, negated }) => {
+                list.iter().find_map(|element| self.finer(expr, element))?;
+                let equal = |element: &Expr| match self.finer(expr, element) {
+                    Some(unit) => told_in(unit, self.in_own_units(expr), Operator::Eq, element),
+                    None => Some(expr.as_ref().clone().eq(element.clone())),
+                };
+                let any = disjunction(list.iter().map(equal).collect::<Option<Vec<_>>>()?)?;
+                Some(if *negated { not(any) } else { any })
+            }
+            _ => None,
+        }
+    }
+
+    /// A timestamp without the casts that say finer units than it has, which DataFusion takes away, too.
+    fn in_own_units<'e>(&self, expr: &'e Expr) -> &'e Expr {
+        let Expr::Cast(Cast { expr: inner, field }) = expr else { return expr };
+        match (self.type_of(inner), field.data_type()) {
+            (Some(DataType::Timestamp(own, own_zone)), DataType::Timestamp(unit, zone))
+                if own_zone == *zone && fineness(own) <= fineness(*unit) =>
+            {
+                self.in_own_units(inner)
+            }
+            _ => expr,
+        }
+    }
+
+    /// The unit of a column's moments, if those of a constant are finer.
+    fn finer(&self, column: &Expr, constant: &Expr) -> Option<TimeUnit> {
+        let (DataType::Timestamp(unit, _), DataType::Timestamp(other, _)) =
+            (self.type_of(self.in_own_units(column))?, self.type_of(constant)?)
+        else {
+            return None;
+        };
+        let is_constant = !constant.any_column_refs() && !constant.is_volatile() && !has_query(constant);
+        (fineness(other) > fineness(unit) && is_constant && column.any_column_refs() && !column.is_volatile())
+            .then_some(unit)
+    }
+}
+
+/// `column op constant` for a column in whole units of `unit`.
+fn told_in(unit: TimeUnit, column: &Expr, op: Operator, constant: &Expr) -> Option<Expr> {
+    let with = |op: Operator, side: Side| {
+        let whole = ScalarFunction::new_udf(time_unit::function(unit, side), vec![constant.clone()]);
+        binary_expr(column.clone(), op, Expr::ScalarFunction(whole))
+    };
+    let both = [Side::Floor, Side::Ceiling].map(|side| with(op, side));
+    match op {
+        Operator::Lt | Operator::GtEq => Some(with(op, Side::Ceiling)),
+        Operator::LtEq | Operator::Gt => Some(with(op, Side::Floor)),
+        Operator::Eq | Operator::IsNotDistinctFrom => conjunction(both),
+        Operator::NotEq | Operator::IsDistinctFrom => disjunction(both),
+        _ => None,
+    }
+}
+
+/// What values of these types are as one, if they are timestamps, days and texts, and not of one kind alone.
+pub fn common_of(types: &[DataType]) -> Option<DataType> {
+    let is_known = |kind: &DataType| {
+        matches!(kind, DataType::Timestamp(..) | DataType::Null) || is_day(kind) || kind.is_string()
+    };
+    if types.iter().all(is_known) { common(types) } else { None }
+}
+
+/// The timestamps that days and texts are made; `None` if there are none, or no timestamps beside them.
+fn common(types: &[DataType]) -> Option<DataType> {
+    let has_texts = types.iter().any(DataType::is_string);
+    if !has_texts && !types.iter().any(is_day) {
+        return None;
+    }
+    let (unit, zone) = finest(types)?;
+    let unit = match unit {
+        TimeUnit::Second | TimeUnit::Millisecond if has_texts => TimeUnit::Microsecond,
+        other => other,
+    };
+    Some(DataType::Timestamp(unit, zone))
+}
+
+/// The finest unit of timestamps, and the zone that some of them have; `None` without timestamps.
+fn finest(types: &[DataType]) -> Option<(TimeUnit, Option<Arc<str>>)> {
+    let timestamps = types.iter().filter_map(|kind| match kind {
+        DataType::Timestamp(unit, zone) => Some((*unit, zone.clone())),
+        _ => None,
+    });
+    timestamps.reduce(|one, other| {
+        let unit = if fineness(other.0) > fineness(one.0) { other.0 } else { one.0 };
+        (unit, one.1.or(other.1))
+    })
+}
+
+fn fineness(unit: TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 1,
+        TimeUnit::Microsecond => 2,
+        TimeUnit::Nanosecond => 3,
+    }
+}
+
+fn is_day(kind: &DataType) -> bool {
+    matches!(kind, DataType::Date32 | DataType::Date64)
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(..))
+}
+
+/// Whether an expression asks a query, or is one of a row outside.
+fn has_query(expr: &Expr) -> bool {
+    let is_query = |expr: &Expr| {
+        matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        )
+    };
+    expr.exists(|expr| Ok(is_query(expr))).unwrap_or(true)
+}

@@ -1,0 +1,74 @@
+//! What timestamps are apart from each other, which is a duration here: where it becomes an interval, or a
+//! text, it is one of days and the time that is left, as in PostgreSQL. And EXTRACT, which is
+//! Harrier's.
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_functions::datetime::{date_part, duration};
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// The rule; to stand behind the coercion of types, which adds casts.
+#[derive(Debug)]
+pub struct Differences;
+
+impl AnalyzerRule for Differences {
+    fn name(&self) -> &str {
+        "differences"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |expr| Ok(replaced(expr, &schema)))
+        })?;
+        Ok(changed.data)
+    }
+}
+
+/// Plans EXTRACT; to stand before DataFusion's.
+#[derive(Debug)]
+pub struct Extracts;
+
+impl ExprPlanner for Extracts {
+    fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(date_part::extract().call(arguments)))
+    }
+}
+
+fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+    let is_duration = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Duration(_)));
+    match expr {
+        Expr::Cast(Cast { expr, field }) if *field.data_type() == INTERVAL && is_duration(&expr) => {
+            Transformed::yes(day_time(*expr))
+        }
+        Expr::Cast(Cast { expr, field }) if field.data_type().is_string() && is_duration(&expr) => {
+            Transformed::yes(Expr::Cast(Cast { expr: Box::new(day_time(*expr)), field }))
+        }
+        // Elements of an array and members of a row are read by whoever gets it, who knows of no durations.
+        Expr::ScalarFunction(mut call)
+            if matches!(call.func.name(), "make_array" | "named_struct")
+                && call.args.iter().any(is_duration) =>
+        {
+            let elements = call.args.into_iter().map(|element| match is_duration(&element) {
+                true => day_time(element),
+                false => element,
+            });
+            call.args = elements.collect();
+            Transformed::yes(Expr::ScalarFunction(call))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn day_time(duration: Expr) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(duration::function(), vec![duration]))
+}

@@ -1,0 +1,131 @@
+//! Window functions with FILTER or IGNORE NULLS, or that the planner would reverse, in the form in which
+//! ranks get them whole.
+//!
+//! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the
+//! other.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, NullTreatment};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, cast, lit};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::window::{option_wrappers, row_offset};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::rewrite::{rewritten, schema_below};
+
+/// Puts [`window_functions`] in the place of DataFusion's; to stand behind all rules that bring other
+/// aggregates in.
+#[derive(Debug)]
+pub struct WindowFunctions;
+
+impl AnalyzerRule for WindowFunctions {
+    fn name(&self) -> &str {
+        "window_functions"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let whole = |plan: LogicalPlan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |expr| Ok(whole(by_rows(without_null_offset(expr, &schema)?, &schema)?)))
+        };
+        Ok(plan.transform_up_with_subqueries(whole)?.data)
+    }
+}
+
+/// `lag` and `lead` by NULL rows are NULL, defaults or not; DataFusion takes them for 1.
+fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::WindowFunction(call) = &mut expr
+        && matches!(call.fun.name(), "lag" | "lead")
+        && let [value, offset, ..] = call.params.args.as_slice()
+        && matches!(without_casts(offset), Expr::Literal(offset, _) if offset.is_null())
+    {
+        let null = ScalarValue::try_new_null(&value.get_type(schema)?)?;
+        call.params.args = vec![lit(null)];
+    }
+    Ok(expr)
+}
+
+/// Calls whose further arguments are told by each row, or are no number, as those of a function that knows these.
+///
+/// Errors: they are to leave NULL out, too (0A000).
+fn by_rows(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    let Expr::WindowFunction(call) = &mut expr else { return Ok(expr) };
+    let further = match (call.fun.name(), call.params.args.as_slice()) {
+        ("lag" | "lead" | "nth_value", [_, further @ ..]) | ("ntile", further) => further,
+        _ => return Ok(expr),
+    };
+    let is_number =
+        |value: &Expr| matches!(without_casts(value), Expr::Literal(value, _) if !value.is_null());
+    let is_default = |value: &Expr| matches!(without_casts(value), Expr::Literal(..));
+    let are_literals = match further {
+        [number, default @ ..] => {
+            (is_number(number) || matches!(number, Expr::Negative(inner) if is_number(inner)))
+                && default.iter().all(is_default)
+        }
+        [] => true,
+    };
+    if are_literals {
+        return Ok(expr);
+    }
+    let Some(function) = row_offset::in_place_of(call.fun.name()) else { return Ok(expr) };
+    if call.params.null_treatment == Some(NullTreatment::IgnoreNulls) {
+        let message = format!("{} with IGNORE NULLS takes constants", call.fun.name());
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+    }
+    if let [value, _, default] = call.params.args.as_mut_slice() {
+        let kind = value.get_type(schema)?;
+        if default.get_type(schema)? != kind {
+            *default = cast(std::mem::take(default), kind);
+        }
+    }
+    call.params.null_treatment = None;
+    call.fun = WindowFunctionDefinition::WindowUDF(function);
+    Ok(expr)
+}
+
+fn without_casts(mut expr: &Expr) -> &Expr {
+    while let Expr::Cast(Cast { expr: inner, .. }) = expr {
+        expr = inner;
+    }
+    expr
+}
+
+fn whole(expr: Expr) -> Transformed<Expr> {
+    let Expr::WindowFunction(mut call) = expr else { return Transformed::no(expr) };
+    let params = &mut call.params;
+    let is_changed = match &call.fun {
+        WindowFunctionDefinition::AggregateUDF(aggregate) => match params.filter.take() {
+            Some(filter) => {
+                params.args.push(*filter);
+                call.fun = WindowFunctionDefinition::AggregateUDF(option_wrappers::filtered(aggregate));
+                true
+            }
+            None => match option_wrappers::in_place_of_aggregate(aggregate) {
+                Some(aggregate) => {
+                    call.fun = WindowFunctionDefinition::AggregateUDF(aggregate);
+                    true
+                }
+                None => false,
+            },
+        },
+        WindowFunctionDefinition::WindowUDF(function) => {
+            let ignores_nulls = params.null_treatment == Some(NullTreatment::IgnoreNulls);
+            match option_wrappers::in_place_of(function, ignores_nulls) {
+                Some(function) => {
+                    params.null_treatment = None;
+                    call.fun = WindowFunctionDefinition::WindowUDF(function);
+                    true
+                }
+                None => false,
+            }
+        }
+    };
+    match is_changed {
+        true => Transformed::yes(Expr::WindowFunction(call)),
+        false => Transformed::no(Expr::WindowFunction(call)),
+    }
+}

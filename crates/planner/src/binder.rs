@@ -1,0 +1,12 @@
+//! Planners of expressions and relations: from SQL's syntax to parts of a logical plan.
+
+pub mod array_overlap;
+pub mod column_aliases;
+pub mod decimal_division;
+pub mod interval_arithmetic;
+pub mod merge;
+pub mod nested_call_names;
+pub mod operator_chains;
+pub mod table_functions;
+pub mod table_sample;
+pub mod values_relation;

@@ -1,0 +1,42 @@
+//! `a && b`: whether two arrays have an element in common, planned as the function of that.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::functions_nested::expr_fn::array_has_any;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+/// Plans `&&` where one side is an array; a literal in quotes on the other side is one of its type.
+#[derive(Debug)]
+pub struct Overlaps;
+
+impl ExprPlanner for Overlaps {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op != BinaryOperator::PGOverlap {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let is_list = |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_));
+        let (left, right) = (expr.left.get_type(schema)?, expr.right.get_type(schema)?);
+        if !is_list(&left) && !is_list(&right) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let take = |side: &mut Expr, other: &DataType| {
+            let is_open = matches!(
+                side,
+                Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, _)
+            );
+            if is_open && is_list(other) {
+                *side = cast(std::mem::take(side), other.clone());
+            }
+        };
+        take(&mut expr.left, &right);
+        take(&mut expr.right, &left);
+        Ok(PlannerResult::Planned(array_has_any(expr.left, expr.right)))
+    }
+}

@@ -1,0 +1,76 @@
+//! Intervals times numbers, and divided by them. And what timestamps are apart, which is a duration to the
+//! planner, where only an interval can stand: beside a number, a day, or a text that is compared with it.
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_functions::math::checked::Operation;
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// Plans `interval * number`, `number * interval` and `interval / number`, for which there is no operator.
+#[derive(Debug)]
+pub struct ScaledIntervals;
+
+impl ExprPlanner for ScaledIntervals {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        to_interval(&mut expr, schema);
+        let operation = match expr.op {
+            BinaryOperator::Multiply => Operation::ScaleInterval,
+            BinaryOperator::Divide => Operation::DivideInterval,
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        let is_interval = |kind: &DataType| *kind == INTERVAL;
+        let (interval, number) = match operation {
+            _ if is_interval(&left) && right.is_numeric() => (expr.left, expr.right),
+            Operation::ScaleInterval if left.is_numeric() && is_interval(&right) => (expr.right, expr.left),
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        let arguments = vec![interval, cast(number, DataType::Float64)];
+        let scaled = ScalarFunction::new_udf(operation.function(), arguments);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(scaled)))
+    }
+}
+
+/// Has a duration be an interval beside what knows no durations, and a literal in quotes that is compared with
+/// either an interval, too.
+fn to_interval(expr: &mut RawBinaryExpr, schema: &DFSchema) {
+    let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else { return };
+    let is_time = |kind: &DataType| *kind == INTERVAL || matches!(kind, DataType::Duration(_));
+    let (time, other, kind) = match (is_time(&left), is_time(&right)) {
+        (true, false) => (&mut expr.left, &mut expr.right, right),
+        (false, true) => (&mut expr.right, &mut expr.left, left),
+        _ => return,
+    };
+    let is_beside = match expr.op {
+        BinaryOperator::Multiply | BinaryOperator::Divide => kind.is_numeric(),
+        BinaryOperator::Plus | BinaryOperator::Minus => kind == DataType::Date32,
+        BinaryOperator::Eq
+        | BinaryOperator::NotEq
+        | BinaryOperator::Lt
+        | BinaryOperator::LtEq
+        | BinaryOperator::Gt
+        | BinaryOperator::GtEq => matches!(other, Expr::Literal(..)) && kind.is_string(),
+        _ => false,
+    };
+    if !is_beside {
+        return;
+    }
+    if time.get_type(schema).is_ok_and(|kind| kind != INTERVAL) {
+        *time = cast(std::mem::take(time), INTERVAL);
+    }
+    if kind.is_string() {
+        *other = cast(std::mem::take(other), INTERVAL);
+    }
+}

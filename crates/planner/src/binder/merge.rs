@@ -1,0 +1,173 @@
+//! MERGE, planned: which rows of a table go, which come, and which are others then.
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Column, ScalarValue, TableReference};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::conditional_expressions::CaseBuilder;
+use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoClauseKind, MergeIntoOp};
+use datafusion::logical_expr::{
+    Expr, JoinType, LogicalPlan, LogicalPlanBuilder, TableSource, cast, lit, when,
+};
+use std::sync::Arc;
+
+/// The column that says of a row whether it is written, or only goes.
+pub const IS_WRITTEN: &str = "_harrier_write";
+
+/// The number of the clause that a row falls under.
+const CLAUSE: &str = "_harrier_clause";
+/// The columns of the source, with their numbers.
+const OF_SOURCE: &str = "_harrier_source_";
+const IN_SOURCE: &str = "_harrier_in_source";
+
+/// The table that a MERGE changes.
+pub struct Target<'a> {
+    pub name: &'a TableReference,
+    pub schema: SchemaRef,
+    /// Its rows and their places.
+    pub rows: Arc<dyn TableSource>,
+    /// The columns of `rows` that tell a row's place: NULL in the first one for none.
+    pub places: &'a [&'a str],
+    /// What a column has that a new row has no value for, if not NULL.
+    pub default: &'a dyn Fn(&str) -> Option<Expr>,
+    /// Whether rows that only go have the values that they had, and all rows the columns of the source as well.
+    pub returns: bool,
+}
+
+impl Target<'_> {
+    /// Joins the source with the rows of the table; of each pair, the first clause that fits says what happens. The plan's rows are the columns
+    /// of the table, those of the source if they are returned, [`IS_WRITTEN`], and the place of the row that goes.
+    ///
+    /// Errors: there is no clause; what it does has no plan.
+    pub fn plan(&self, source: LogicalPlan, merge: &MergeIntoOp) -> Result<LogicalPlan> {
+        let own = LogicalPlanBuilder::scan(self.name.clone(), Arc::clone(&self.rows), None)?.build()?;
+        let of_source = source.schema().columns();
+        let marked: Vec<Expr> = columns_of(&source).chain([lit(true).alias(IN_SOURCE)]).collect();
+        let source = LogicalPlanBuilder::from(source).project(marked)?.build()?;
+        let joined = LogicalPlanBuilder::from(own).join_on(source, join_type(merge), [merge.on.clone()])?;
+        let joined = joined.build()?;
+        let all: Vec<Expr> = columns_of(&joined).chain([self.clause(merge)?.alias(CLAUSE)]).collect();
+        let idle = clauses_that(merge, does_nothing);
+        let is_taken = match idle.is_empty() {
+            true => column(CLAUSE).is_not_null(),
+            // Of NULL that is not true either.
+            false => column(CLAUSE).in_list(idle, true),
+        };
+        let chosen = LogicalPlanBuilder::from(joined).project(all)?.filter(is_taken)?;
+        let mut written = Vec::with_capacity(self.schema.fields().len() + 1 + self.places.len());
+        for (at, field) in self.schema.fields().iter().enumerate() {
+            let value = self.value(at, merge)?;
+            written.push(value.alias(field.name()));
+        }
+        if self.returns {
+            let named = of_source.into_iter().enumerate();
+            written.extend(named.map(|(at, own)| Expr::Column(own).alias(format!("{OF_SOURCE}{at}"))));
+        }
+        let deletes = clauses_that(merge, |action| matches!(action, MergeIntoAction::Delete));
+        written.push(column(CLAUSE).in_list(deletes, true).alias(IS_WRITTEN));
+        written.extend(self.places.iter().map(|place| column(place).alias(*place)));
+        chosen.project(written)?.build()
+    }
+
+    /// The number of the first clause that fits a pair; NULL for none.
+    fn clause(&self, merge: &MergeIntoOp) -> Result<Expr> {
+        let in_target = column(self.places[0]).is_not_null();
+        let in_source = column(IN_SOURCE).is_not_null();
+        let mut chosen: Option<CaseBuilder> = None;
+        for (at, clause) in merge.clauses.iter().enumerate() {
+            let fits = match clause.kind {
+                MergeIntoClauseKind::Matched => in_target.clone().and(in_source.clone()),
+                MergeIntoClauseKind::NotMatched | MergeIntoClauseKind::NotMatchedByTarget => {
+                    in_target.clone().is_not_true()
+                }
+                MergeIntoClauseKind::NotMatchedBySource => in_source.clone().is_not_true(),
+            };
+            let fits = match &clause.predicate {
+                Some(predicate) => fits.and(predicate.clone()),
+                None => fits,
+            };
+            chosen = Some(or_when(chosen, fits, lit(at as i64)));
+        }
+        let chosen = chosen.ok_or_else(|| DataFusionError::Plan("MERGE needs a WHEN clause".to_string()))?;
+        chosen.end()
+    }
+
+    /// What the column at a place has in a row, by the clause that the row falls under.
+    fn value(&self, at: usize, merge: &MergeIntoOp) -> Result<Expr> {
+        let field = self.schema.field(at);
+        let present = Expr::Column(Column::new(Some(self.name.clone()), field.name().clone()));
+        let mut case: Option<CaseBuilder> = None;
+        for (number, clause) in merge.clauses.iter().enumerate() {
+            let value = match &clause.action {
+                MergeIntoAction::Delete if self.returns => present.clone(),
+                MergeIntoAction::Delete => continue,
+                action if does_nothing(action) => continue,
+                MergeIntoAction::Update(assignments) => {
+                    let assigned = assignments.iter().find(|(column, _)| column == field.name());
+                    assigned.map_or_else(|| present.clone(), |(_, value)| value.clone())
+                }
+                MergeIntoAction::Insert { columns, values } => {
+                    let place = match columns.is_empty() {
+                        true => Some(at),
+                        false => columns.iter().position(|column| column == field.name()),
+                    };
+                    match place.and_then(|place| values.get(place)) {
+                        Some(value) => value.clone(),
+                        None => match (self.default)(field.name()) {
+                            Some(default) => default,
+                            None => null(field.data_type())?,
+                        },
+                    }
+                }
+            };
+            let value = cast(value, field.data_type().clone());
+            case = Some(or_when(case, column(CLAUSE).eq(lit(number as i64)), value));
+        }
+        match case {
+            Some(case) => case.end(),
+            None => null(field.data_type()),
+        }
+    }
+}
+
+/// What a join of the table with the source has to keep for the clauses.
+fn join_type(merge: &MergeIntoOp) -> JoinType {
+    let has = |kinds: &[MergeIntoClauseKind]| merge.clauses.iter().any(|clause| kinds.contains(&clause.kind));
+    let keeps_source = has(&[MergeIntoClauseKind::NotMatched, MergeIntoClauseKind::NotMatchedByTarget]);
+    let keeps_target = has(&[MergeIntoClauseKind::NotMatchedBySource]);
+    match (keeps_target, keeps_source) {
+        (true, true) => JoinType::Full,
+        (true, false) => JoinType::Left,
+        (false, true) => JoinType::Right,
+        (false, false) => JoinType::Inner,
+    }
+}
+
+/// The numbers of the clauses with such an action.
+fn clauses_that(merge: &MergeIntoOp, fits: fn(&MergeIntoAction) -> bool) -> Vec<Expr> {
+    let numbered = merge.clauses.iter().enumerate();
+    numbered.filter(|(_, clause)| fits(&clause.action)).map(|(at, _)| lit(at as i64)).collect()
+}
+
+/// DO NOTHING: an UPDATE of no column.
+fn does_nothing(action: &MergeIntoAction) -> bool {
+    matches!(action, MergeIntoAction::Update(assignments) if assignments.is_empty())
+}
+
+fn or_when(case: Option<CaseBuilder>, fits: Expr, then: Expr) -> CaseBuilder {
+    match case {
+        Some(mut case) => case.when(fits, then),
+        None => when(fits, then),
+    }
+}
+
+fn column(name: &str) -> Expr {
+    Expr::Column(Column::new_unqualified(name))
+}
+
+fn columns_of(plan: &LogicalPlan) -> impl Iterator<Item = Expr> {
+    plan.schema().columns().into_iter().map(Expr::Column)
+}
+
+fn null(kind: &DataType) -> Result<Expr> {
+    Ok(lit(ScalarValue::try_new_null(kind)?))
+}

@@ -1,0 +1,317 @@
+//! Long chains of `||`, and of `+`, `-` and `*` over numbers of one type, planned as one function.
+//!
+//! The planner and the coercion of types find out the type of each level of a chain of operators again for every level above it
+//! (apache/datafusion#18845): a chain of a few thousand texts took minutes. [`bounded_values`](crate::analyzer::bounded_results) puts the same
+//! function in the place of what is left of `||`, but behind the coercion, and [`checked`](crate::analyzer::checked_arithmetic) does so for integers of several types.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_functions::bounded_result;
+use harrier_functions::math::checked::Operation;
+use harrier_pgcatalog::TYPE_KEY;
+
+/// Levels from which a chain becomes one function.
+const CHAINED_FROM: usize = 16;
+
+/// Plans the next operator of a long chain; to stand before all others, which look at the types of both sides.
+#[derive(Debug)]
+pub struct Chains;
+
+impl ExprPlanner for Chains {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let Some(sign) = sign_of(&expr.op) {
+            return Ok(with_term(expr, sign, schema));
+        }
+        if expr.op != BinaryOperator::StringConcat || !is_long(&expr.left) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let left = match chain_of(expr.left, schema) {
+            Ok(chain) => chain,
+            Err(left) => {
+                expr.left = left;
+                return Ok(PlannerResult::Original(expr));
+            }
+        };
+        match text_of(expr.right, &left.kind, schema) {
+            Ok(right) => {
+                let mut args = left.values;
+                args.push(right);
+                Ok(PlannerResult::Planned(call(args)))
+            }
+            Err(right) => {
+                let (op, left) = (expr.op, call(left.values));
+                Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
+            }
+        }
+    }
+}
+
+fn sign_of(op: &BinaryOperator) -> Option<char> {
+    match op {
+        BinaryOperator::Plus => Some('+'),
+        BinaryOperator::Minus => Some('-'),
+        BinaryOperator::Multiply => Some('*'),
+        _ => None,
+    }
+}
+
+/// The next term of a chain of numbers, if all have one type.
+fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    if numbers_below(&expr.left).nth(CHAINED_FROM - 1).is_none() && !is_sum(&expr.left) {
+        return PlannerResult::Original(expr);
+    }
+    let kind = match expr.right.get_type(schema).ok() {
+        Some(DataType::Decimal128(_, scale)) => return with_decimal(expr, sign, scale, schema),
+        kind => kind.filter(|kind| kind.is_integer() || *kind == DataType::Float64),
+    };
+    let is_of_kind = |term: &Expr| term.get_type(schema).ok() == kind;
+    match expr.left {
+        Expr::ScalarFunction(mut sum) if kind.is_some() && sum.args.get(1).is_some_and(is_of_kind) => {
+            if let Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) = sum.args.first_mut() {
+                signs.push(sign);
+            }
+            sum.args.push(expr.right);
+            PlannerResult::Planned(Expr::ScalarFunction(sum))
+        }
+        left if kind.is_some() && numbers_below(&left).all(|(_, term)| is_of_kind(term)) => {
+            let mut signs = vec![sign];
+            let mut args = vec![expr.right];
+            for (sign, term) in numbers_below(&left) {
+                signs.extend(sign);
+                args.push(term.clone());
+            }
+            args.push(lit(signs.into_iter().rev().collect::<String>()));
+            args.reverse();
+            let func = Operation::Terms.function();
+            PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args }))
+        }
+        left => PlannerResult::Original(RawBinaryExpr { left, ..expr }),
+    }
+}
+
+/// The next term, of so many digits behind the point, of a chain of decimals whose type has grown as far as it can: from then on it
+/// stays the same.
+fn with_decimal(
+    expr: RawBinaryExpr,
+    sign: char,
+    scale: i8,
+    schema: &DFSchema,
+) -> PlannerResult<RawBinaryExpr> {
+    let RawBinaryExpr { op, left, right } = expr;
+    let sum = match &left {
+        Expr::ScalarFunction(sum) if is_sum(&left) => sum.args.get(1),
+        _ => Some(&left),
+    };
+    let kind = sum.and_then(|sum| sum.get_type(schema).ok());
+    let is_settled =
+        matches!(kind, Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, most)) if scale <= most);
+    if !is_settled || sign == '*' {
+        return PlannerResult::Original(RawBinaryExpr { op, left, right });
+    }
+    let mut args = match left {
+        Expr::ScalarFunction(sum) if sum.name() == Operation::Terms.name() => sum.args,
+        left => vec![lit(""), left],
+    };
+    if let Some(Expr::Literal(ScalarValue::Utf8(Some(signs)), _)) = args.first_mut() {
+        signs.push(sign);
+    }
+    args.push(right);
+    PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func: Operation::Terms.function(), args }))
+}
+
+fn is_sum(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.name() == Operation::Terms.name())
+}
+
+/// The terms of a chain from its last one on, each with the sign before it; the first has none.
+fn numbers_below(expr: &Expr) -> impl Iterator<Item = (Option<char>, &Expr)> {
+    let mut next = Some(expr);
+    std::iter::from_fn(move || {
+        let expr = next.take()?;
+        let (sign, left, right) = match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus, right }) => ('+', left, right),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right }) => ('-', left, right),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => ('*', left, right),
+            first => return Some((None, first)),
+        };
+        next = Some(left);
+        Some((Some(sign), right.as_ref()))
+    })
+}
+
+fn call(args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction { func: bounded_result::concatenation(), args })
+}
+
+/// Values of one type, put together.
+struct Chain {
+    kind: DataType,
+    values: Vec<Expr>,
+}
+
+fn is_call(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if *call.func == *bounded_result::concatenation())
+}
+
+/// What stands left of a `||`.
+fn left_of(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, .. }) => Some(left),
+        _ => None,
+    }
+}
+
+fn is_long(expr: &Expr) -> bool {
+    is_call(expr)
+        || std::iter::successors(left_of(expr), |left| left_of(left)).take(CHAINED_FROM).count()
+            == CHAINED_FROM
+}
+
+/// The chain that an expression is; or the expression as it was, if it is not one of texts.
+fn chain_of(expr: Expr, schema: &DFSchema) -> std::result::Result<Chain, Expr> {
+    let kind = match &expr {
+        // All have the type of the first.
+        Expr::ScalarFunction(call) => call.args.first().and_then(|first| first.get_type(schema).ok()),
+        other => other.get_type(schema).ok(),
+    };
+    let Some(kind) = kind.filter(DataType::is_string) else { return Err(expr) };
+    if is_call(&expr) {
+        let Expr::ScalarFunction(ScalarFunction { args, .. }) = expr else { unreachable!("a call") };
+        return Ok(Chain { kind, values: args });
+    }
+    // From the last one on, as long as what is left is a text, too.
+    let (mut values, mut rest) = (Vec::new(), expr.clone());
+    loop {
+        let is_text = rest.get_type(schema).is_ok_and(|kind| kind.is_string());
+        match rest {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) if is_text => {
+                let Ok(right) = text_of(*right, &kind, schema) else { return Err(expr) };
+                values.push(right);
+                rest = *left;
+            }
+            first => {
+                let Ok(first) = text_of(first, &kind, schema) else { return Err(expr) };
+                values.push(first);
+                break;
+            }
+        }
+    }
+    values.reverse();
+    Ok(Chain { kind, values })
+}
+
+/// A value as a text of that type, if it is of those that `||` makes texts of; otherwise as it was.
+fn text_of(expr: Expr, kind: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+    // What has a type by name only, such as json, has operators of its own.
+    let (found, is_named) = match &expr {
+        Expr::Literal(value, None) => (value.data_type(), false),
+        other => match other.to_field(schema) {
+            Ok((_, field)) => (field.data_type().clone(), field.metadata().contains_key(TYPE_KEY)),
+            Err(_) => return Err(expr),
+        },
+    };
+    let is_plain = found.is_string() || found.is_null() || found.is_numeric() || found == DataType::Boolean;
+    match is_plain && !is_named {
+        true if found == *kind => Ok(expr),
+        true => {
+            let field = Arc::new(Field::new("", kind.clone(), true));
+            Ok(Expr::Cast(Cast { expr: Box::new(expr), field }))
+        }
+        false => Err(expr),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{col, lit};
+
+    use super::*;
+
+    fn schema() -> DFSchema {
+        let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+        let fields = vec![
+            Field::new("t", DataType::Utf8, true),
+            Field::new("n", DataType::Int64, true),
+            Field::new("l", list, true),
+        ];
+        DFSchema::from_unqualified_fields(fields.into(), Default::default()).unwrap()
+    }
+
+    /// As the SQL planner goes through a chain, from left to right.
+    fn planned(values: impl IntoIterator<Item = Expr>) -> Expr {
+        chained(values, |_| (BinaryOperator::StringConcat, Operator::StringConcat))
+    }
+
+    fn chained(
+        values: impl IntoIterator<Item = Expr>,
+        operator: impl Fn(usize) -> (BinaryOperator, Operator),
+    ) -> Expr {
+        let mut values = values.into_iter();
+        let first = values.next().unwrap();
+        values.enumerate().fold(first, |left, (at, right)| {
+            let (op, planned) = operator(at);
+            let raw = RawBinaryExpr { op, left, right };
+            match Chains.plan_binary_op(raw, &schema()).unwrap() {
+                PlannerResult::Planned(planned) => planned,
+                PlannerResult::Original(raw) => {
+                    Expr::BinaryExpr(BinaryExpr::new(Box::new(raw.left), planned, Box::new(raw.right)))
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_long_sum_of_one_type_is_one_call() {
+        let operator = |at: usize| match at % 3 {
+            0 => (BinaryOperator::Plus, Operator::Plus),
+            1 => (BinaryOperator::Minus, Operator::Minus),
+            _ => (BinaryOperator::Multiply, Operator::Multiply),
+        };
+        let sum = chained(vec![col("n"); 1000], operator);
+        let Expr::ScalarFunction(call) = &sum else { panic!("{sum}") };
+        assert_eq!(call.args.len(), 1001);
+        let signs: String = (0..999).map(|at| ['+', '-', '*'][at % 3]).collect();
+        assert_eq!(call.args[0], lit(signs));
+        assert_eq!(sum.get_type(&schema()).unwrap(), DataType::Int64);
+        let short = chained(vec![col("n"); CHAINED_FROM], operator);
+        assert!(matches!(short, Expr::BinaryExpr(_)), "{short}");
+        let several = chained((0..40).map(|at| if at == 3 { lit(1.5) } else { col("n") }), operator);
+        assert!(matches!(several, Expr::BinaryExpr(_)), "{several}");
+    }
+
+    fn arguments(expr: &Expr) -> usize {
+        match expr {
+            Expr::ScalarFunction(call) if is_call(expr) => call.args.len(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn a_long_chain_is_one_call() {
+        assert_eq!(arguments(&planned(vec![lit("a"); CHAINED_FROM])), 0);
+        assert_eq!(arguments(&planned(vec![lit("a"); 5000])), 5000);
+        let mixed = (0..100).map(|at| if at % 2 == 0 { col("n") } else { col("t") });
+        let planned = planned(mixed);
+        assert_eq!(arguments(&planned), 100);
+        assert_eq!(planned.get_type(&schema()).unwrap(), DataType::Utf8);
+    }
+
+    #[test]
+    fn what_is_no_text_stays_an_operator() {
+        let lists = planned((0..40).map(|_| col("l")));
+        assert_eq!(arguments(&lists), 0);
+        let ends_in_list = planned((0..40).map(|at| if at == 39 { col("l") } else { col("t") }));
+        assert!(left_of(&ends_in_list).is_some_and(|left| arguments(left) == 39), "{ends_in_list}");
+    }
+}

@@ -1,0 +1,48 @@
+//! VALUES in FROM, as rows of their own. Within an INSERT the planner takes every VALUES for rows of the table: for as many columns, of the table's types.
+
+use std::sync::Arc;
+
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlanBuilder;
+use datafusion::logical_expr::planner::{
+    PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
+};
+use datafusion::sql::sqlparser::ast::{Query, SetExpr, TableFactor, Values};
+
+/// Plans `(VALUES …)` where it is a relation.
+#[derive(Debug)]
+pub struct PlainValues;
+
+impl RelationPlanner for PlainValues {
+    fn plan_relation(
+        &self,
+        relation: TableFactor,
+        context: &mut dyn RelationPlannerContext,
+    ) -> Result<RelationPlanning> {
+        let TableFactor::Derived { subquery, alias, .. } = &relation else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let Some(values) = rows_alone(subquery) else {
+            return Ok(RelationPlanning::Original(Box::new(relation)));
+        };
+        let nothing = Arc::new(DFSchema::empty());
+        let rows = values.rows.iter().map(|row| {
+            let row = row.content.iter().map(|value| context.sql_to_expr(value.clone(), &nothing));
+            row.collect::<Result<Vec<_>>>()
+        });
+        let plan = LogicalPlanBuilder::values(rows.collect::<Result<Vec<_>>>()?)?.build()?;
+        Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))))
+    }
+}
+
+/// The rows of a query that is nothing but VALUES.
+fn rows_alone(query: &Query) -> Option<&Values> {
+    let Query { body, with: None, order_by: None, limit_clause: None, fetch: None, .. } = query else {
+        return None;
+    };
+    match body.as_ref() {
+        SetExpr::Values(values) if !values.value_keyword => Some(values),
+        _ => None,
+    }
+}

@@ -1,0 +1,441 @@
+//! How many rows a plan is expected to have where tables were analyzed: DataFusion's own estimates, but with filters estimated by the
+//! histograms of the columns they speak of.
+//!
+//! A scan brings what is known of its columns along, tied to its files ([`KnownColumns`]); operators that keep columns hand it on; a
+//! filter takes it. Whoever chooses sides and kinds of joins asks [`registry`], and EXPLAIN asks [`rows`].
+//!
+//! Conditions on different columns count as independent of one another, as in PostgreSQL. A condition on one column that is no
+//! comparison is tried on the values that the histogram tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::catalog::memory::DataSourceExec;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, ScalarValue, Statistics};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
+};
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::operator_statistics::{
+    ExtendedStatistics, StatisticsProvider, StatisticsRegistry, StatisticsResult,
+};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::union::UnionExec;
+use harrier_exec::slices;
+use harrier_exec::table_files::{LiveRowsExec, VisibleRowsExec};
+
+use super::histogram::{Point, Spread};
+
+/// The share of rows that pass a comparison of two columns of which nothing else is known, as in PostgreSQL.
+const COMPARED_COLUMNS: f64 = 1.0 / 3.0;
+
+/// What is known of the columns of a table, tied to the first file of each of its scans.
+#[derive(Debug)]
+pub struct KnownTable {
+    /// By their names in the files.
+    pub columns: BTreeMap<String, Arc<Spread>>,
+    /// Rows of the table for every row of those files that a filter has left to be scanned.
+    pub rows_per_scanned: f64,
+}
+
+/// What is known of the columns that an operator yields.
+#[derive(Debug, Clone)]
+struct KnownColumns {
+    columns: Vec<Option<Arc<Spread>>>,
+    rows_per_scanned: f64,
+}
+
+/// What chooses the sides of joins asks this.
+pub fn registry() -> StatisticsRegistry {
+    StatisticsRegistry::with_providers(vec![Arc::new(Estimates)])
+}
+
+/// How many rows `plan` is expected to yield, over all ranks; `None`: nobody knows, or is to know.
+pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
+    let rows = estimated(plan).ok()?.base().num_rows.get_value().copied();
+    rows.map(|rows| rows as u64).filter(|_| !plan.is::<VisibleRowsExec>())
+}
+
+fn estimated(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
+    let plan = slices::whole(plan);
+    let children = plan.children().into_iter().map(estimated).collect::<Result<Vec<_>>>()?;
+    // Rows that a motion moves.
+    if slices::is_motion(&plan)
+        && let [only] = children.as_slice()
+    {
+        return Ok(only.clone());
+    }
+    extended(plan.as_ref(), &children)
+}
+
+#[derive(Debug)]
+struct Estimates;
+
+impl StatisticsProvider for Estimates {
+    fn compute_statistics(
+        &self,
+        plan: &dyn ExecutionPlan,
+        children: &[ExtendedStatistics],
+    ) -> Result<StatisticsResult> {
+        Ok(StatisticsResult::Computed(extended(plan, children)?))
+    }
+}
+
+fn extended(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Result<ExtendedStatistics> {
+    let base = base(plan, children)?;
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let known = children.first().and_then(|child| child.get_extension::<KnownColumns>());
+        return Ok(match known {
+            Some(known) => ExtendedStatistics::new(filtered(filter, &children[0], &base, known)),
+            None => ExtendedStatistics::new_arc(base),
+        });
+    }
+    let mut extended = ExtendedStatistics::new_arc(base);
+    if let Some(known) = known_columns(plan, children) {
+        extended.set_extension(known);
+    }
+    Ok(extended)
+}
+
+/// What an operator itself makes of the statistics of its inputs.
+fn base(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Result<Arc<Statistics>> {
+    let args = StatisticsArgs::new();
+    let inputs = plan.child_stats_requests(None).into_iter().zip(plan.children()).zip(children);
+    let inputs = inputs.map(|((request, child), known)| match request {
+        ChildStats::At(None) => Ok(Arc::clone(known.base_arc())),
+        ChildStats::At(partition) => {
+            StatisticsContext::new().compute(child.as_ref(), &args.clone().with_partition(partition))
+        }
+        ChildStats::Skip => Ok(Arc::new(Statistics::new_unknown(child.schema().as_ref()))),
+    });
+    plan.statistics_from_inputs(&inputs.collect::<Result<Vec<_>>>()?, &args)
+}
+
+fn known_columns(plan: &dyn ExecutionPlan, children: &[ExtendedStatistics]) -> Option<KnownColumns> {
+    if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
+        let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
+        let mut files = files.file_groups.iter().flat_map(|group| group.files());
+        let table = files.find_map(|file| file.extensions.get::<KnownTable>())?;
+        let schema = plan.schema();
+        let columns = schema.fields().iter().map(|field| table.columns.get(field.name()).cloned());
+        return Some(KnownColumns { columns: columns.collect(), rows_per_scanned: table.rows_per_scanned });
+    }
+    let mut known = children.iter().filter_map(|child| child.get_extension::<KnownColumns>());
+    let known = known.next()?;
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let columns = projection.expr().iter().map(|projected| {
+            let column = projected.expr.downcast_ref::<Column>()?;
+            known.columns.get(column.index()).cloned().flatten()
+        });
+        return Some(KnownColumns { columns: columns.collect(), ..*known });
+    }
+    if let Some(live) = plan.downcast_ref::<LiveRowsExec>() {
+        let (from, to) = (live.children().first()?.schema(), plan.schema());
+        let columns = to.fields().iter().map(|field| {
+            let at = from.index_of(field.name()).ok()?;
+            known.columns.get(at).cloned().flatten()
+        });
+        return Some(KnownColumns { columns: columns.collect(), ..*known });
+    }
+    // Of a union of scans of one table: files and kept rows.
+    let keeps_rows =
+        plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<UnionExec>();
+    keeps_rows.then(|| known.clone())
+}
+
+/// What a filter yields: as DataFusion says, but for the number of rows.
+fn filtered(
+    filter: &FilterExec,
+    input: &ExtendedStatistics,
+    base: &Statistics,
+    known: &KnownColumns,
+) -> Statistics {
+    let mut statistics = base.clone();
+    let (Some(rows), Some(before)) = (input.base().num_rows.get_value(), base.num_rows.get_value()) else {
+        return statistics;
+    };
+    if *rows == 0 || base.num_rows == Precision::Exact(0) {
+        return statistics;
+    }
+    let unknown = f64::from(filter.default_selectivity()) / 100.0;
+    let share = (known.share(filter.predicate(), unknown) * known.rows_per_scanned).clamp(0.0, 1.0);
+    let expected = (*rows as f64 * share).round().max(1.0) as usize;
+    let scale = expected as f64 / (*before).max(1) as f64;
+    let scaled = |bytes: &Precision<usize>| match bytes.get_value() {
+        Some(bytes) => Precision::Inexact((*bytes as f64 * scale).round() as usize),
+        None => Precision::Absent,
+    };
+    let at_most = |count: &Precision<usize>| match count.get_value() {
+        Some(count) => Precision::Inexact((*count).min(expected)),
+        None => Precision::Absent,
+    };
+    statistics.num_rows = Precision::Inexact(expected);
+    statistics.total_byte_size = scaled(&base.total_byte_size);
+    for column in &mut statistics.column_statistics {
+        column.byte_size = scaled(&column.byte_size);
+        column.null_count = at_most(&column.null_count);
+        column.distinct_count = at_most(&column.distinct_count);
+    }
+    statistics
+}
+
+/// What comparisons of one column leave of it.
+#[derive(Default)]
+struct Between {
+    low: Option<(Point, bool)>,
+    high: Option<(Point, bool)>,
+}
+
+impl KnownColumns {
+    /// The share of the table's rows for which a condition is true; `unknown` is that of conditions of which nothing is known.
+    fn share(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> f64 {
+        let mut ranges: BTreeMap<usize, Between> = BTreeMap::new();
+        let mut share = 1.0;
+        for condition in split_conjunction(condition) {
+            match self.comparison(condition) {
+                Some((column, operator, point)) if is_range(operator) => {
+                    ranges.entry(column).or_default().add(operator, point);
+                }
+                Some((column, operator, point)) => {
+                    share *= self.known(column).map_or(unknown, |spread| equality(spread, operator, &point));
+                }
+                None => share *= self.single(condition, unknown).unwrap_or(unknown).clamp(0.0, 1.0),
+            }
+        }
+        for (column, between) in ranges {
+            share *= self.known(column).map_or(unknown, |spread| between.share(spread));
+        }
+        share
+    }
+
+    /// The column that an expression is, if need be as another type that has all of its values.
+    fn column_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        if let Some(cast) = expression.downcast_ref::<CastExpr>() {
+            let column = self.column_of(cast.expr())?;
+            let kind = self.known(column)?.examples.0.data_type();
+            return widens(kind, cast.cast_type()).then_some(column);
+        }
+        Some(expression.downcast_ref::<Column>()?.index())
+    }
+
+    fn known(&self, column: usize) -> Option<&Spread> {
+        self.columns.get(column)?.as_deref()
+    }
+
+    /// A comparison of a column with a value, the column first.
+    fn comparison(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, Operator, Point)> {
+        let binary = condition.downcast_ref::<BinaryExpr>()?;
+        let (column, operator, value) = match (value_of(binary.right()), value_of(binary.left())) {
+            (Some(value), None) => (binary.left(), *binary.op(), value),
+            (None, Some(value)) => (binary.right(), binary.op().swap()?, value),
+            _ => return None,
+        };
+        let column = self.column_of(column)?;
+        let is_known = is_range(operator) || matches!(operator, Operator::Eq | Operator::NotEq);
+        let spread = self.known(column).filter(|_| is_known)?;
+        Some((column, operator, spread.point(&value)?))
+    }
+
+    /// The share of one condition that is no comparison with a value and no conjunction.
+    fn single(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> Option<f64> {
+        if let Some(value) = value_of(condition) {
+            return Some(if matches!(value, ScalarValue::Boolean(Some(true))) { 1.0 } else { 0.0 });
+        }
+        if let Some(null) = condition.downcast_ref::<IsNullExpr>() {
+            return Some(self.known(self.column_of(null.arg())?)?.nulls);
+        }
+        if let Some(value) = condition.downcast_ref::<IsNotNullExpr>() {
+            return Some(1.0 - self.known(self.column_of(value.arg())?)?.nulls);
+        }
+        if let Some(list) = condition.downcast_ref::<InListExpr>()
+            && let Some(share) = self.in_list(list)
+        {
+            return Some(share);
+        }
+        if let Some(like) = condition.downcast_ref::<LikeExpr>()
+            && let Some(share) = self.prefix(like)
+        {
+            return Some(share);
+        }
+        if let Some(binary) = condition.downcast_ref::<BinaryExpr>() {
+            match binary.op() {
+                Operator::And => return Some(self.share(condition, unknown)),
+                Operator::Or => return Some(self.any_of(condition, unknown)),
+                _ => {}
+            }
+            if let Some(share) = self.columns(binary) {
+                return Some(share);
+            }
+        }
+        self.tried(condition).or_else(|| {
+            let inner = condition.downcast_ref::<NotExpr>()?;
+            Some(1.0 - self.share(inner.arg(), unknown))
+        })
+    }
+
+    /// Alternatives: of one column's values they exclude each other, others are independent.
+    fn any_of(&self, condition: &Arc<dyn PhysicalExpr>, unknown: f64) -> f64 {
+        let mut all = Vec::new();
+        split_disjunction(condition, &mut all);
+        let equal = |condition: &&Arc<dyn PhysicalExpr>| {
+            self.comparison(condition).filter(|(_, operator, _)| *operator == Operator::Eq)
+        };
+        let equal: Option<Vec<(usize, Operator, Point)>> = all.iter().map(equal).collect();
+        if let Some(equal) = equal
+            && let Some(column) = equal.first().map(|(column, ..)| *column)
+            && equal.iter().all(|(own, ..)| *own == column)
+            && let Some(spread) = self.known(column)
+        {
+            return any_equal(spread, equal.into_iter().map(|(.., point)| point));
+        }
+        let none_of = all.into_iter().map(|condition| 1.0 - self.share(condition, unknown)).product::<f64>();
+        1.0 - none_of
+    }
+
+    fn in_list(&self, list: &InListExpr) -> Option<f64> {
+        let spread = self.known(self.column_of(list.expr())?)?;
+        let points = list.list().iter().map(|value| spread.point(&value_of(value)?));
+        let share = any_equal(spread, points.collect::<Option<Vec<_>>>()?.into_iter());
+        Some(if list.negated() { 1.0 - spread.nulls - share } else { share })
+    }
+
+    /// A pattern that is a beginning and then anything.
+    fn prefix(&self, like: &LikeExpr) -> Option<f64> {
+        let spread = self.known(self.column_of(like.expr())?)?;
+        let pattern = value_of(like.pattern())?;
+        let prefix = pattern.try_as_str()??.strip_suffix('%')?.to_string();
+        if like.case_insensitive() || prefix.contains(['%', '_', '\\']) || prefix.is_empty() {
+            return None;
+        }
+        // No text that begins so comes after it.
+        let end = Point::Text(format!("{prefix}{}", char::MAX));
+        let share = spread.below(&end, false) - spread.below(&Point::Text(prefix), false);
+        let share = share.max(0.0);
+        Some(if like.negated() { 1.0 - spread.nulls - share } else { share })
+    }
+
+    /// A comparison of two columns of the table.
+    fn columns(&self, binary: &BinaryExpr) -> Option<f64> {
+        let (one, other) = (self.column_of(binary.left())?, self.column_of(binary.right())?);
+        let (one, other) = (self.known(one)?, self.known(other)?);
+        let values = (1.0 - one.nulls) * (1.0 - other.nulls);
+        let equal = values / one.distinct.max(other.distinct);
+        match binary.op() {
+            Operator::Eq => Some(equal),
+            Operator::NotEq => Some(values - equal),
+            operator if is_range(*operator) => Some(values * COMPARED_COLUMNS),
+            _ => None,
+        }
+    }
+
+    /// A condition on one column, tried on what its histogram tells of it.
+    fn tried(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<f64> {
+        let mut columns = collect_columns(condition).into_iter();
+        let (column, None) = (columns.next()?, columns.next()) else { return None };
+        let spread = self.known(column.index()).filter(|_| !is_volatile(condition))?;
+        let (values, weights) = &spread.examples;
+        let field = Field::new(column.name(), values.data_type().clone(), true);
+        let batch =
+            RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(values)]).ok()?;
+        let alone = Arc::clone(condition).transform_up(|part| {
+            Ok(match part.downcast_ref::<Column>() {
+                Some(own) => Transformed::yes(Arc::new(Column::new(own.name(), 0)) as Arc<dyn PhysicalExpr>),
+                None => Transformed::no(part),
+            })
+        });
+        // What fails for one of the values is not known.
+        let answers = alone.data().ok()?.evaluate(&batch).ok()?.into_array(values.len()).ok()?;
+        if *answers.data_type() != DataType::Boolean {
+            return None;
+        }
+        let answers = answers.as_boolean();
+        let is_true = |row: usize| answers.is_valid(row) && answers.value(row);
+        let share: f64 = (0..answers.len()).filter(|row| is_true(*row)).map(|row| weights[row]).sum();
+        Some(share.max(spread.least()))
+    }
+}
+
+impl Between {
+    fn add(&mut self, operator: Operator, point: Point) {
+        let with_equal = matches!(operator, Operator::LtEq | Operator::GtEq);
+        match operator {
+            Operator::Lt | Operator::LtEq => {
+                let is_tighter = |(known, _): &(Point, bool)| point < *known;
+                if self.high.as_ref().is_none_or(is_tighter) {
+                    self.high = Some((point, with_equal));
+                }
+            }
+            _ => {
+                let is_tighter = |(known, _): &(Point, bool)| point > *known;
+                if self.low.as_ref().is_none_or(is_tighter) {
+                    self.low = Some((point, with_equal));
+                }
+            }
+        }
+    }
+
+    fn share(&self, spread: &Spread) -> f64 {
+        let below = |end: &(Point, bool), or_equal: bool| spread.below(&end.0, or_equal);
+        let high = self.high.as_ref().map_or(1.0 - spread.nulls, |high| below(high, high.1));
+        let low = self.low.as_ref().map_or(0.0, |low| below(low, !low.1));
+        (high - low).max(0.0)
+    }
+}
+
+fn equality(spread: &Spread, operator: Operator, point: &Point) -> f64 {
+    let equal = spread.equal(point);
+    match operator {
+        Operator::NotEq => (1.0 - spread.nulls - equal).max(0.0),
+        _ => equal,
+    }
+}
+
+/// The share of the rows that equal one of some values.
+fn any_equal(spread: &Spread, points: impl Iterator<Item = Point>) -> f64 {
+    let mut different: Vec<Point> = points.collect();
+    different.sort_by(Point::order);
+    different.dedup();
+    different.iter().map(|point| spread.equal(point)).sum::<f64>().min(1.0 - spread.nulls)
+}
+
+fn split_disjunction<'a>(condition: &'a Arc<dyn PhysicalExpr>, all: &mut Vec<&'a Arc<dyn PhysicalExpr>>) {
+    match condition.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Or) {
+        Some(or) => [or.left(), or.right()].into_iter().for_each(|part| split_disjunction(part, all)),
+        None => all.push(condition),
+    }
+}
+
+fn is_range(operator: Operator) -> bool {
+    matches!(operator, Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq)
+}
+
+/// Whether a cast keeps all values apart and in their order.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    from == to
+        || from.is_string() && to.is_string()
+        || from.is_integer() && to.is_numeric()
+        || from.is_floating() && to.is_floating()
+        || matches!(
+            (from, to),
+            (DataType::Decimal128(..), DataType::Decimal128(..) | DataType::Float64)
+                | (DataType::Timestamp(..), DataType::Timestamp(..))
+                | (DataType::Date32, DataType::Timestamp(..))
+        )
+}
+
+fn value_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
+    Some(expression.downcast_ref::<Literal>()?.value().clone())
+}

@@ -1,0 +1,10 @@
+//! Rules that keep the meaning of a logical plan, and guards that keep DataFusion's from changing it.
+
+pub mod computed_sort_keys;
+pub mod distinct_list_aggregates;
+pub mod duplicate_sort_keys;
+pub mod duplicate_windows;
+pub mod filter_pushdown;
+pub mod join_chain_limit;
+pub mod schema_refresh;
+pub mod simplification;

@@ -1,0 +1,54 @@
+//! Lists of different values, `array_agg(DISTINCT x)` and `string_agg(DISTINCT x, ',')`: their function sorts them, as PostgreSQL does to
+//! tell them apart. DataFusion makes groups of the values where an aggregate has no others, and a list of the groups, in any order.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// A rule that makes groups of different values, with lists out of its sight.
+#[derive(Debug)]
+struct DistinctLists(Arc<dyn OptimizerRule + Send + Sync>);
+
+/// Has the rule that makes groups of different values leave lists alone.
+pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "single_distinct_aggregation_to_group_by") {
+        *rule = Arc::new(DistinctLists(Arc::clone(rule)));
+    }
+}
+
+impl OptimizerRule for DistinctLists {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match &plan {
+            LogicalPlan::Aggregate(aggregate) if aggregate.aggr_expr.iter().any(is_list) => {
+                Ok(Transformed::no(plan))
+            }
+            _ => self.0.rewrite(plan, config),
+        }
+    }
+}
+
+fn is_list(expr: &Expr) -> bool {
+    let is_one = |expr: &Expr| match expr {
+        Expr::AggregateFunction(call) => {
+            call.params.distinct && matches!(call.func.name(), "array_agg" | "string_agg")
+        }
+        _ => false,
+    };
+    expr.exists(|expr| Ok(is_one(expr))).unwrap_or(false)
+}

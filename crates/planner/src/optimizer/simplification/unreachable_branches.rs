@@ -1,0 +1,276 @@
+//! Branches that no row takes, as can be seen without one.
+//!
+//! What is constant is computed by simplification wherever it stands, and its error is the statement's. PostgreSQL
+//! computes what is constant as well, but goes through CASE, `coalesce`, AND and OR from the left to the right
+//! and looks at nothing behind a condition that decides: `CASE WHEN 5 < 3 THEN (1e10)::int END` is NULL there.
+//! So what is behind such a condition is taken away before anything is computed.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::{DFSchema, ScalarValue, internal_err};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Case, ScalarFunction};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Volatility, lit};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use harrier_functions::guard::never_true;
+
+use super::is_coalesce;
+use crate::rewrite::{replaced, schema_below};
+
+/// Takes away what no row of a node comes to. Types have been coerced: those of branches are alike.
+pub(super) fn reached(plan: LogicalPlan, options: Arc<ConfigOptions>) -> Result<Transformed<LogicalPlan>> {
+    let mut is_found = false;
+    plan.apply_expressions(|expr| {
+        is_found |= expr.exists(|expr| Ok(decides(expr)))?;
+        Ok(if is_found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !is_found {
+        return Ok(Transformed::no(plan));
+    }
+    let schema = schema_below(&plan)?;
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(DFSchema::empty()))
+        .with_config_options(options)
+        .build();
+    let mut branches = Branches { schema: &schema, simplifier: ExprSimplifier::new(context) };
+    replaced(plan, |expr| expr.rewrite(&mut branches))
+}
+
+/// Whether an expression has a constant that leaves something of it out of account.
+fn decides(expr: &Expr) -> bool {
+    match expr {
+        Expr::Case(Case { expr: Some(base), when_then_expr, .. }) => {
+            is_constant(base) && when_then_expr.iter().any(|(when, _)| is_constant(when))
+        }
+        Expr::Case(Case { expr: None, when_then_expr, .. }) => {
+            when_then_expr.iter().any(|(when, _)| is_constant(when))
+        }
+        Expr::ScalarFunction(function) if is_coalesce(function) => function.args.iter().any(is_constant),
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), .. }) => {
+            is_constant(last(left, *op)) || is_constant(left)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an expression has one value, whatever row it is about and whenever it is computed.
+fn is_constant(expr: &Expr) -> bool {
+    let varies = expr.exists(|expr| {
+        Ok(match expr {
+            call if never_true::is_call(call) => true,
+            Expr::ScalarFunction(function) => function.func.signature().volatility != Volatility::Immutable,
+            Expr::Literal(..)
+            | Expr::Alias(_)
+            | Expr::BinaryExpr(_)
+            | Expr::Like(_)
+            | Expr::SimilarTo(_)
+            | Expr::Not(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsNotUnknown(_)
+            | Expr::Negative(_)
+            | Expr::Between(_)
+            | Expr::Case(_)
+            | Expr::Cast(_)
+            | Expr::InList(_) => false,
+            _ => true,
+        })
+    });
+    !varies.unwrap_or(true)
+}
+
+/// The last member of a chain of an operator.
+fn last(expr: &Expr, chain: Operator) -> &Expr {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { op, right, .. }) if *op == chain => right,
+        other => other,
+    }
+}
+
+struct Branches<'s> {
+    schema: &'s DFSchema,
+    simplifier: ExprSimplifier,
+}
+
+impl TreeNodeRewriter for Branches<'_> {
+    type Node = Expr;
+
+    /// What is taken away is not looked at, and what stays is looked at once: nests would double with every level.
+    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let mut reached = match expr {
+            Expr::Case(case) => self.case(case)?,
+            Expr::ScalarFunction(function) if is_coalesce(&function) => self.coalesce(function)?,
+            other => return Ok(Transformed::no(other)),
+        };
+        reached.tnr = TreeNodeRecursion::Jump;
+        Ok(reached)
+    }
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
+                // NULL decides nothing: NULL AND false is false.
+                let decisive = Some(ScalarValue::from(op == Operator::Or));
+                if self.value(&left) == decisive {
+                    return Ok(Transformed::yes(lit(op == Operator::Or)));
+                }
+                match self.value(last(&left, op)) == decisive {
+                    true => Ok(Transformed::yes(*left)),
+                    false => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+                }
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+impl Branches<'_> {
+    /// A CASE without branches that are never taken, and without those behind one that always is.
+    fn case(&mut self, case: Case) -> Result<Transformed<Expr>> {
+        let mut is_changed = false;
+        let mut reached = |branches: &mut Self, expr: Expr| -> Result<Expr> {
+            let reached = expr.rewrite(branches)?;
+            is_changed |= reached.transformed;
+            Ok(reached.data)
+        };
+        let base = case.expr.map(|base| reached(self, *base)).transpose()?;
+        let compared = base.as_ref().map(|base| self.value(base));
+        let mut whens = Vec::with_capacity(case.when_then_expr.len());
+        let mut always = None;
+        let count = case.when_then_expr.len();
+        let mut left_out = None;
+        for (when, then) in case.when_then_expr {
+            let when = reached(self, *when)?;
+            let truth = match (&compared, self.value(&when)) {
+                (None, Some(truth)) => as_truth(&truth),
+                (Some(Some(base)), Some(value)) => {
+                    self.value(&lit(base.clone()).eq(lit(value))).as_ref().and_then(as_truth)
+                }
+                _ => None,
+            };
+            match truth {
+                Some(true) => {
+                    always = Some(then);
+                    break;
+                }
+                Some(false) => left_out = Some(then),
+                None => whens.push((Box::new(when), Box::new(reached(self, *then)?))),
+            }
+        }
+        let is_cut = always.is_some() || whens.len() < count;
+        let otherwise = always.or(case.else_expr).map(|otherwise| reached(self, *otherwise)).transpose()?;
+        if whens.is_empty() {
+            match (otherwise, left_out) {
+                (Some(value), _) => return Ok(Transformed::yes(value)),
+                (None, Some(then)) => {
+                    let none = ScalarValue::try_from(&then.get_type(self.schema)?)?;
+                    return Ok(Transformed::yes(lit(none)));
+                }
+                (None, None) => return internal_err!("a CASE without branches"),
+            }
+        }
+        let case =
+            Case { expr: base.map(Box::new), when_then_expr: whens, else_expr: otherwise.map(Box::new) };
+        Ok(Transformed::new_transformed(Expr::Case(case), is_cut || is_changed))
+    }
+
+    /// A `coalesce` without what is always NULL, and without what is behind a value that never is.
+    fn coalesce(&mut self, function: ScalarFunction) -> Result<Transformed<Expr>> {
+        let count = function.args.len();
+        let (mut args, mut is_changed) = (Vec::with_capacity(count), false);
+        for (at, arg) in function.args.into_iter().enumerate() {
+            let arg = arg.rewrite(self)?;
+            is_changed |= arg.transformed;
+            let is_null = self.value(&arg.data).map(|value| value.is_null());
+            if is_null != Some(true) || (args.is_empty() && at + 1 == count) {
+                args.push(arg.data);
+            }
+            if is_null == Some(false) {
+                break;
+            }
+        }
+        is_changed |= args.len() < count;
+        let only = if args.len() == 1 && is_changed { args.pop() } else { None };
+        let call = || Expr::ScalarFunction(ScalarFunction { func: function.func, args });
+        Ok(Transformed::new_transformed(only.unwrap_or_else(call), is_changed))
+    }
+
+    /// The value of a constant, from which what no row comes to has been taken away. `None`: it is not known without a row, or fails.
+    fn value(&self, expr: &Expr) -> Option<ScalarValue> {
+        if let Expr::Literal(value, _) = expr {
+            return Some(value.clone());
+        }
+        if !is_constant(expr) || expr.exists(|expr| Ok(is_undecided(expr))).unwrap_or(true) {
+            return None;
+        }
+        match self.simplifier.simplify(expr.clone()) {
+            Ok(Expr::Literal(value, _)) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a condition is met; not if it is NULL.
+fn as_truth(value: &ScalarValue) -> Option<bool> {
+    match value {
+        ScalarValue::Boolean(truth) => Some(truth.unwrap_or(false)),
+        other => other.is_null().then_some(false),
+    }
+}
+
+/// Whether this is left of something that decides by its first constant: that one has no value.
+fn is_undecided(expr: &Expr) -> bool {
+    match expr {
+        Expr::Case(_) => true,
+        Expr::ScalarFunction(function) => is_coalesce(function),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::logical_expr::{cast, col, when};
+
+    use super::*;
+
+    fn reached_of(expr: Expr) -> Expr {
+        let schema = DFSchema::empty();
+        let context = SimplifyContext::builder().with_schema(Arc::new(DFSchema::empty())).build();
+        expr.rewrite(&mut Branches { schema: &schema, simplifier: ExprSimplifier::new(context) })
+            .unwrap()
+            .data
+    }
+
+    #[test]
+    fn what_is_behind_a_decision_is_taken_away() {
+        use datafusion::arrow::datatypes::DataType;
+        let wrong = || cast(lit("x"), DataType::Int64);
+        let never = || lit(5_i64).lt(lit(3_i64));
+        let none = lit(ScalarValue::Int64(None));
+        assert_eq!(reached_of(when(never(), wrong()).end().unwrap()), none);
+        assert_eq!(reached_of(when(never(), wrong()).otherwise(lit(1_i64)).unwrap()), lit(1_i64));
+        assert_eq!(reached_of(when(lit(true), lit(1_i64)).otherwise(wrong()).unwrap()), lit(1_i64));
+        let inner = when(lit(true), wrong()).end().unwrap();
+        assert_eq!(reached_of(when(never(), inner).otherwise(lit(2_i64)).unwrap()), lit(2_i64));
+        assert_eq!(reached_of(never().and(wrong().eq(lit(1_i64)))), lit(false));
+        assert_eq!(reached_of(lit(true).or(wrong().eq(lit(1_i64)))), lit(true));
+        let unknown = lit(ScalarValue::Boolean(None));
+        for open in
+            [unknown.clone().and(col("x")), unknown.clone().or(col("x")), unknown.clone().and(lit(false))]
+        {
+            assert_eq!(reached_of(open.clone()), open);
+        }
+        let both = wrong().eq(lit(1_i64)).and(never());
+        assert_eq!(reached_of(both.clone()), both);
+        let open = when(col("x"), wrong()).end().unwrap();
+        assert!(!decides(&open));
+    }
+}

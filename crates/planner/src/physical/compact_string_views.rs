@@ -1,0 +1,193 @@
+//! Keeps string views compact above joins.
+//!
+//! The rows of a join refer to all buffers of the side it was built from, be it thousands, however few strings of them a batch
+//! has. Every operator above copies and drops those references batch by batch, and the next join collects them: each of its
+//! batches refers to thousands of buffers for each batch it was built from. So batches that refer to many buffers get their
+//! strings copied into a new one right above the join. With it TPC-H query 18 at scale 10 takes a third of the time
+//! (`docs/benchmarks.md`).
+//!
+//! Ranks need it less: strings are gathered when they cross a motion.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, config::ConfigOptions};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+use crate::physical::cooperative_joins::is_join;
+
+/// Buffers that the strings of one column of one batch may lie in. Copying those of a batch takes about as long as copying and
+/// dropping the references to a few hundred buffers, once.
+const BUFFERS_MAX: usize = 64;
+
+/// Puts a [`CompactViewsExec`] above every join that yields string or binary views.
+#[derive(Debug)]
+pub struct CompactViews;
+
+impl PhysicalOptimizerRule for CompactViews {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            Ok(
+                match is_join(&plan) && plan.schema().fields().iter().any(|field| is_view(field.data_type()))
+                {
+                    true => Transformed::yes(Arc::new(CompactViewsExec::new(plan)) as _),
+                    false => Transformed::no(plan),
+                },
+            )
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "CompactViews"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+/// N → N output partitions; the same rows in the same order, whose views refer to few buffers.
+#[derive(Debug)]
+struct CompactViewsExec {
+    input: Arc<dyn ExecutionPlan>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl CompactViewsExec {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for CompactViewsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompactViewsExec")
+    }
+}
+
+impl ExecutionPlan for CompactViewsExec {
+    fn name(&self) -> &str {
+        "CompactViewsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(children.swap_remove(0))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let input = self.input.execute(partition, context)?;
+        let schema = input.schema();
+        let batches = input.map(move |batch| {
+            let batch = batch?;
+            let _timer = metrics.elapsed_compute().timer();
+            compact(&batch).map(|batch| batch.record_output(&metrics))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+}
+
+fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(is_scattered) {
+        return Ok(batch.clone());
+    }
+    let columns = batch.columns().iter().map(|column| match (is_scattered(column), column.data_type()) {
+        (true, DataType::Utf8View) => Arc::new(column.as_string_view().gc()) as ArrayRef,
+        (true, DataType::BinaryView) => Arc::new(column.as_binary_view().gc()) as ArrayRef,
+        _ => Arc::clone(column),
+    });
+    Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
+}
+
+fn is_scattered(column: &ArrayRef) -> bool {
+    let buffers = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().data_buffers().len(),
+        DataType::BinaryView => column.as_binary_view().data_buffers().len(),
+        _ => 0,
+    };
+    buffers > BUFFERS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::StringViewArray;
+    use datafusion::arrow::compute::concat_batches;
+
+    fn scattered(buffers: usize) -> RecordBatch {
+        let batches: Vec<RecordBatch> = (0..buffers)
+            .map(|at| {
+                let strings =
+                    StringViewArray::from_iter_values([format!("a string of its own buffer: {at}")]);
+                RecordBatch::try_from_iter([("s", Arc::new(strings) as ArrayRef)]).unwrap()
+            })
+            .collect();
+        concat_batches(&batches[0].schema(), &batches).unwrap()
+    }
+
+    #[test]
+    fn many_buffers_become_one_and_few_stay() {
+        let check = |buffers, expected| {
+            let batch = scattered(buffers);
+            let compacted = compact(&batch).unwrap();
+            assert_eq!(compacted, batch);
+            assert_eq!(compacted.column(0).as_string_view().data_buffers().len(), expected);
+        };
+        check(BUFFERS_MAX + 1, 1);
+        check(BUFFERS_MAX, BUFFERS_MAX);
+    }
+}

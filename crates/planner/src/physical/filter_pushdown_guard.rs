@@ -1,0 +1,107 @@
+//! Filters on their way down a physical plan, past rows with several columns of one name.
+//!
+//! DataFusion finds the column that a filter is about by its name at operators that pass rows on or project them. After an outer join, or a
+//! join of a table with itself, there may be two of the name, and the filter would fall upon the other one: `b RIGHT JOIN o … WHERE b.id IS NULL`
+//! left out rows of o. So no filter passes such rows.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{HashSet, Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// A rule that moves filters, with rows that it must not move them past out of its sight.
+#[derive(Debug)]
+struct ToldApart(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+/// Has the rules that push filters down leave those alone that they would mistake.
+pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
+    for rule in rules.iter_mut().filter(|rule| rule.name().starts_with("FilterPushdown")) {
+        *rule = Arc::new(ToldApart(Arc::clone(rule)));
+    }
+}
+
+impl PhysicalOptimizerRule for ToldApart {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut is_guarded = false;
+        let guarded = plan.transform_up(|plan| {
+            let schema = plan.schema();
+            let mut names = HashSet::new();
+            if schema.fields().iter().all(|field| names.insert(field.name())) {
+                return Ok(Transformed::no(plan));
+            }
+            is_guarded = true;
+            Ok(Transformed::yes(Arc::new(AmbiguousExec(plan)) as _))
+        })?;
+        let plan = self.0.optimize(guarded.data, config)?;
+        if !is_guarded {
+            return Ok(plan);
+        }
+        let plain = plan.transform_up(|plan| {
+            Ok(match plan.downcast_ref::<AmbiguousExec>() {
+                Some(guard) => Transformed::yes(Arc::clone(&guard.0)),
+                None => Transformed::no(plan),
+            })
+        })?;
+        Ok(plain.data)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// Stands above rows with several columns of one name while a rule is at work: an operator that takes no filter.
+#[derive(Debug)]
+struct AmbiguousExec(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for AmbiguousExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AmbiguousExec")
+    }
+}
+
+impl ExecutionPlan for AmbiguousExec {
+    fn name(&self) -> &str {
+        "AmbiguousExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.0]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self(children.swap_remove(0))))
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("{} is gone from plans that run", self.name())
+    }
+}

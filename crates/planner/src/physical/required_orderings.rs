@@ -1,0 +1,90 @@
+//! Orders that a plan has come to lack.
+//!
+//! DataFusion leaves a sort out where it knows that the rows are ordered, such as by columns that are
+//! constant or equal. A later rule that moves a filter, a projection or a side of a join may make it forget
+//! that, and the check at the end refuses the plan. So whatever is not known to be ordered then is sorted.
+//!
+//! Where rows are ordered by `k` they are by `k::bigint` as well, which it knows; but a window that is partitioned by that looks for the
+//! key itself in the order, and fails when it runs.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+use harrier_exec::unordered::UnorderedExec;
+
+/// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
+/// check of plans.
+#[derive(Debug)]
+pub struct NeededOrders;
+
+/// Whether a window over rows that are sorted by its partitions finds all keys of these in their order; true of any other operator.
+fn has_partitions_in_order(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let windows = match plan.downcast_ref::<BoundedWindowAggExec>() {
+        Some(window) if matches!(window.input_order_mode, InputOrderMode::Sorted) => window.window_expr(),
+        Some(_) => return Ok(true),
+        None => match plan.downcast_ref::<WindowAggExec>() {
+            Some(window) => window.window_expr(),
+            None => return Ok(true),
+        },
+    };
+    let Some(window) = windows.first() else { return Ok(true) };
+    let keys = window.partition_by();
+    let (found, _) = child.equivalence_properties().find_longest_permutation(keys)?;
+    Ok(found.len() == keys.len())
+}
+
+impl PhysicalOptimizerRule for NeededOrders {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            let mut is_changed = false;
+            let mut children = Vec::with_capacity(plan.children().len());
+            for (child, needed) in plan.children().into_iter().zip(plan.required_input_ordering()) {
+                let child = Arc::clone(child);
+                let Some(needed) = needed.map(|needed| needed.into_single()) else {
+                    children.push(child);
+                    continue;
+                };
+                let is_ordered =
+                    child.equivalence_properties().ordering_satisfy_requirement(needed.clone())?;
+                let child = match is_ordered {
+                    true if has_partitions_in_order(&plan, &child)? => {
+                        children.push(child);
+                        continue;
+                    }
+                    // A sort that changes nothing keeps to the order that is known.
+                    true => Arc::new(UnorderedExec::new(child)) as _,
+                    false => child,
+                };
+                is_changed = true;
+                let is_split = child.output_partitioning().partition_count() > 1;
+                let sort = SortExec::new(LexOrdering::from(needed), child);
+                children.push(Arc::new(sort.with_preserve_partitioning(is_split)));
+            }
+            Ok(match is_changed {
+                true => Transformed::yes(replace_children_if_necessary(plan, children)?),
+                false => Transformed::no(plan),
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "NeededOrders"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! Aggregates of long states over sorted rows, where their states may not fit into memory.
+//!
+//! A hash aggregate has the states of all groups at once. When it has no more memory it spills them, and reads all states of a group back as one, however
+//! long they are: with few groups that takes several times what it was to keep within. If rows come group by group, one state is there at a
+//! time; the sort below spills rows, which are short.
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+use harrier_functions::aggregate::growing_state::{self, Growth};
+
+use crate::physical::aggregation_memory::StateBudget;
+
+/// Sorts the input of aggregates of long states by their groups; to come when sorts that nobody needs have been taken out.
+#[derive(Debug)]
+pub struct SortedGroups(pub(crate) StateBudget);
+
+impl PhysicalOptimizerRule for SortedGroups {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            Ok(match over_sorted_rows(plan.as_ref(), &self.0, config)? {
+                Some(sorted) => Transformed::yes(sorted),
+                None => Transformed::no(plan),
+            })
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "SortedGroups"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The aggregate over rows that come group by group. `None`: it is none of long states, has its rows so already, or its states fit into memory.
+fn over_sorted_rows(
+    plan: &dyn ExecutionPlan,
+    budget: &StateBudget,
+    config: &ConfigOptions,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    let is_whole = matches!(aggregate.mode(), AggregateMode::Single | AggregateMode::SinglePartitioned);
+    if !is_whole
+        || *aggregate.input_order_mode() == InputOrderMode::Sorted
+        || aggregate.limit_options().is_some()
+        || !aggregate.group_expr().is_single()
+        || growing_state::growth(aggregate)? == Growth::None
+        || budget.holds(aggregate.input(), config)?
+    {
+        return Ok(None);
+    }
+    // One that is there is for the order within groups, which comes second.
+    let below = aggregate.input().downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none());
+    let input = below.map_or_else(|| aggregate.input(), SortExec::input);
+    let groups = aggregate.group_expr().input_exprs().into_iter().map(PhysicalSortExpr::new_default);
+    let needed = plan.required_input_ordering().into_iter().flatten().next();
+    let within = needed.map(|needed| LexOrdering::from(needed.into_single()));
+    let Some(order) = LexOrdering::new(groups.chain(within.into_iter().flatten())) else { return Ok(None) };
+    let is_split = input.output_partitioning().partition_count() > 1;
+    let sort = SortExec::new(order, Arc::clone(input)).with_preserve_partitioning(is_split);
+    let sorted = AggregateExec::try_new(
+        *aggregate.mode(),
+        aggregate.group_expr().clone(),
+        aggregate.aggr_expr().to_vec(),
+        aggregate.filter_expr().to_vec(),
+        Arc::new(sort),
+        aggregate.input_schema(),
+    )?;
+    Ok((*sorted.input_order_mode() == InputOrderMode::Sorted).then(|| Arc::new(sorted) as _))
+}

@@ -1,0 +1,106 @@
+//! Expressions of a plan put in the place of others.
+
+use std::sync::Arc;
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator};
+
+/// Has `replace` see every expression of one node, those inside of others first. Columns keep their names.
+pub fn rewritten(
+    plan: LogicalPlan,
+    mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    replaced(plan, |expr| expr.transform_up(&mut replace))
+}
+
+/// The same for the expressions of the node as wholes.
+pub fn replaced(
+    plan: LogicalPlan,
+    mut replace: impl FnMut(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&plan);
+    let mut named = |expr: Expr| {
+        let name = names.save(&expr);
+        let changed = replace(expr)?;
+        Ok(changed.update_data(|expr| name.restore(expr)))
+    };
+    let changed = plan.map_expressions(|expr| match expr {
+        // Under a name a grouping set would be none: its columns have theirs.
+        Expr::GroupingSet(_) => expr.map_children(&mut named),
+        expr => named(expr),
+    })?;
+    match changed.transformed {
+        true => changed.map_data(LogicalPlan::recompute_schema),
+        false => Ok(changed),
+    }
+}
+
+/// One node of a plan with a rule applied.
+type Rule = fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>;
+
+/// Applies rules, one after the other, to what a view is made of: DataFusion coerces that as it makes the view, before its own see it.
+pub fn in_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
+    let LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) = plan else { return Ok(plan) };
+    let mut input = Arc::unwrap_or_clone(create.input);
+    for rule in rules {
+        input = input.transform_up_with_subqueries(rule)?.data;
+    }
+    create.input = Arc::new(input);
+    Ok(LogicalPlan::Ddl(DdlStatement::CreateView(create)))
+}
+
+/// The columns that the expressions of a node speak of.
+pub fn schema_below(plan: &LogicalPlan) -> Result<DFSchema> {
+    let mut schema = merge_schema(&plan.inputs());
+    match plan {
+        LogicalPlan::TableScan(scan) => schema
+            .merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?),
+        LogicalPlan::Dml(dml) => {
+            schema.merge(&DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?)
+        }
+        _ => {}
+    }
+    Ok(schema)
+}
+
+/// Has `level` see what an expression compares with each other, if it does; tells whether that changed anything.
+pub fn level_sides(expr: &mut Expr, level: impl FnOnce(&mut [&mut Expr]) -> bool) -> bool {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => level(&mut [left, right]),
+        Expr::Between(Between { expr, low, high, .. }) => level(&mut [expr, low, high]),
+        Expr::InList(InList { expr, list, .. }) => {
+            let mut sides: Vec<&mut Expr> = vec![expr];
+            sides.extend(list);
+            level(&mut sides)
+        }
+        Expr::Case(case) => match &mut case.expr {
+            Some(base) => {
+                let mut sides: Vec<&mut Expr> = vec![base];
+                sides.extend(case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut()));
+                level(&mut sides)
+            }
+            None => false,
+        },
+        _ => false,
+    }
+}
+
+/// The same for the keys of a join.
+pub(crate) fn level_keys(plan: &mut LogicalPlan, mut level: impl FnMut(&mut [&mut Expr]) -> bool) -> bool {
+    let LogicalPlan::Join(join) = plan else { return false };
+    let mut is_changed = false;
+    for (left, right) in &mut join.on {
+        is_changed |= level(&mut [left, right]);
+    }
+    is_changed
+}
+
+pub fn compares(operator: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
