@@ -36,7 +36,7 @@ pub const THREAD_STACK_BYTES: usize = 64 << 20;
 pub(crate) const DEPTH_MAX: usize = 6000;
 
 /// Calls inside of calls. Each takes a time that grows with the square of those in it, or worse: DataFusion finds out the types and the
-/// names of all of them at each level (apache/datafusion#18845).
+/// names of all of them at each level (apache/datafusion#19795).
 const CALLS_MAX: usize = 100;
 
 /// Subqueries inside of subqueries of expressions. What is checked of a plan takes twice as long for each (`assert_valid_extension_nodes`

@@ -95,8 +95,8 @@ use crate::warehouse::{
 use crate::write::{Unfinished, Write};
 use harrier_planner::analyzer::decimal_float_coercion;
 use harrier_planner::analyzer::timestamp_coercion;
-use harrier_planner::binder::decimal_division::Quotients;
-use harrier_planner::binder::interval_arithmetic::ScaledIntervals;
+use harrier_planner::binder::decimal_division::DecimalDivisionPlanner;
+use harrier_planner::binder::interval_arithmetic::IntervalArithmeticPlanner;
 use harrier_planner::binder::nested_call_names;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::in_view;
@@ -1196,8 +1196,8 @@ fn add_functions(state: &mut SessionState) {
         .and_then(|_| registry::replace(state))
         .and_then(|()| state.register_udf(coalesce::function()))
         .and_then(|_| state.register_expr_planner(Arc::new(TypedParameters)))
-        .and_then(|()| state.register_expr_planner(Arc::new(ScaledIntervals)))
-        .and_then(|()| state.register_expr_planner(Arc::new(Quotients)));
+        .and_then(|()| state.register_expr_planner(Arc::new(IntervalArithmeticPlanner)))
+        .and_then(|()| state.register_expr_planner(Arc::new(DecimalDivisionPlanner)));
     if let Err(error) = added {
         tracing::warn!(%error, "a session has not all functions");
     }

@@ -6,7 +6,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::execution::SessionStateBuilder;
 use harrier_exec::table_files;
 use harrier_functions::parse::interval::IntervalStyle;
-use harrier_planner::physical::compact_string_views::CompactViews;
+use harrier_planner::physical::compact_string_views::CompactStringViews;
 use harrier_planner::rules::{self, Surroundings, TableRules};
 
 use crate::declared_types::DeclaredTypes;
@@ -37,8 +37,10 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
     let builder = rules::install(builder, &surroundings, tables);
     match (engine.gang(), engine.link()) {
         (Some(gang), _) => gang.configure(builder),
-        (None, Some(link)) => link.configure(builder, Arc::new(CompactViews)),
-        (None, None) => table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactViews))),
+        (None, Some(link)) => link.configure(builder, Arc::new(CompactStringViews)),
+        (None, None) => {
+            table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactStringViews)))
+        }
     }
 }
 

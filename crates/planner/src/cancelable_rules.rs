@@ -1,7 +1,16 @@
-//! Rules of the planner that hear when their statement is given up ([`harrier_resources::cancellation`]): each looks at the flag before it does
-//! what it does, those that go from node to node at each of them.
+//! Rules of the planner that hear when their statement is given up ([`harrier_resources::cancellation`]):
+//! each looks at the flag before it does what it does, those that go from node to node at each of them.
 //!
 //! Errors: the statement was given up while it was planned (57014).
+//!
+//! ```text
+//! rule  ─►  Heard(rule)
+//! Heard(rule).rewrite(node): an error (57014) if the statement was given up, or else rule.rewrite(node)
+//! ```
+//! It wraps all analyzer, optimizer and physical rules, also those of DataFusion.
+//!
+//! `Cancelable` can go when planning of DataFusion looks at a token of cancellation; no issue found (akin:
+//! apache/datafusion#15314 about running).
 
 use std::sync::Arc;
 
@@ -33,21 +42,21 @@ pub fn install(builder: &mut SessionStateBuilder) {
 }
 
 fn heard_analyzer(rule: &mut Arc<dyn AnalyzerRule + Send + Sync>) {
-    *rule = Arc::new(Heard(Arc::clone(rule)));
+    *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 
 fn heard_optimizer(rule: &mut Arc<dyn OptimizerRule + Send + Sync>) {
-    *rule = Arc::new(Heard(Arc::clone(rule)));
+    *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 
 fn heard_physical(rule: &mut Arc<dyn PhysicalOptimizerRule + Send + Sync>) {
-    *rule = Arc::new(Heard(Arc::clone(rule)));
+    *rule = Arc::new(Cancelable(Arc::clone(rule)));
 }
 
 #[derive(Debug)]
-struct Heard<R: ?Sized>(Arc<R>);
+struct Cancelable<R: ?Sized>(Arc<R>);
 
-impl AnalyzerRule for Heard<dyn AnalyzerRule + Send + Sync> {
+impl AnalyzerRule for Cancelable<dyn AnalyzerRule + Send + Sync> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         cancellation::check_current()?;
         self.0.analyze(plan, config)
@@ -58,7 +67,7 @@ impl AnalyzerRule for Heard<dyn AnalyzerRule + Send + Sync> {
     }
 }
 
-impl OptimizerRule for Heard<dyn OptimizerRule + Send + Sync> {
+impl OptimizerRule for Cancelable<dyn OptimizerRule + Send + Sync> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -73,7 +82,7 @@ impl OptimizerRule for Heard<dyn OptimizerRule + Send + Sync> {
     }
 }
 
-impl PhysicalOptimizerRule for Heard<dyn PhysicalOptimizerRule + Send + Sync> {
+impl PhysicalOptimizerRule for Cancelable<dyn PhysicalOptimizerRule + Send + Sync> {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,

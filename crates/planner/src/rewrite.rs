@@ -43,7 +43,8 @@ pub fn replaced(
 /// One node of a plan with a rule applied.
 type Rule = fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>;
 
-/// Applies rules, one after the other, to what a view is made of: DataFusion coerces that as it makes the view, before its own see it.
+/// Applies rules, one after the other, to what a view is made of: DataFusion coerces that as it makes the
+/// view, before its own see it.
 pub fn in_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
     let LogicalPlan::Ddl(DdlStatement::CreateView(mut create)) = plan else { return Ok(plan) };
     let mut input = Arc::unwrap_or_clone(create.input);
@@ -68,7 +69,8 @@ pub fn schema_below(plan: &LogicalPlan) -> Result<DFSchema> {
     Ok(schema)
 }
 
-/// Has `level` see what an expression compares with each other, if it does; tells whether that changed anything.
+/// Has `level` see what an expression compares with each other, if it does; tells whether that changed
+/// anything.
 pub fn level_sides(expr: &mut Expr, level: impl FnOnce(&mut [&mut Expr]) -> bool) -> bool {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => level(&mut [left, right]),

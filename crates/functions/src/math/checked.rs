@@ -30,7 +30,7 @@ pub enum Operation {
     Subtract,
     Multiply,
     /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product), added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
-    /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#18845).
+    /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#12604).
     Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
     Remainder,

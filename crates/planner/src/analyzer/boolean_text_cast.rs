@@ -1,5 +1,13 @@
-//! Booleans among the arguments of `concat`, `concat_ws` and `format`, which write `t` and `f`, as results of a client are written. A cast to text
-//! writes `true` and `false`.
+//! Booleans among the arguments of `concat`, `concat_ws` and `format`, which write `t` and `f`, as results of
+//! a client are written. A cast to text writes `true` and `false`.
+//!
+//! ```text
+//! concat(a, flag)  ─►  concat(a, CASE flag WHEN true THEN 't' WHEN false THEN 'f' END)
+//! ```
+//! The same in concat_ws and format. A cast of flag to text stays: it writes true and false.
+//!
+//! `BooleanTextCasts` can go when concat and format write the output form of a boolean, or never: a cast
+//! writes another one.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -14,11 +22,11 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand in front of the coercion of types, which adds casts.
 #[derive(Debug)]
-pub struct TextsOfBooleans;
+pub struct BooleanTextCasts;
 
-impl AnalyzerRule for TextsOfBooleans {
+impl AnalyzerRule for BooleanTextCasts {
     fn name(&self) -> &str {
-        "texts_of_booleans"
+        "boolean_text_casts"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

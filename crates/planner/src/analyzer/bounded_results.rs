@@ -2,12 +2,23 @@
 //!
 //! Statements that call such a function by its name find the one with bounds. The planner has others at hand
 //! for operators and brackets, such as `ARRAY[…]` and `||` of arrays, and `||` of texts is no function at
-//! all: this rule puts [`harrier_functions::bounded_result`] in their place. A chain of `||` becomes one call, so
-//! that the type of each part is not looked up again for every other one. A long text that a statement has
-//! for a column, or gives to an aggregate, is one of these calls, too: it is written out for every row of a
-//! batch. Aggregates over windows become those of
-//! [`harrier_functions::window::frame_aggregates`]. Functions that take long become those of [`harrier_functions::interruptible`], which hear that
-//! their statement is given up.
+//! all: this rule puts [`harrier_functions::bounded_result`] in their place. A chain of `||` becomes one
+//! call, so that the type of each part is not looked up again for every other one. A long text that a
+//! statement has for a column, or gives to an aggregate, is one of these calls, too: it is written out for
+//! every row of a batch. Aggregates over windows become those of
+//! [`harrier_functions::window::frame_aggregates`]. Functions that take long become those of
+//! [`harrier_functions::interruptible`], which hear that their statement is given up.
+//!
+//! ```text
+//! a || b || c, texts         ─►  textcat(a, b, c)
+//! ARRAY[a, b]                ─►  make_array(a, b), that with a bound
+//! array_agg(x) OVER w        ─►  array_agg_over(x) OVER w
+//! array_has_any(a, b)        ─►  array_has_any(a, b), that can be interrupted
+//! SELECT 'a long text' AS t  ─►  SELECT textcat('a long text') AS t
+//! ```
+//!
+//! `BoundedResults` can go when functions of DataFusion ask a memory pool for their results and hear of
+//! cancellation; technique: admission by size before work.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -27,20 +38,20 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand behind all others, which may bring such functions in.
 #[derive(Debug)]
-pub struct BoundedValues {
+pub struct BoundedResults {
     framed: FramedAggregates,
 }
 
-impl BoundedValues {
+impl BoundedResults {
     /// For statements of a process with this environment.
     pub fn new(process: &RuntimeEnv) -> Self {
         Self { framed: FramedAggregates::of_process(process) }
     }
 }
 
-impl AnalyzerRule for BoundedValues {
+impl AnalyzerRule for BoundedResults {
     fn name(&self) -> &str {
-        "bounded_values"
+        "bounded_results"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

@@ -1,5 +1,18 @@
-//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytes, which the planner takes for those of texts. What is called by its name is in
-//! [`harrier_functions::string::text_or_bytes`].
+//! SUBSTRING, OVERLAY, POSITION, LIKE, `||` and `string_agg` of bytes, which the planner takes for those of
+//! texts. What is called by its name is in [`harrier_functions::string::text_or_bytes`].
+//!
+//! ```text
+//! b || '\x00'                ─►  b || CAST('\x00' AS Binary)               ByteaOperatorPlanner
+//! SUBSTRING(b FROM 2 FOR 3)  ─►  substr(b, 2, 3), that of texts or bytes   ByteaOperatorPlanner
+//! b LIKE p ESCAPE '!'        ─►  harrier_bytes_like(b, p, '!')             ByteaLike
+//! b ILIKE p                  ─►  an error (42883)                          ByteaLike
+//! string_agg(b, s)           ─►  an error (0A000)                          ByteaLike
+//! ```
+//!
+//! `ByteaLike` can go when LIKE takes binaries as bytes (DataFusion makes texts of them on purpose,
+//! apache/datafusion#7840).
+//!
+//! `ByteaOperatorPlanner` can go when substring, overlay, position and || take binaries as bytes.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -21,9 +34,9 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// Plans what stands for functions of texts; to stand before the planner's own.
 #[derive(Debug)]
-pub struct TextsOrBytes;
+pub struct ByteaOperatorPlanner;
 
-impl ExprPlanner for TextsOrBytes {
+impl ExprPlanner for ByteaOperatorPlanner {
     fn plan_binary_op(
         &self,
         mut expr: RawBinaryExpr,
@@ -54,11 +67,11 @@ impl ExprPlanner for TextsOrBytes {
 
 /// The rule for LIKE; to stand before the coercion of types.
 #[derive(Debug)]
-pub struct LikeOfBytes;
+pub struct ByteaLike;
 
-impl AnalyzerRule for LikeOfBytes {
+impl AnalyzerRule for ByteaLike {
     fn name(&self) -> &str {
-        "like_of_bytes"
+        "bytea_like"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

@@ -1,8 +1,22 @@
-//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is rounded, and what is too large
-//! for a float of 32 bits is none (22003). What is computed of floats and is none has no sign: it is more than all numbers.
+//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is
+//! rounded, and what is too large for a float of 32 bits is none (22003). What is computed of floats and is
+//! none has no sign: it is more than all numbers.
 //!
 //! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
 //! [`harrier_functions::math::checked`] in the place of operators, and before casts.
+//!
+//! ```text
+//! a + b, a - b, a * b, integers      ─►  harrier_add(a, b), harrier_subtract(a, b), harrier_multiply(a, b)
+//! -a                                 ─►  harrier_subtract(0, a)
+//! a + b + … + r, more than 16 signs  ─►  harrier_terms('++…', a, b, …, r)
+//! CAST(d AS Int32), d a double       ─►  CAST(harrier_round(d) AS Int32)
+//! CAST(d AS Float32)                 ─►  harrier_real(d)
+//! d * e                              ─►  harrier_unsigned_nan(d * e)
+//! ```
+//!
+//! `CheckedArithmetic` can go when arithmetic of integers can be had checked (apache/datafusion#17539), and
+//! casts to integers round (apache/datafusion#11886, open); akin: apache/datafusion#21318,
+//! apache/datafusion#12140.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -21,11 +35,11 @@ const CHAINED_FROM: usize = 16;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
-pub struct CheckedIntegers;
+pub struct CheckedArithmetic;
 
-impl AnalyzerRule for CheckedIntegers {
+impl AnalyzerRule for CheckedArithmetic {
     fn name(&self) -> &str {
-        "checked_integers"
+        "checked_arithmetic"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -182,7 +196,8 @@ fn sum(expr: &Expr) -> Option<(&Expr, char, &Expr)> {
     }
 }
 
-/// An expression of the type of a sum: the first of the terms of a long one, whose own type takes long to find out.
+/// An expression of the type of a sum: the first of the terms of a long one, whose own type takes long to
+/// find out.
 fn first_of(expr: &Expr) -> &Expr {
     match expr {
         Expr::ScalarFunction(ScalarFunction { args, .. }) if is_terms(expr) => args.get(1).unwrap_or(expr),

@@ -1,12 +1,30 @@
-//! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with fifteen digits behind the
-//! point, which neither infinity nor many a number is.
+//! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with
+//! fifteen digits behind the point, which neither infinity nor many a number is.
 //!
-//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and DataFusion takes it for
-//! both (`16777216::real = 16777217`). A literal that is a real exactly stays one where it is compared, so that bounds of files still help.
+//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and
+//! DataFusion takes it for both (`16777216::real = 16777217`). A literal that is a real exactly stays one
+//! where it is compared, so that bounds of files still help.
 //!
-//! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to PostgreSQL and doubles to
-//! DataFusion. Such a number beside a decimal, compared with it or added to it, is the decimal that was written. What is computed of them is left to
-//! DataFusion in comparisons, so that `price < 0.2 * average` is one of decimals.
+//! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to
+//! PostgreSQL and doubles to DataFusion. Such a number beside a decimal, compared with it or added to it, is
+//! the decimal that was written. What is computed of them is left to DataFusion in comparisons, so that
+//! `price < 0.2 * average` is one of decimals.
+//!
+//! ```text
+//! n = d                 ─►  CAST(n AS Float64) = d                           n numeric, d a double
+//! r = 16777217          ─►  CAST(r AS Float64) = CAST(16777217 AS Float64)   r a real
+//! n < 0.1               ─►  n < 0.1::decimal, as it is written
+//! coalesce(d, n)        ─►  coalesce(d, CAST(n AS Float64))
+//! CAST(n AS Float64)    ─►  CAST(harrier_nearest_double(n) AS Float64)       NearestDoubleCasts
+//! CAST(0.1 AS Decimal)  ─►  CAST(0.1::decimal AS Decimal)                    NearestDoubleCasts
+//! ```
+//!
+//! `DecimalDoubleComparisons` can go when DataFusion compares decimal and double as doubles
+//! (apache/datafusion#14272, open) and real and integer as doubles (apache/datafusion#8302, open); PostgreSQL
+//! 10.2.
+//!
+//! `NearestDoubleCasts` can go when a cast of a decimal to a double rounds once; no exact issue found; akin:
+//! apache/datafusion#7121; PostgreSQL 4.1.2.6.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -27,11 +45,11 @@ mod results;
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
-pub struct DoubleComparisons;
+pub struct DecimalDoubleComparisons;
 
-impl AnalyzerRule for DoubleComparisons {
+impl AnalyzerRule for DecimalDoubleComparisons {
     fn name(&self) -> &str {
-        "double_comparisons"
+        "decimal_double_comparisons"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -47,13 +65,14 @@ impl AnalyzerRule for DoubleComparisons {
     }
 }
 
-/// The rule that what becomes a double is the nearest one, and a number that becomes a decimal is the one that was written; to stand behind the coercion of types, which adds casts.
+/// The rule that what becomes a double is the nearest one, and a number that becomes a decimal is the one
+/// that was written; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
-pub struct NearestDoubles;
+pub struct NearestDoubleCasts;
 
-impl AnalyzerRule for NearestDoubles {
+impl AnalyzerRule for NearestDoubleCasts {
     fn name(&self) -> &str {
-        "nearest_doubles"
+        "nearest_double_casts"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -93,7 +112,8 @@ fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_long
 }
 
-/// Has the number of places be of the type that the function takes: by it, it tells the type of what it gives.
+/// Has the number of places be of the type that the function takes: by it, it tells the type of what it
+/// gives.
 fn count_places(function: &mut ScalarFunction) -> bool {
     let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
     match places {
@@ -105,7 +125,8 @@ fn count_places(function: &mut ScalarFunction) -> bool {
     }
 }
 
-/// Has a number with a point be the decimal that was written, of which a cast rounds the last digit; tells whether it changed anything.
+/// Has a number with a point be the decimal that was written, of which a cast rounds the last digit; tells
+/// whether it changed anything.
 fn take_written(expr: &mut Expr) -> bool {
     let decimal = written(expr).flatten();
     decimal.map(|decimal| *expr = Expr::Literal(decimal, None)).is_some()
@@ -150,8 +171,8 @@ impl Scope<'_> {
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     }
 
-    /// Makes doubles of what is compared, if one is a double and another a decimal, or one a real and another an integer; tells whether it
-    /// has changed anything.
+    /// Makes doubles of what is compared, if one is a double and another a decimal, or one a real and another
+    /// an integer; tells whether it has changed anything.
     fn level(&self, sides: &mut [&mut Expr]) -> bool {
         let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
         if !types.iter().flatten().any(is_decimal) {
@@ -176,8 +197,8 @@ impl Scope<'_> {
         is_changed
     }
 
-    /// Makes reals of the numbers of a list that a real is looked for in: PostgreSQL takes a list of several for one array. Tells
-    /// whether it has changed anything.
+    /// Makes reals of the numbers of a list that a real is looked for in: PostgreSQL takes a list of several
+    /// for one array. Tells whether it has changed anything.
     fn take_reals(&self, list: &mut Expr) -> bool {
         let Expr::InList(InList { expr, list, .. }) = list else { return false };
         if list.len() < 2 || !expr.get_type(self.schema).is_ok_and(|kind| is_real(&kind)) {
@@ -200,7 +221,8 @@ impl Scope<'_> {
         !is_same
     }
 
-    /// Makes doubles of a real and an integer or a decimal that are computed with; tells whether it has changed anything.
+    /// Makes doubles of a real and an integer or a decimal that are computed with; tells whether it has
+    /// changed anything.
     fn widen_real(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let mut sides = [left, right];
         let types: Vec<Option<DataType>> = sides.iter().map(|side| side.get_type(self.schema).ok()).collect();
@@ -209,7 +231,8 @@ impl Scope<'_> {
         is_mixed && widen(&mut sides, &types)
     }
 
-    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
+    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed
+    /// anything.
     fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
         let number = match (is_decimal(left), is_decimal(right)) {
@@ -286,7 +309,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is computed.
+/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is
+/// computed.
 fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
     let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
         let scope = Scope { schema: input.schema(), inputs: vec![input] };
@@ -374,8 +398,8 @@ fn is_decimal(kind: &DataType) -> bool {
     matches!(kind, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-/// For a number with a point in a statement, the decimal that was written; `Some(None)` if that has too many digits. As a double it has
-/// other digits behind those that a decimal column has.
+/// For a number with a point in a statement, the decimal that was written; `Some(None)` if that has too many
+/// digits. As a double it has other digits behind those that a decimal column has.
 fn written(expr: &Expr) -> Option<Option<ScalarValue>> {
     match expr {
         Expr::Literal(ScalarValue::Float64(Some(number)), _) if number.is_finite() => Some(decimal(*number)),

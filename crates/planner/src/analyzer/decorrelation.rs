@@ -5,10 +5,10 @@
 //! conditions alone: past an aggregate, a LIMIT, a window or an outer join the same condition is about other
 //! rows. Two rules leave to DataFusion what it does right.
 //!
-//! - [`Quantified`]: IN, ANY and ALL become EXISTS over a comparison, by which NULLs come out as they have to
-//!   wherever it stands.
-//! - [`Unnest`]: what [`plain`] does not accept is computed for all values of the outer columns at once, and
-//!   joined by these.
+//! - [`QuantifiedSubqueries`]: IN, ANY and ALL become EXISTS over a comparison, by which NULLs come out as
+//!   they have to wherever it stands.
+//! - [`Decorrelation`]: what [`plain`] does not accept is computed for all values of the outer columns at
+//!   once, and joined by these.
 //!
 //! ```text
 //!   (SELECT max(y) FROM b WHERE b.g < a.g)
@@ -20,6 +20,11 @@
 //!
 //! Source: Neumann and Kemper, Unnesting Arbitrary Queries, BTW 2015. Upstream: apache/datafusion#24960,
 //! #25283, #25347, #25473, #21202.
+//!
+//! `QuantifiedSubqueries` can go when IN, ANY and ALL are right with NULLs as values and in all places.
+//!
+//! `Decorrelation` can go when DataFusion unnests arbitrary subqueries (apache/datafusion#5492, open); paper:
+//! Neumann and Kemper, BTW 2015.
 
 mod conditions;
 mod dependent;
@@ -28,6 +33,6 @@ mod quantified;
 pub(crate) mod references;
 mod unnest;
 
-pub(crate) use quantified::Quantified;
+pub(crate) use quantified::QuantifiedSubqueries;
 pub(crate) use references::free;
-pub(crate) use unnest::Unnest;
+pub(crate) use unnest::Decorrelation;

@@ -1,4 +1,11 @@
 //! Intervals that are compared with texts, which are intervals then: `i > '02:00:00'`.
+//!
+//! ```text
+//! i > '02:00:00', i an interval  ─►  i > CAST('02:00:00' AS Interval(MonthDayNano))
+//! ```
+//!
+//! `IntervalComparisons` can go when DataFusion coerces a literal beside an interval to an interval, and not
+//! both to texts; akin: apache/datafusion#5652, apache/datafusion#5117.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;

@@ -5,7 +5,11 @@
 //!   a LEFT JOIN b ON p AND x = (SELECT … a.c …)         ─►   (a, and (SELECT …) AS s) LEFT JOIN b ON p AND x = s
 //! ```
 //!
-//! Of an outer join the subquery has to be about the columns of one side; of one that is about both the planner says that it cannot do it.
+//! Of an outer join the subquery has to be about the columns of one side; of one that is about both the
+//! planner says that it cannot do it.
+//!
+//! `JoinConditionSubqueries` can go when correlated subqueries and EXISTS are decorrelated in conditions of
+//! joins; no exact issue found (apache/datafusion#21240 does uncorrelated values only).
 
 use std::sync::Arc;
 
@@ -21,11 +25,11 @@ use crate::analyzer::decorrelation::free;
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
-pub struct JoinSubqueries;
+pub struct JoinConditionSubqueries;
 
-impl AnalyzerRule for JoinSubqueries {
+impl AnalyzerRule for JoinConditionSubqueries {
     fn name(&self) -> &str {
-        "join_subqueries"
+        "join_condition_subqueries"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

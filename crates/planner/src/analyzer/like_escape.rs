@@ -1,4 +1,13 @@
 //! `LIKE … ESCAPE 'c'` with any character, of which DataFusion runs the backslash alone.
+//!
+//! ```text
+//! x LIKE 'a/_b/c' ESCAPE '/'  ─►  x LIKE 'a\_bc'
+//! x LIKE '//%' ESCAPE '/'     ─►  x LIKE '/%'
+//! x LIKE p ESCAPE '/'         ─►  x LIKE replace(…(p)…), with backslashes for /
+//! x LIKE 'a/' ESCAPE '/'      ─►  an error (22025)
+//! ```
+//!
+//! `LikeEscapes` can go when LIKE runs with any escape character; PostgreSQL 9.7.1.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -64,7 +73,8 @@ fn with_backslash(mut like: Like, schema: &DFSchema) -> Result<Transformed<Expr>
     Ok(Transformed::yes(Expr::Like(like)))
 }
 
-/// A pattern in which `escape` is the sign for the next one's being meant itself, as one with the backslash for it.
+/// A pattern in which `escape` is the sign for the next one's being meant itself, as one with the backslash
+/// for it.
 ///
 /// Errors: it ends with that sign (22025).
 fn with_backslashes(pattern: &str, escape: char) -> Result<String> {

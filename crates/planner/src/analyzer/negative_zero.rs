@@ -1,6 +1,21 @@
-//! `-0.0` and `0.0` are one value, as in PostgreSQL. DataFusion's comparisons, GROUP BY and joins have them so, but not its sets of values,
-//! which IN, DISTINCT in aggregates, `CASE x WHEN` and filters from the other side of a join are made of, nor PARTITION BY. There a
-//! zero's sign is taken away: `x + 0.0` has none.
+//! `-0.0` and `0.0` are one value, as in PostgreSQL. DataFusion's comparisons, GROUP BY and joins have them
+//! so, but not its sets of values, which IN, DISTINCT in aggregates, `CASE x WHEN` and filters from the other
+//! side of a join are made of, nor PARTITION BY. There a zero's sign is taken away: `x + 0.0` has none.
+//!
+//! ```text
+//! x IN (0.0, 1.5)        ─►  x IN (0.0, 1.5, -0.0)                  NegativeZeros
+//! x IN (y, z)            ─►  x + 0.0 IN (y + 0.0, z + 0.0)
+//! count(DISTINCT x)      ─►  count(DISTINCT x + 0.0)
+//! OVER (PARTITION BY x)  ─►  OVER (PARTITION BY x + 0.0)
+//! nullif(x, y)           ─►  CASE WHEN x = y THEN NULL ELSE x END
+//! Join: l.x = r.y        ─►  Join: l.x + 0.0 = r.y + 0.0            ZeroJoinKeys
+//! ```
+//!
+//! `ZeroJoinKeys` can go when filters made of a join's other side hold both zeros (apache/datafusion#25186,
+//! open); apache/datafusion#22835 is in 55.2.0.
+//!
+//! `NegativeZeros` can go when lists of IN, DISTINCT in aggregates, CASE and PARTITION BY take -0.0 and 0.0
+//! for one (apache/datafusion#25186, open); PostgreSQL 8.1.3.
 
 use std::sync::Arc;
 
@@ -20,11 +35,11 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// The rule for expressions; to stand behind the coercion of types.
 #[derive(Debug)]
-pub struct UnsignedZeros;
+pub struct NegativeZeros;
 
-impl AnalyzerRule for UnsignedZeros {
+impl AnalyzerRule for NegativeZeros {
     fn name(&self) -> &str {
-        "unsigned_zeros"
+        "negative_zeros"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -42,11 +57,11 @@ impl AnalyzerRule for UnsignedZeros {
 
 /// The rule for keys of joins; to stand behind all that finds them.
 #[derive(Debug)]
-pub struct UnsignedJoinKeys;
+pub struct ZeroJoinKeys;
 
-impl OptimizerRule for UnsignedJoinKeys {
+impl OptimizerRule for ZeroJoinKeys {
     fn name(&self) -> &str {
-        "unsigned_join_keys"
+        "zero_join_keys"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {

@@ -3,6 +3,14 @@
 //!
 //! By the standard such an aggregate belongs to the query around, over whose rows it goes. The planner takes
 //! it for one over the rows of the subquery, so it is refused.
+//!
+//! ```text
+//! SELECT (SELECT max(o.x) FROM t) FROM o        ─►  an error (0A000): it is the max over the rows of o
+//! SELECT (SELECT max(o.x + t.y) FROM t) FROM o  ─►  the same: it is one over the rows of t
+//! ```
+//!
+//! `OuterLevelAggregates` can go when the planner gives an aggregate of outer columns alone to the outer
+//! query; until then it is refused.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -17,11 +25,11 @@ use crate::analyzer::decorrelation::references::subquery_of;
 
 /// The rule; errors: a query has such an aggregate (0A000).
 #[derive(Debug)]
-pub struct OuterAggregates;
+pub struct OuterLevelAggregates;
 
-impl AnalyzerRule for OuterAggregates {
+impl AnalyzerRule for OuterLevelAggregates {
     fn name(&self) -> &str {
-        "outer_aggregates"
+        "outer_level_aggregates"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

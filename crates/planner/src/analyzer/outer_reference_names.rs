@@ -13,6 +13,9 @@
 //!                                            Projection: …, x.n AS _harrier_correlated_0, y.n AS _harrier_correlated_1
 //!                                              Join: x, y
 //! ```
+//!
+//! `OuterReferenceNames` can go when pulled up conditions name columns apart; no exact issue found; akin:
+//! apache/datafusion#21206, apache/datafusion#21208, apache/datafusion#20315.
 
 use std::sync::Arc;
 
@@ -31,11 +34,11 @@ const PREFIX: &str = "_harrier_correlated_";
 
 /// The rule; to stand behind those that write subqueries.
 #[derive(Debug)]
-pub struct CorrelatedNames;
+pub struct OuterReferenceNames;
 
-impl AnalyzerRule for CorrelatedNames {
+impl AnalyzerRule for OuterReferenceNames {
     fn name(&self) -> &str {
-        "correlated_names"
+        "outer_reference_names"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

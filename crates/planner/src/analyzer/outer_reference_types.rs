@@ -4,6 +4,15 @@
 //! outside have been coerced. `CASE … THEN id ELSE 1 END` is an INTEGER then and a BIGINT afterwards, and the
 //! subquery compared what it took for an INTEGER with what is none (22023). Here the types are those of the
 //! coerced query, and the subquery is coerced once more.
+//!
+//! ```text
+//! Filter: y = (subquery about outer_ref(q.n))   ─►  outer_ref(q.n): Int32 becomes outer_ref(q.n): Int64,
+//!   Projection: CASE … THEN id ELSE 1 END AS n      and the subquery is coerced once more
+//! ```
+//! The subquery was planned when n was still an Int32; coercion has made an Int64 of it.
+//!
+//! `OuterReferenceTypes` can go when type coercion retypes outer references as it goes into a subquery; no
+//! issue found.
 
 use std::sync::Arc;
 
@@ -19,11 +28,11 @@ use crate::rewrite::schema_below;
 
 /// The rule; to stand behind the coercion of types.
 #[derive(Debug)]
-pub struct OuterTypes;
+pub struct OuterReferenceTypes;
 
-impl AnalyzerRule for OuterTypes {
+impl AnalyzerRule for OuterReferenceTypes {
     fn name(&self) -> &str {
-        "outer_types"
+        "outer_reference_types"
     }
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {

@@ -1,7 +1,7 @@
 //! Subqueries as values that DataFusion does not take, in a form that it does.
 //!
-//! DataFusion joins what a correlated subquery yields to the rows outside, for which the subquery has to be an aggregate: then there is one
-//! row for each key. Here every subquery becomes one.
+//! DataFusion joins what a correlated subquery yields to the rows outside, for which the subquery has to be
+//! an aggregate: then there is one row for each key. Here every subquery becomes one.
 //!
 //! ```text
 //!   (SELECT x FROM t WHERE t.k = o.k)                        only((SELECT {first_value(x), count(*)} FROM t WHERE t.k = o.k))
@@ -10,8 +10,12 @@
 //!   ORDER BY (SELECT …)                                      a column that is sorted by, and left out again
 //! ```
 //!
-//! [`only`] looks at the count above the join: a key with several rows is an error (21000) only if a row outside has that key. Subqueries
-//! without correlation are checked by an operator of DataFusion, unless the planner for ranks has it turned off.
+//! [`only`] looks at the count above the join: a key with several rows is an error (21000) only if a row
+//! outside has that key. Subqueries without correlation are checked by an operator of DataFusion, unless the
+//! planner for ranks has it turned off.
+//!
+//! `ScalarSubqueries` can go when DataFusion has a join that fails on a second row (apache/datafusion#24783,
+//! open) and EXISTS as a value (apache/datafusion#24972, merged later than 55.2.0).
 
 use std::sync::Arc;
 
@@ -67,7 +71,8 @@ impl AnalyzerRule for ScalarSubqueries {
     }
 }
 
-/// A union whose columns may be NULL if those of an input may be, which it does not look at again by itself; any other node as it is.
+/// A union whose columns may be NULL if those of an input may be, which it does not look at again by itself;
+/// any other node as it is.
 fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(mut union) = plan else { return Ok(plan) };
     let may_be_null = |at: usize| union.inputs.iter().any(|input| input.schema().field(at).is_nullable());
@@ -88,7 +93,8 @@ fn one_row(subquery: Subquery, checks_all: bool) -> Result<Transformed<Expr>> {
     };
     let is_correlated = !free(plan)?.is_empty();
     let is_checked = !is_aggregate(plan) && (is_correlated || checks_all && plan.max_rows() != Some(1));
-    // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that column's.
+    // Without a row it is NULL, also of a column that never is: DataFusion takes its value for one of that
+    // column's.
     let may_be_null = field.is_nullable() || has_row(plan);
     if !is_checked && may_be_null {
         if has_row(plan) || is_stored(plan) {
@@ -193,7 +199,8 @@ fn is_one(limit: &Limit) -> Result<bool> {
     Ok(skips_none && matches!(limit.get_fetch_type()?, FetchType::Literal(Some(1))))
 }
 
-/// EXISTS about no row outside as a number of rows that is compared. As a condition DataFusion joins by it; as a value it does not.
+/// EXISTS about no row outside as a number of rows that is compared. As a condition DataFusion joins by it;
+/// as a value it does not.
 fn counted(exists: Exists) -> Result<Transformed<Expr>> {
     let Exists { subquery, negated } = exists;
     let rows = count(lit(1_i64));

@@ -1,5 +1,20 @@
-//! TIMESTAMPTZ in the zone of the session, as PostgreSQL has it. Tables have it in UTC: read so, days and hours would be those of UTC, and what
-//! is written into them as a text without a zone would be, too.
+//! TIMESTAMPTZ in the zone of the session, as PostgreSQL has it. Tables have it in UTC: read so, days and
+//! hours would be those of UTC, and what is written into them as a text without a zone would be, too.
+//!
+//! ```text
+//! TableScan: t (m in UTC)  ─►  Projection: CAST(m AS Timestamp(µs, zone)) AS m
+//!                                TableScan: t (m in UTC)
+//! CAST(text AS Timestamp(µs, UTC))    ─►  CAST(CAST(text AS Timestamp(µs, zone)) AS Timestamp(µs, UTC))
+//! CAST(m AS Timestamp(µs))            ─►  CAST(to_local_time(m) AS Timestamp(µs))
+//! CAST(local AS Timestamp(µs, zone))  ─►  CAST(harrier_moment(local, zone) AS …)   LocalTimeCasts
+//! ```
+//! zone is that of the session. With UTC nothing changes.
+//!
+//! `SessionTimeZone` can go when columns of TIMESTAMPTZ are read in the zone of the session; akin:
+//! apache/datafusion#25095, apache/datafusion#25099.
+//!
+//! `LocalTimeCasts` can go when a cast of a local time that is skipped or doubled gives a moment
+//! (apache/datafusion#25084, open); PostgreSQL B.2.
 
 use std::sync::Arc;
 
@@ -27,11 +42,11 @@ pub fn session_zone(state: &SessionState) -> Arc<str> {
 
 /// The rule; to stand before all that looks at types.
 #[derive(Debug)]
-pub struct SessionZone;
+pub struct SessionTimeZone;
 
-impl AnalyzerRule for SessionZone {
+impl AnalyzerRule for SessionTimeZone {
     fn name(&self) -> &str {
-        "session_zone"
+        "session_time_zone"
     }
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
@@ -43,14 +58,14 @@ impl AnalyzerRule for SessionZone {
     }
 }
 
-/// The rule that a local time is the moment when clocks of its zone show it, also if they never do, or twice; to stand behind the coercion of types,
-/// which adds casts.
+/// The rule that a local time is the moment when clocks of its zone show it, also if they never do, or twice;
+/// to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
-pub struct LocalTimes;
+pub struct LocalTimeCasts;
 
-impl AnalyzerRule for LocalTimes {
+impl AnalyzerRule for LocalTimeCasts {
     fn name(&self) -> &str {
-        "local_times"
+        "local_time_casts"
     }
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
@@ -71,7 +86,8 @@ impl AnalyzerRule for LocalTimes {
     }
 }
 
-/// Has what is cast to a timestamp of a zone that puts its clocks forward and back be a moment before; tells whether it changed anything.
+/// Has what is cast to a timestamp of a zone that puts its clocks forward and back be a moment before; tells
+/// whether it changed anything.
 fn has_moment(expr: &mut Expr, wanted: &DataType, schema: &DFSchema) -> bool {
     let DataType::Timestamp(unit, Some(zone)) = wanted else { return false };
     // A difference to UTC has all times once. A cast to nanoseconds keeps them.
@@ -156,7 +172,8 @@ fn read_in(expr: &mut Expr, zone: &Arc<str>, schema: &DFSchema) -> bool {
     says_none
 }
 
-/// Has a moment that becomes a timestamp without a zone be what clocks show in its own; tells whether it changed anything.
+/// Has a moment that becomes a timestamp without a zone be what clocks show in its own; tells whether it
+/// changed anything.
 fn as_local(expr: &mut Expr, schema: &DFSchema) -> bool {
     let has_zone = matches!(expr.get_type(schema), Ok(DataType::Timestamp(_, Some(_))));
     if has_zone {

@@ -1,7 +1,19 @@
 //! EXCEPT ALL and INTERSECT ALL, which count how often a row is there.
 //!
-//! DataFusion makes anti and semi joins of them, which ask only whether it is there at all. Here every row is joined together with its
-//! turn among its equals: the third of a row's copies on the left has a partner where there are at least three on the right.
+//! DataFusion makes anti and semi joins of them, which ask only whether it is there at all. Here every row is
+//! joined together with its turn among its equals: the third of a row's copies on the left has a partner
+//! where there are at least three on the right.
+//!
+//! ```text
+//! LeftAnti Join: l.x = r.x      Projection: x
+//!   l                       ─►    LeftAnti Join: l.x = r.x AND l.harrier_turn = r.harrier_turn
+//!   r                               l, row_number() OVER (PARTITION BY x) AS harrier_turn
+//!                                   r, the same
+//! ```
+//! EXCEPT ALL is an anti join here, INTERSECT ALL a semi join.
+//!
+//! `SetOperationAll` can go when EXCEPT ALL and INTERSECT ALL count rows (apache/datafusion#12955,
+//! apache/datafusion#12956, open); PostgreSQL 7.4.
 
 use std::sync::Arc;
 
@@ -16,11 +28,11 @@ use harrier_functions::window::ranking::row_number;
 
 /// The rule; to stand behind the coercion of types, by which values of both sides can be compared.
 #[derive(Debug)]
-pub struct CountedRows;
+pub struct SetOperationAll;
 
-impl AnalyzerRule for CountedRows {
+impl AnalyzerRule for SetOperationAll {
     fn name(&self) -> &str {
-        "counted_rows"
+        "set_operation_all"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -35,8 +47,9 @@ impl AnalyzerRule for CountedRows {
 /// What a row's turn is called.
 const TURN: &str = "harrier_turn";
 
-/// Whether a join is EXCEPT ALL or INTERSECT ALL, which take nulls of semi and anti joins for equal and compare all columns: of what a DELETE reads,
-/// which has been optimized before, EXISTS may do the first. Without ALL the left side is DISTINCT. Rows that are so anyway have no second turn.
+/// Whether a join is EXCEPT ALL or INTERSECT ALL, which take nulls of semi and anti joins for equal and
+/// compare all columns: of what a DELETE reads, which has been optimized before, EXISTS may do the first.
+/// Without ALL the left side is DISTINCT. Rows that are so anyway have no second turn.
 fn is_of_all(join: &Join) -> bool {
     let is_set_operation = matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
         && join.null_equality == NullEquality::NullEqualsNull

@@ -1,6 +1,7 @@
 //! ORDER BY of subqueries, common table expressions and views in FROM.
 //!
-//! SQL leaves open what comes of it; PostgreSQL and DuckDB keep the order as long as nothing above changes it, and people rely on that:
+//! SQL leaves open what comes of it; PostgreSQL and DuckDB keep the order as long as nothing above changes
+//! it, and people rely on that:
 //!
 //! ```text
 //!   SELECT b + 1 FROM (SELECT b … ORDER BY a) s LIMIT 3     SELECT b + 1 FROM (SELECT b, a …) s ORDER BY s.a LIMIT 3
@@ -9,7 +10,11 @@
 //!   SELECT … FROM (… ORDER BY a) s JOIN t …                 there is no sort: nobody sees it
 //! ```
 //!
-//! DataFusion's planner drops all of them (`enable_subquery_sort_elimination`), and its physical rules those below aggregates.
+//! DataFusion's planner drops all of them (`enable_subquery_sort_elimination`), and its physical rules those
+//! below aggregates.
+//!
+//! `SubqueryOrderBy` can go when DataFusion keeps the order of a subquery in FROM (apache/datafusion#13904:
+//! it drops it on purpose); akin: apache/datafusion#21614, apache/datafusion#12003.
 
 use std::sync::Arc;
 
@@ -25,11 +30,11 @@ use datafusion::optimizer::AnalyzerRule;
 
 /// The rule; to stand in front of those that take subqueries and aggregates apart.
 #[derive(Debug)]
-pub struct SubqueryOrders;
+pub struct SubqueryOrderBy;
 
-impl AnalyzerRule for SubqueryOrders {
+impl AnalyzerRule for SubqueryOrderBy {
     fn name(&self) -> &str {
-        "subquery_orders"
+        "subquery_order_by"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -40,7 +45,8 @@ impl AnalyzerRule for SubqueryOrders {
 /// Aggregates whose result depends on the order of rows.
 const ORDERED_AGGREGATES: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
 
-/// Window functions whose result does, and that know no frame. `rank` and the like are those of equal rows without ORDER BY.
+/// Window functions whose result does, and that know no frame. `rank` and the like are those of equal rows
+/// without ORDER BY.
 const ORDERED_WINDOWS: [&str; 4] = ["row_number", "lag", "lead", "ntile"];
 
 /// A plan with sorts where they matter. `is_seen`: the order of its rows is, by whoever reads them.
@@ -93,7 +99,8 @@ enum Order {
     Lost,
 }
 
-/// The same rows, sorted at their very end: operators between a sort and what sees its order may be run on several threads.
+/// The same rows, sorted at their very end: operators between a sort and what sees its order may be run on
+/// several threads.
 fn hoisted(plan: LogicalPlan) -> Result<LogicalPlan> {
     if ends_sorted(&plan) {
         return Ok(plan);
@@ -219,8 +226,8 @@ fn ordered_window(window: Window) -> Result<Window> {
     Window::try_new(windows.collect(), Arc::new(input))
 }
 
-/// Rows that are sorted further below, with columns by which they are; `None`: they are not, or what is in between changes it.
-/// `is_kept`: they stay sorted themselves.
+/// Rows that are sorted further below, with columns by which they are; `None`: they are not, or what is in
+/// between changes it. `is_kept`: they stay sorted themselves.
 fn carried(plan: &LogicalPlan, is_kept: bool) -> Result<Option<(LogicalPlan, Vec<SortExpr>)>> {
     Ok(Some(match plan {
         LogicalPlan::Sort(sort) => {

@@ -1,7 +1,19 @@
-//! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a column, inserted into one, read from a file.
-//! And timestamps, intervals, doubles, bytes, arrays and rows that become texts, and elements of arrays that `array_to_string` makes texts of.
+//! Texts that become days, times, bytes and arrays, wherever a cast is put before them: compared with a
+//! column, inserted into one, read from a file. And timestamps, intervals, doubles, bytes, arrays and rows
+//! that become texts, and elements of arrays that `array_to_string` makes texts of.
 //!
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
+//!
+//! ```text
+//! CAST(text AS Date32)            ─►  CAST(harrier_date_text(text) AS Date32)
+//! CAST(text AS Binary)            ─►  CAST(harrier_bytes_of_text(text) AS Binary)
+//! CAST(ts AS Utf8)                ─►  CAST(harrier_shown_timestamp(ts) AS Utf8)
+//! CAST(i AS Utf8), i an interval  ─►  CAST(harrier_shown_interval(i, style) AS Utf8)
+//! CAST(d AS Utf8), d a double     ─►  CAST(harrier_shown_double(d) AS Utf8)
+//! CAST(list AS Utf8)              ─►  CAST(harrier_shown_value(list, style) AS Utf8)
+//! ```
+//!
+//! `TextCasts` can go when casts between texts and values can be replaced in one place of DataFusion.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;
@@ -23,14 +35,14 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
-pub(crate) struct TextsOfTimes {
+pub(crate) struct TextCasts {
     /// How a session writes intervals.
     pub(crate) interval_style: fn(&ConfigOptions) -> IntervalStyle,
 }
 
-impl AnalyzerRule for TextsOfTimes {
+impl AnalyzerRule for TextCasts {
     fn name(&self) -> &str {
-        "texts_of_times"
+        "text_casts"
     }
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
@@ -115,7 +127,8 @@ fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<
     }
 }
 
-/// Has a timestamp, an interval, a double, bytes, an array or a row be the text that a cast passes on; tells whether it changed anything.
+/// Has a timestamp, an interval, a double, bytes, an array or a row be the text that a cast passes on; tells
+/// whether it changed anything.
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
         Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {

@@ -1,5 +1,5 @@
-//! Constants of texts as values of the type that they are cast to, as PostgreSQL reads them: days, times, bytes, and arrays (`{1,NULL,"a, b"}`, of
-//! which a cast of the planner's makes an array of the one text).
+//! Constants of texts as values of the type that they are cast to, as PostgreSQL reads them: days, times,
+//! bytes, and arrays (`{1,NULL,"a, b"}`, of which a cast of the planner's makes an array of the one text).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -12,7 +12,8 @@ use harrier_functions::parse::datetime::Kind;
 
 use super::session_time_zone::UTC;
 
-/// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a local time that is to be a moment as the one in `zone`.
+/// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a
+/// local time that is to be a moment as the one in `zone`.
 pub fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
     let normal = match Kind::of(wanted) {
         Some(kind) => normal(&value, kind, wanted)?,
@@ -31,7 +32,8 @@ pub fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<Sca
     }
 }
 
-/// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or nobody reads it.
+/// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or
+/// nobody reads it.
 pub(super) fn normal(value: &ScalarValue, kind: Kind, wanted: &DataType) -> Result<Option<ScalarValue>> {
     let Some(Some(text)) = value.try_as_str() else { return Ok(None) };
     if let Some(infinite) = infinite(text, wanted) {

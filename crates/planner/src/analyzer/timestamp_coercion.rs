@@ -1,10 +1,28 @@
 //! Timestamps beside days, texts and other timestamps, as PostgreSQL has them.
 //!
-//! DataFusion counts nanoseconds in 64 bits where a day or a text meets a timestamp, which end in 2262, while many a warehouse says
-//! `9999-12-31` where something has no end. Tables have microseconds, so days and texts become these, and so does the present moment.
+//! DataFusion counts nanoseconds in 64 bits where a day or a text meets a timestamp, which end in 2262, while
+//! many a warehouse says `9999-12-31` where something has no end. Tables have microseconds, so days and texts
+//! become these, and so does the present moment.
 //!
-//! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and finds the second for one
-//! after it. And a day and an interval are a day to DataFusion, without the interval's hours.
+//! Where a column has no moments between seconds, DataFusion takes them from what it is compared with, and
+//! finds the second for one after it. And a day and an interval are a day to DataFusion, without the
+//! interval's hours.
+//!
+//! ```text
+//! ts = day                               ─►  ts = CAST(day AS Timestamp(µs))
+//! ts = '9999-12-31'                      ─►  ts = CAST('9999-12-31' AS Timestamp(µs))
+//! day + INTERVAL '1 hour'                ─►  CAST(day AS Timestamp(µs)) + INTERVAL '1 hour'
+//! day + 3                                ─►  day + INTERVAL '3 days'
+//! s < t, s in whole seconds, t constant  ─►  s < harrier_ceiling_s(t)   (TimestampPrecisionComparisons, too)
+//! s = t                                  ─►  s = harrier_floor_s(t) AND s = harrier_ceiling_s(t)
+//! ```
+//!
+//! `TimestampPrecisionComparisons` can go when a comparison with a finer constant is unwrapped by the
+//! preimage of the cast (apache/datafusion#22906, open); akin: apache/datafusion#22142,
+//! apache/datafusion#22837.
+//!
+//! `TimestampCoercion` can go when days, texts and now() meet timestamps in microseconds, and date + interval
+//! is a timestamp (apache/datafusion#19527, open); PostgreSQL 9.9 and 8.5.
 
 use std::sync::Arc;
 
@@ -29,11 +47,11 @@ use crate::rewrite::{compares, level_keys, level_sides, rewritten, schema_below}
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
-pub struct Timestamps;
+pub struct TimestampCoercion;
 
-impl AnalyzerRule for Timestamps {
+impl AnalyzerRule for TimestampCoercion {
     fn name(&self) -> &str {
-        "timestamps"
+        "timestamp_coercion"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -43,11 +61,11 @@ impl AnalyzerRule for Timestamps {
 
 /// The rule for comparisons that become such of a column in larger units by being pushed down to it.
 #[derive(Debug)]
-pub struct WholeUnits;
+pub struct TimestampPrecisionComparisons;
 
-impl OptimizerRule for WholeUnits {
+impl OptimizerRule for TimestampPrecisionComparisons {
     fn name(&self) -> &str {
-        "whole_units"
+        "timestamp_precision_comparisons"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -84,8 +102,8 @@ pub fn leveled(mut plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(changed)
 }
 
-/// Days and timestamps in larger units in a column that is one of others elsewhere in a UNION, whose own type is that of its first input until it is
-/// coerced.
+/// Days and timestamps in larger units in a column that is one of others elsewhere in a UNION, whose own type
+/// is that of its first input until it is coerced.
 fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let wanted = (0..width).map(|at| {
@@ -208,7 +226,8 @@ impl Scope<'_> {
         })
     }
 
-    /// Makes a moment of a time that stands beside one, which is local there: DataFusion would take it for one at Greenwich.
+    /// Makes a moment of a time that stands beside one, which is local there: DataFusion would take it for
+    /// one at Greenwich.
     fn level_zones(&self, one: &mut Expr, other: &mut Expr) -> bool {
         let zone = |kind: Option<DataType>| match kind {
             Some(DataType::Timestamp(_, zone)) => zone,
@@ -281,8 +300,8 @@ impl Scope<'_> {
         true
     }
 
-    /// Makes a timestamp in microseconds of a day that an interval with hours is added to, or taken from, and of one in larger units that an
-    /// interval with smaller ones is.
+    /// Makes a timestamp in microseconds of a day that an interval with hours is added to, or taken from, and
+    /// of one in larger units that an interval with smaller ones is.
     fn keep_parts(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_interval = |expr: &Expr| matches!(self.type_of(expr), Some(DataType::Interval(_)));
         let (moment, interval) = match (is_interval(left), is_interval(right)) {
@@ -304,8 +323,9 @@ impl Scope<'_> {
         true
     }
 
-    /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days that one is taken from the other.
-    /// DataFusion makes hours of the first, and takes the second for a duration where it estimates how many rows there are.
+    /// Makes an interval of days of a number that is added to a day, or taken from one, and numbers of days
+    /// that one is taken from the other. DataFusion makes hours of the first, and takes the second for a
+    /// duration where it estimates how many rows there are.
     fn count_days(&self, left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
         let is_day = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(is_day);
         let is_number = |expr: &Expr| self.type_of(expr).as_ref().is_some_and(DataType::is_integer);
@@ -336,8 +356,8 @@ impl Scope<'_> {
         true
     }
 
-    /// Makes a duration of an interval that one is compared with, with days of 24 hours and months of 30 days: intervals are compared by their months
-    /// first, then by their days, and a duration has neither.
+    /// Makes a duration of an interval that one is compared with, with days of 24 hours and months of 30
+    /// days: intervals are compared by their months first, then by their days, and a duration has neither.
     fn level_spans(&self, side: &mut Expr, other: &mut Expr) -> bool {
         const DAY: i128 = 86_400_000_000_000;
         let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = &*other else {
@@ -354,8 +374,8 @@ impl Scope<'_> {
         true
     }
 
-    /// Hides the day of a timestamp that is compared with what is no constant: where DataFusion works out how many rows that leaves, a day has
-    /// more moments than there were, which is an error.
+    /// Hides the day of a timestamp that is compared with what is no constant: where DataFusion works out how
+    /// many rows that leaves, a day has more moments than there were, which is an error.
     fn hide_day(&self, side: &mut Expr, other: &Expr) -> bool {
         let Expr::Cast(Cast { expr: moment, field }) = &*side else { return false };
         let is_moment = matches!(self.type_of(moment), Some(DataType::Timestamp(..)));
@@ -394,8 +414,8 @@ impl Scope<'_> {
         }
     }
 
-    /// A comparison of a column that has whole units of time with a constant that may lie between them, told in whole units;
-    /// `None` for any other expression.
+    /// A comparison of a column that has whole units of time with a constant that may lie between them, told
+    /// in whole units; `None` for any other expression.
     fn in_whole_units(&self, expr: &Expr) -> Option<Expr> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {

@@ -1,6 +1,18 @@
 //! What timestamps are apart from each other, which is a duration here: where it becomes an interval, or a
 //! text, it is one of days and the time that is left, as in PostgreSQL. And EXTRACT, which is
 //! Harrier's.
+//!
+//! ```text
+//! CAST(t2 - t1 AS Interval)  ─►  harrier_day_time(t2 - t1)                 TimestampDifferences
+//! CAST(t2 - t1 AS Utf8)      ─►  CAST(harrier_day_time(t2 - t1) AS Utf8)
+//! make_array(t2 - t1)        ─►  make_array(harrier_day_time(t2 - t1))
+//! EXTRACT(hour FROM t)       ─►  harrier_extract('HOUR', t)                ExtractPlanner
+//! ```
+//!
+//! `TimestampDifferences` can go when timestamp - timestamp is an interval (apache/datafusion#7068:
+//! DataFusion has a duration on purpose).
+//!
+//! `ExtractPlanner` can go when date_part and EXTRACT of DataFusion give numeric and know all fields.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::DFSchema;
@@ -17,11 +29,11 @@ use crate::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand behind the coercion of types, which adds casts.
 #[derive(Debug)]
-pub struct Differences;
+pub struct TimestampDifferences;
 
-impl AnalyzerRule for Differences {
+impl AnalyzerRule for TimestampDifferences {
     fn name(&self) -> &str {
-        "differences"
+        "timestamp_differences"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -35,9 +47,9 @@ impl AnalyzerRule for Differences {
 
 /// Plans EXTRACT; to stand before DataFusion's.
 #[derive(Debug)]
-pub struct Extracts;
+pub struct ExtractPlanner;
 
-impl ExprPlanner for Extracts {
+impl ExprPlanner for ExtractPlanner {
     fn plan_extract(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         Ok(PlannerResult::Planned(date_part::extract().call(arguments)))
     }

@@ -1,11 +1,15 @@
-//! Columns of nanoseconds, which files have, beside a constant time that nanoseconds do not reach: before 1677 or after 2262. In a comparison
-//! it stands for the first or the last moment that they have, as no cast of it is possible.
+//! Columns of nanoseconds, which files have, beside a constant time that nanoseconds do not reach: before
+//! 1677 or after 2262. In a comparison it stands for the first or the last moment that they have, as no cast
+//! of it is possible.
 //!
 //! ```text
 //!   t < '9999-12-31'       t <= the last moment     whatever is not NULL
 //!   t = '9999-12-31'       t > the last moment      nothing
 //!   t > '0001-01-01'       t >= the first moment    whatever is not NULL
 //! ```
+//!
+//! `OutOfRangeTimestamps` can go when a comparison with a literal beyond the range of nanoseconds folds
+//! instead of overflowing.
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
@@ -23,11 +27,11 @@ const MICROSECOND_NS: i64 = 1000;
 
 /// The rule; to stand behind the one that makes times of days and texts, and before the coercion of types.
 #[derive(Debug)]
-pub struct FarTimes;
+pub struct OutOfRangeTimestamps;
 
-impl AnalyzerRule for FarTimes {
+impl AnalyzerRule for OutOfRangeTimestamps {
     fn name(&self) -> &str {
-        "far_times"
+        "out_of_range_timestamps"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

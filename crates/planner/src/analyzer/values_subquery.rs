@@ -1,6 +1,18 @@
-//! What stands in VALUES beside constants. `VALUES ((SELECT …))`: to the planner all are constants, which it works out before a subquery has run;
-//! rows with subqueries are those of a SELECT each here, and so are values of sequences computed above the others. `VALUES (1.5), (CASE …)`: what is computed is cast to the type of its column in any case,
-//! for the planner compares the two before it has found out what is computed.
+//! What stands in VALUES beside constants. `VALUES ((SELECT …))`: to the planner all are constants, which it
+//! works out before a subquery has run; rows with subqueries are those of a SELECT each here, and so are
+//! values of sequences computed above the others. `VALUES (1.5), (CASE …)`: what is computed is cast to the
+//! type of its column in any case, for the planner compares the two before it has found out what is computed.
+//!
+//! ```text
+//! Values: (1), ((SELECT …))  ─►  Union: Projection: CAST(1 AS t) AS column1
+//!                                       Projection: CAST((SELECT …) AS t) AS column1
+//! Values: (nextval(s), 1), (nextval(s), 2)  ─►  Projection: nextval(s) AS column1, column2
+//!                                                 Values: (NULL, 1), (NULL, 2)
+//! Values: (1.5), (CASE …)  ─►  Values: (1.5), (CAST(CASE … AS t))
+//! ```
+//! t is the type of the column.
+//!
+//! `ValuesSubqueries` can go when VALUES takes subqueries and coerces what it computes; no issue found.
 
 use std::sync::Arc;
 
@@ -16,14 +28,14 @@ use super::decorrelation::references::has_subquery;
 
 /// The rule; to stand before those that look at subqueries.
 #[derive(Debug)]
-pub(crate) struct QueriedValues {
+pub(crate) struct ValuesSubqueries {
     /// Whether an expression takes a value of a sequence.
     pub(crate) takes_sequence_value: fn(&Expr) -> bool,
 }
 
-impl AnalyzerRule for QueriedValues {
+impl AnalyzerRule for ValuesSubqueries {
     fn name(&self) -> &str {
-        "queried_values"
+        "values_subqueries"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -31,7 +43,7 @@ impl AnalyzerRule for QueriedValues {
     }
 }
 
-impl QueriedValues {
+impl ValuesSubqueries {
     fn selected(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         match &plan {
             LogicalPlan::Values(values) if values.values.iter().flatten().any(self.takes_sequence_value) => {
@@ -64,8 +76,8 @@ impl QueriedValues {
         }
     }
 
-    /// Columns that are the next value of one sequence in all rows, above the others: so all rows take theirs at once, in their order. `None`:
-    /// other values are computed with sequences as well.
+    /// Columns that are the next value of one sequence in all rows, above the others: so all rows take theirs
+    /// at once, in their order. `None`: other values are computed with sequences as well.
     fn above(&self, values: &Values) -> Result<Option<LogicalPlan>> {
         let takes = self.takes_sequence_value;
         let Some(first) = values.values.first() else { return Ok(None) };

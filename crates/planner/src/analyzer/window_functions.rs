@@ -3,6 +3,18 @@
 //!
 //! Windows of opposite orders are sorted each: `lag` over one of them is not computed as `lead` over the
 //! other.
+//!
+//! ```text
+//! sum(x) FILTER (WHERE p) OVER w  ─►  sum_filtered(x, p) OVER w
+//! lag(x) IGNORE NULLS OVER w      ─►  lag_ignoring_nulls(x) OVER w
+//! lag(x) OVER w, sum(x) OVER w    ─►  the same, which cannot be reversed
+//! lag(x, n) OVER w, n a column    ─►  lag_by_rows(x, n) OVER w
+//! lag(x, NULL) OVER w             ─►  lag(NULL) OVER w
+//! ```
+//!
+//! `WindowFunctions` can go when PhysicalWindowExprNode has filter and reversal (apache/datafusion#17417 is
+//! about logical plans, apache/datafusion#17235 has done IGNORE NULLS and DISTINCT); akin:
+//! apache/datafusion#25471, apache/datafusion#18024.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -49,7 +61,8 @@ fn without_null_offset(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(expr)
 }
 
-/// Calls whose further arguments are told by each row, or are no number, as those of a function that knows these.
+/// Calls whose further arguments are told by each row, or are no number, as those of a function that knows
+/// these.
 ///
 /// Errors: they are to leave NULL out, too (0A000).
 fn by_rows(mut expr: Expr, schema: &DFSchema) -> Result<Expr> {

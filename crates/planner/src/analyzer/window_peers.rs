@@ -1,7 +1,16 @@
 //! Windows over orders by types of which the planner knows no ranges: intervals, bytes, times of day, UUIDs.
 //!
-//! A range without offsets ends where the peers of a row do, as a frame of GROUPS does. So such a frame becomes
-//! one of these, whatever the type is. Ranges with offsets are left to the planner.
+//! A range without offsets ends where the peers of a row do, as a frame of GROUPS does. So such a frame
+//! becomes one of these, whatever the type is. Ranges with offsets are left to the planner.
+//!
+//! ```text
+//! ORDER BY i RANGE UNBOUNDED PRECEDING  ─►  ORDER BY i GROUPS UNBOUNDED PRECEDING   i an interval
+//! ORDER BY i RANGE '1 day' PRECEDING    ─►  the same                                has an offset
+//! ORDER BY n RANGE UNBOUNDED PRECEDING  ─►  the same                                n a number
+//! ```
+//!
+//! `WindowPeers` can go with a DataFusion that has apache/datafusion#24357, apache/datafusion#24515 and
+//! apache/datafusion#24916: RANGE without offsets over types that have no arithmetic.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;

@@ -1,4 +1,12 @@
 //! `a && b`: whether two arrays have an element in common, planned as the function of that.
+//!
+//! ```text
+//! a && b        ─►  array_has_any(a, b)
+//! a && '{1,2}'  ─►  array_has_any(a, CAST('{1,2}' AS List))
+//! ```
+//! One side has to be an array; other operands of && are left to the planner.
+//!
+//! `ArrayOverlapPlanner` can go when the planner of arrays plans && (array_has_any).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -10,9 +18,9 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 /// Plans `&&` where one side is an array; a literal in quotes on the other side is one of its type.
 #[derive(Debug)]
-pub struct Overlaps;
+pub struct ArrayOverlapPlanner;
 
-impl ExprPlanner for Overlaps {
+impl ExprPlanner for ArrayOverlapPlanner {
     fn plan_binary_op(
         &self,
         mut expr: RawBinaryExpr,

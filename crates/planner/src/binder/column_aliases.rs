@@ -1,4 +1,13 @@
-//! Names for the first columns of a relation: `FROM t AS x (a)`, where t has more than one. The planner wants one for each.
+//! Names for the first columns of a relation: `FROM t AS x (a)`, where t has more than one. The planner wants
+//! one for each.
+//!
+//! ```text
+//! FROM t AS x (a), t has k, v         ─►  FROM t AS x (a, "v")
+//! FROM (SELECT k, v FROM t) AS x (a)  ─►  FROM (SELECT k, v FROM t) AS x (a, "v")
+//! FROM t AS x (a, b), t has k, v      ─►  the same
+//! ```
+//!
+//! `ColumnAliasPlanner` can go when the planner takes fewer names than columns.
 
 use std::collections::HashSet;
 
@@ -15,9 +24,9 @@ use harrier_pgcatalog::twin;
 
 /// Plans a relation of which not all columns are named, with their own names for the others.
 #[derive(Debug)]
-pub struct ColumnAliases;
+pub struct ColumnAliasPlanner;
 
-impl RelationPlanner for ColumnAliases {
+impl RelationPlanner for ColumnAliasPlanner {
     fn plan_relation(
         &self,
         mut relation: TableFactor,

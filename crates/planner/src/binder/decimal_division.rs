@@ -15,9 +15,9 @@ use harrier_functions::math::quotient::Computation;
 /// It is a part of the planning of expressions, and no rule, because what stands above them depends on their
 /// types.
 #[derive(Debug)]
-pub struct Quotients;
+pub struct DecimalDivisionPlanner;
 
-impl ExprPlanner for Quotients {
+impl ExprPlanner for DecimalDivisionPlanner {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let computation = match expr.op {
             BinaryOperator::Multiply => Computation::Product,

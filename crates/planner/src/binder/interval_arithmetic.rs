@@ -14,9 +14,9 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// Plans `interval * number`, `number * interval` and `interval / number`, for which there is no operator.
 #[derive(Debug)]
-pub struct ScaledIntervals;
+pub struct IntervalArithmeticPlanner;
 
-impl ExprPlanner for ScaledIntervals {
+impl ExprPlanner for IntervalArithmeticPlanner {
     fn plan_binary_op(
         &self,
         mut expr: RawBinaryExpr,
@@ -43,8 +43,8 @@ impl ExprPlanner for ScaledIntervals {
     }
 }
 
-/// Has a duration be an interval beside what knows no durations, and a literal in quotes that is compared with
-/// either an interval, too.
+/// Has a duration be an interval beside what knows no durations, and a literal in quotes that is compared
+/// with either an interval, too.
 fn to_interval(expr: &mut RawBinaryExpr, schema: &DFSchema) {
     let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else { return };
     let is_time = |kind: &DataType| *kind == INTERVAL || matches!(kind, DataType::Duration(_));

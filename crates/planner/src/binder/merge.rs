@@ -29,13 +29,15 @@ pub struct Target<'a> {
     pub places: &'a [&'a str],
     /// What a column has that a new row has no value for, if not NULL.
     pub default: &'a dyn Fn(&str) -> Option<Expr>,
-    /// Whether rows that only go have the values that they had, and all rows the columns of the source as well.
+    /// Whether rows that only go have the values that they had, and all rows the columns of the source as
+    /// well.
     pub returns: bool,
 }
 
 impl Target<'_> {
-    /// Joins the source with the rows of the table; of each pair, the first clause that fits says what happens. The plan's rows are the columns
-    /// of the table, those of the source if they are returned, [`IS_WRITTEN`], and the place of the row that goes.
+    /// Joins the source with the rows of the table; of each pair, the first clause that fits says what
+    /// happens. The plan's rows are the columns of the table, those of the source if they are returned,
+    /// [`IS_WRITTEN`], and the place of the row that goes.
     ///
     /// Errors: there is no clause; what it does has no plan.
     pub fn plan(&self, source: LogicalPlan, merge: &MergeIntoOp) -> Result<LogicalPlan> {

@@ -1,7 +1,8 @@
 //! Functions that are called by another of their names, deep inside of each other.
 //!
-//! To the planner `length(x)` is `character_length(x) AS "length(x)"`, and what is around it has all of that in its own name: the names of
-//! nested calls would double with every level. So inside of [`LEVELS`] calls the name is the function's first one.
+//! To the planner `length(x)` is `character_length(x) AS "length(x)"`, and what is around it has all of that
+//! in its own name: the names of nested calls would double with every level. So inside of [`LEVELS`] calls
+//! the name is the function's first one.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,8 +1,21 @@
 //! Long chains of `||`, and of `+`, `-` and `*` over numbers of one type, planned as one function.
 //!
-//! The planner and the coercion of types find out the type of each level of a chain of operators again for every level above it
-//! (apache/datafusion#18845): a chain of a few thousand texts took minutes. [`bounded_values`](crate::analyzer::bounded_results) puts the same
-//! function in the place of what is left of `||`, but behind the coercion, and [`checked`](crate::analyzer::checked_arithmetic) does so for integers of several types.
+//! The planner and the coercion of types find out the type of each level of a chain of operators again for
+//! every level above it (apache/datafusion#12604): a chain of a few thousand texts took minutes.
+//! [`bounded_values`](crate::analyzer::bounded_results) puts the same function in the place of what is left
+//! of `||`, but behind the coercion, and [`checked`](crate::analyzer::checked_arithmetic) does so for
+//! integers of several types.
+//!
+//! ```text
+//! a || b || … || r || s            ─►  textcat(a, b, …, r, s)                 of texts
+//! 1 + n - m … + k                  ─►  harrier_terms('+-…+', 1, n, m, …, k)   of one type
+//! a || b, a chain below 16 levels  ─►  the same
+//! ```
+//! Each further operator adds an argument to the call, and no level.
+//!
+//! `OperatorChainPlanner` can go when planning and coercion find out the type of each level once;
+//! apache/datafusion#12604, which the file cites, was not to be found; akin: apache/datafusion#12604,
+//! apache/datafusion#6261, apache/datafusion#17493, apache/datafusion#19795.
 
 use std::sync::Arc;
 
@@ -20,11 +33,12 @@ use harrier_pgcatalog::TYPE_KEY;
 /// Levels from which a chain becomes one function.
 const CHAINED_FROM: usize = 16;
 
-/// Plans the next operator of a long chain; to stand before all others, which look at the types of both sides.
+/// Plans the next operator of a long chain; to stand before all others, which look at the types of both
+/// sides.
 #[derive(Debug)]
-pub struct Chains;
+pub struct OperatorChainPlanner;
 
-impl ExprPlanner for Chains {
+impl ExprPlanner for OperatorChainPlanner {
     fn plan_binary_op(
         &self,
         mut expr: RawBinaryExpr,
@@ -100,8 +114,8 @@ fn with_term(expr: RawBinaryExpr, sign: char, schema: &DFSchema) -> PlannerResul
     }
 }
 
-/// The next term, of so many digits behind the point, of a chain of decimals whose type has grown as far as it can: from then on it
-/// stays the same.
+/// The next term, of so many digits behind the point, of a chain of decimals whose type has grown as far as
+/// it can: from then on it stays the same.
 fn with_decimal(
     expr: RawBinaryExpr,
     sign: char,
@@ -262,7 +276,7 @@ mod tests {
         values.enumerate().fold(first, |left, (at, right)| {
             let (op, planned) = operator(at);
             let raw = RawBinaryExpr { op, left, right };
-            match Chains.plan_binary_op(raw, &schema()).unwrap() {
+            match OperatorChainPlanner.plan_binary_op(raw, &schema()).unwrap() {
                 PlannerResult::Planned(planned) => planned,
                 PlannerResult::Original(raw) => {
                     Expr::BinaryExpr(BinaryExpr::new(Box::new(raw.left), planned, Box::new(raw.right)))

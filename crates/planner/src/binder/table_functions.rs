@@ -1,5 +1,16 @@
-//! Functions in FROM. One of a value has one row: `FROM lower('X') AS l`. And parameters of those that have many, such as
-//! `generate_series(1, $1)`, whose rows the planner has to know.
+//! Functions in FROM. One of a value has one row: `FROM lower('X') AS l`. And parameters of those that have
+//! many, such as `generate_series(1, $1)`, whose rows the planner has to know.
+//!
+//! ```text
+//! FROM lower('X') AS l  ─►  SubqueryAlias: l
+//!                             Projection: lower('X') AS l
+//!                               EmptyRelation: rows=1
+//! FROM f(1) WITH ORDINALITY    ─►  Projection: f(1) AS f, 1 AS ordinality
+//! FROM generate_series(1, $1)  ─►  FROM generate_series(1, 3), when $1 is known
+//! ```
+//!
+//! `TableFunctionPlanner` can go when functions of values may stand in FROM, and WITH ORDINALITY is planned
+//! (apache/datafusion#24754, open).
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -26,9 +37,9 @@ const OF_ROWS: [&str; 3] = ["generate_series", "range", "pg_get_keywords"];
 
 /// Plans a function of a value where it is a relation.
 #[derive(Debug)]
-pub struct FunctionRelations;
+pub struct TableFunctionPlanner;
 
-impl RelationPlanner for FunctionRelations {
+impl RelationPlanner for TableFunctionPlanner {
     fn plan_relation(
         &self,
         relation: TableFactor,

@@ -1,6 +1,16 @@
 //! `FROM t TABLESAMPLE BERNOULLI (10) REPEATABLE (42)`: about so many of a hundred rows. Each row is taken or
 //! left by itself, with SYSTEM, too, whose blocks are PostgreSQL's. With a seed it depends on the row's
 //! values, so that equal rows are taken or left together.
+//!
+//! ```text
+//! t TABLESAMPLE BERNOULLI (10)  ─►  Filter: random() < 10 / 100
+//!                                     TableScan: t
+//! t TABLESAMPLE SYSTEM (10) REPEATABLE (42)  ─►  Filter: harrier_row_sample(42, t.*) < 10 / 100
+//!                                                  TableScan: t
+//! ```
+//!
+//! `TableSamplePlanner` can go when DataFusion plans TABLESAMPLE (apache/datafusion#13563,
+//! apache/datafusion#24754, open).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DFSchema, ScalarValue};
@@ -18,9 +28,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 /// Plans a sample of a table.
 #[derive(Debug)]
-pub struct TableSamples;
+pub struct TableSamplePlanner;
 
-impl RelationPlanner for TableSamples {
+impl RelationPlanner for TableSamplePlanner {
     fn plan_relation(
         &self,
         mut relation: TableFactor,

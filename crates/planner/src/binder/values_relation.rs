@@ -1,4 +1,14 @@
-//! VALUES in FROM, as rows of their own. Within an INSERT the planner takes every VALUES for rows of the table: for as many columns, of the table's types.
+//! VALUES in FROM, as rows of their own. Within an INSERT the planner takes every VALUES for rows of the
+//! table: for as many columns, of the table's types.
+//!
+//! ```text
+//! INSERT INTO t SELECT … FROM (VALUES (1, 2)) AS v (a, b)  ─►  SubqueryAlias: v
+//!                                                                Values: (1, 2)
+//! ```
+//! The values have types of their own. The planner would give them the columns and types of t.
+//!
+//! `ValuesPlanner` can go when VALUES in FROM of an INSERT is planned without the schema of the table; no
+//! issue found.
 
 use std::sync::Arc;
 
@@ -12,9 +22,9 @@ use datafusion::sql::sqlparser::ast::{Query, SetExpr, TableFactor, Values};
 
 /// Plans `(VALUES …)` where it is a relation.
 #[derive(Debug)]
-pub struct PlainValues;
+pub struct ValuesPlanner;
 
-impl RelationPlanner for PlainValues {
+impl RelationPlanner for ValuesPlanner {
     fn plan_relation(
         &self,
         relation: TableFactor,

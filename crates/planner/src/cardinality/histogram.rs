@@ -1,10 +1,11 @@
 //! Histograms: how a sample of a column's values becomes one, and how many rows a comparison leaves by it.
 //!
-//! The most common values are told one by one with their shares. The others are cut into buckets of equally many rows, between whose
-//! bounds they are taken to lie evenly. Values that come with later writes are taken to lie beyond those that ANALYZE has seen, where
-//! the bounds of data files go beyond them.
+//! The most common values are told one by one with their shares. The others are cut into buckets of equally
+//! many rows, between whose bounds they are taken to lie evenly. Values that come with later writes are taken
+//! to lie beyond those that ANALYZE has seen, where the bounds of data files go beyond them.
 //!
-//! Source: PostgreSQL's `analyze.c` and `selfuncs.c`, for what is kept, how much of it, and how a text becomes a number.
+//! Source: PostgreSQL's `analyze.c` and `selfuncs.c`, for what is kept, how much of it, and how a text
+//! becomes a number.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -23,7 +24,8 @@ use harrier_functions::parse::text_array::parse_array;
 pub const BUCKETS: usize = 100;
 /// Characters of a text that count. Longer ones are only looked at so far, and are never common values.
 pub const CHARACTERS_MAX: usize = 256;
-/// A value that is common in a sample of a column has to be there this often: its share is then known to about a third.
+/// A value that is common in a sample of a column has to be there this often: its share is then known to
+/// about a third.
 const COMMON_MIN: usize = 10;
 /// A common value has so many times the rows of a mean one.
 const COMMON_FACTOR: f64 = 1.25;
@@ -43,7 +45,8 @@ pub fn is_ordered(kind: &DataType) -> bool {
 pub struct SampledHistogram {
     /// The most common values, the most common first, with the share of all rows that has them.
     pub common: Vec<(String, f64)>,
-    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the greatest included.
+    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the
+    /// greatest included.
     pub bounds: Vec<String>,
 }
 
@@ -72,7 +75,8 @@ impl Sorted {
 
     /// Different values among all `values` that the sample was taken of.
     ///
-    /// Source: Haas and Stokes, "Estimating the number of classes in a finite population", the estimator Duj1, which PostgreSQL takes.
+    /// Source: Haas and Stokes, "Estimating the number of classes in a finite population", the estimator
+    /// Duj1, which PostgreSQL takes.
     pub fn distinct(&self, values: i64) -> i64 {
         let seen = self.values.len() as f64;
         let different = self.runs.len() as f64;
@@ -84,7 +88,8 @@ impl Sorted {
         (estimate.round() as i64).clamp(self.runs.len() as i64, values)
     }
 
-    /// The histogram, if all values can be kept. `is_all`: the sample has all values. `share`: of the rows that are not null.
+    /// The histogram, if all values can be kept. `is_all`: the sample has all values. `share`: of the rows
+    /// that are not null.
     pub fn histogram(&self, is_all: bool, share: f64) -> Result<Option<SampledHistogram>> {
         let texts = self.texts(self.runs.iter().map(|run| run.start))?;
         let common = self.common(is_all, &texts);

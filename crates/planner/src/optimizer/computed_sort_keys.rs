@@ -1,9 +1,22 @@
-//! Orders by a comparison, or by a time that is computed, as of `ORDER BY abs(x) > 4` and `ORDER BY day + n`: the key becomes a column below.
+//! Orders by a comparison, or by a time that is computed, as of `ORDER BY abs(x) > 4` and `ORDER BY day + n`:
+//! the key becomes a column below.
 //!
-//! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have no type, the comparison of
-//! the bounds fails, and no sort is taken for one by that key any more: what needs the order, such as the merge of several parts, is
-//! refused. So it is of days and times to which something is added. A column has no bounds to look at. The same is so of an expression with a comparison that DataFusion has made a column of its
-//! own below, because the expression has it more than once.
+//! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have
+//! no type, the comparison of the bounds fails, and no sort is taken for one by that key any more: what needs
+//! the order, such as the merge of several parts, is refused. So it is of days and times to which something
+//! is added. A column has no bounds to look at. The same is so of an expression with a comparison that
+//! DataFusion has made a column of its own below, because the expression has it more than once.
+//!
+//! ```text
+//! Sort: abs(x) > 4    ─►  Projection: x
+//!   TableScan: t (x)        Sort: __key_0
+//!                             Projection: x, abs(x) > 4 AS __key_0
+//!                               TableScan: t (x)
+//! ```
+//! Likewise for ORDER BY within aggregates and windows.
+//!
+//! `ComputedSortKeys` can go when the order of a comparison is known, or unknown without an error, if bounds
+//! have no type; akin: apache/datafusion#18327, apache/datafusion#18342, apache/datafusion#20194.
 
 use std::sync::Arc;
 
@@ -24,11 +37,11 @@ const KEY: &str = "__key_";
 
 /// The rule; to stand behind all that change keys.
 #[derive(Debug)]
-pub struct ComparedKeys;
+pub struct ComputedSortKeys;
 
-impl OptimizerRule for ComparedKeys {
+impl OptimizerRule for ComputedSortKeys {
     fn name(&self) -> &str {
-        "compared_keys"
+        "computed_sort_keys"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -152,7 +165,8 @@ fn with_columns(plan: LogicalPlan, keys: &[Expr]) -> Result<Transformed<LogicalP
     Ok(Transformed::yes(LogicalPlanBuilder::from(ordered).project(named)?.build()?))
 }
 
-/// A call that orders by columns. So are arguments of an aggregate that are keys: of DISTINCT the two have to be the same.
+/// A call that orders by columns. So are arguments of an aggregate that are keys: of DISTINCT the two have to
+/// be the same.
 fn ordered_by(expr: Expr, column_of: &impl Fn(&mut Expr)) -> Expr {
     match expr {
         Expr::Alias(mut alias) => {

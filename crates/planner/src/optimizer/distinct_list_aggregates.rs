@@ -1,5 +1,16 @@
-//! Lists of different values, `array_agg(DISTINCT x)` and `string_agg(DISTINCT x, ',')`: their function sorts them, as PostgreSQL does to
-//! tell them apart. DataFusion makes groups of the values where an aggregate has no others, and a list of the groups, in any order.
+//! Lists of different values, `array_agg(DISTINCT x)` and `string_agg(DISTINCT x, ',')`: their function sorts
+//! them, as PostgreSQL does to tell them apart. DataFusion makes groups of the values where an aggregate has
+//! no others, and a list of the groups, in any order.
+//!
+//! ```text
+//! Aggregate: groupBy=[[]], array_agg(DISTINCT x)  ─►  Aggregate: groupBy=[[]], array_agg(alias1)
+//!   TableScan: t                                        Aggregate: groupBy=[[x AS alias1]]
+//!                                                         TableScan: t
+//! ```
+//! single_distinct_aggregation_to_group_by makes the right plan; with the guard the left one stays.
+//!
+//! `DistinctListGuard` can go when single_distinct_aggregation_to_group_by leaves aggregates alone whose
+//! result depends on order.
 
 use std::sync::Arc;
 
@@ -11,16 +22,16 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// A rule that makes groups of different values, with lists out of its sight.
 #[derive(Debug)]
-struct DistinctLists(Arc<dyn OptimizerRule + Send + Sync>);
+struct DistinctListGuard(Arc<dyn OptimizerRule + Send + Sync>);
 
 /// Has the rule that makes groups of different values leave lists alone.
 pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "single_distinct_aggregation_to_group_by") {
-        *rule = Arc::new(DistinctLists(Arc::clone(rule)));
+        *rule = Arc::new(DistinctListGuard(Arc::clone(rule)));
     }
 }
 
-impl OptimizerRule for DistinctLists {
+impl OptimizerRule for DistinctListGuard {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -1,5 +1,13 @@
 //! Keys that an ORDER BY names more than once. Of them only the first one orders. In aggregates, as of
 //! `DISTINCT ON` and `array_agg`, DataFusion takes the others out in one place and counts on them in another.
+//!
+//! ```text
+//! array_agg(x ORDER BY k, k DESC, v)  ─►  array_agg(x ORDER BY k, v)
+//! row_number() OVER (ORDER BY k, k)   ─►  row_number() OVER (ORDER BY k)
+//! ```
+//!
+//! `DuplicateSortKeys` can go when duplicate keys are taken out of ORDER BY of aggregates in one place
+//! (apache/datafusion#25400, open).
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -12,11 +20,11 @@ use crate::rewrite::rewritten;
 
 /// The rule; to stand behind all that makes keys alike.
 #[derive(Debug)]
-pub struct RepeatedKeys;
+pub struct DuplicateSortKeys;
 
-impl OptimizerRule for RepeatedKeys {
+impl OptimizerRule for DuplicateSortKeys {
     fn name(&self) -> &str {
-        "repeated_keys"
+        "duplicate_sort_keys"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {

@@ -1,6 +1,15 @@
-//! Windows that are the same but for their names, such as `sum(x) OVER ()` and `sum(x::bigint) OVER ()` of integers, when types are coerced.
-//! Where DataFusion looks for what is computed twice it takes one out of its node, into a projection, where nobody can compute it. So it is
-//! computed once, and named twice above.
+//! Windows that are the same but for their names, such as `sum(x) OVER ()` and `sum(x::bigint) OVER ()` of
+//! integers, when types are coerced. Where DataFusion looks for what is computed twice it takes one out of
+//! its node, into a projection, where nobody can compute it. So it is computed once, and named twice above.
+//!
+//! ```text
+//! WindowAggr: sum(x) AS a, sum(x) AS b  ─►  Projection: t.x, a, a AS b
+//!   TableScan: t                              WindowAggr: sum(x) AS a
+//!                                               TableScan: t
+//! ```
+//!
+//! `DuplicateWindows` can go with a DataFusion that has apache/datafusion#24750: window expressions are no
+//! common subexpressions of their own node.
 
 use std::sync::Arc;
 
@@ -13,19 +22,19 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// The rule.
 #[derive(Debug)]
-struct RepeatedWindows;
+struct DuplicateWindows;
 
 /// Puts the rule before each that looks for what is computed twice.
 pub fn insert(rules: &mut Vec<Arc<dyn OptimizerRule + Send + Sync>>) {
     let found = (0..rules.len()).rev().filter(|at| rules[*at].name() == "common_sub_expression_eliminate");
     for at in found.collect::<Vec<_>>() {
-        rules.insert(at, Arc::new(RepeatedWindows));
+        rules.insert(at, Arc::new(DuplicateWindows));
     }
 }
 
-impl OptimizerRule for RepeatedWindows {
+impl OptimizerRule for DuplicateWindows {
     fn name(&self) -> &str {
-        "repeated_windows"
+        "duplicate_windows"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {

@@ -7,9 +7,21 @@
 //! SPARK-22983). A volatile condition is about each row that comes out, so it passes neither aggregates nor
 //! windows.
 //!
-//! Below a projection a condition has the expressions of the columns in their places. Where views that compute a column
-//! from itself more than once stand on each other, what is computed doubles with each of them. So a condition stays
-//! above a projection whose expressions would make it much larger ([`grows`]).
+//! Below a projection a condition has the expressions of the columns in their places. Where views that
+//! compute a column from itself more than once stand on each other, what is computed doubles with each of
+//! them. So a condition stays above a projection whose expressions would make it much larger ([`grows`]).
+//!
+//! ```text
+//! Filter: (subquery) > 5                   Aggregate: groupBy=[[]], count(*)
+//!   Aggregate: groupBy=[[]], count(*)  ─►    Filter: (subquery) > 5
+//!     TableScan: t                             TableScan: t
+//! ```
+//! push_down_filter makes the right plan of the left one; with the guard the left one stays.
+//! So do volatile conditions above groups and windows, and conditions that would grow too large below.
+//!
+//! `FilterPushdownGuard` can go when push_down_filter keeps conditions without columns above an aggregate
+//! that always has a row, and bounds growth; the volatile part with apache/datafusion#25416; akin:
+//! apache/datafusion#11748, apache/datafusion#22132, apache/datafusion#22391, apache/datafusion#25388.
 
 use std::sync::Arc;
 
@@ -22,16 +34,16 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// A rule that moves filters, with those out of its sight that it must not move.
 #[derive(Debug)]
-struct AggregateFilters(Arc<dyn OptimizerRule + Send + Sync>);
+struct FilterPushdownGuard(Arc<dyn OptimizerRule + Send + Sync>);
 
 /// Has the rule that pushes filters down leave those alone that it would move too far.
 pub fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == "push_down_filter") {
-        *rule = Arc::new(AggregateFilters(Arc::clone(rule)));
+        *rule = Arc::new(FilterPushdownGuard(Arc::clone(rule)));
     }
 }
 
-impl OptimizerRule for AggregateFilters {
+impl OptimizerRule for FilterPushdownGuard {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -66,8 +78,8 @@ fn must_stay(filter: &Filter) -> bool {
 /// Nodes that a condition may have more below a projection where it also speaks of more columns there.
 const NODES_MAX: usize = 1000;
 
-/// Whether a condition would become too large below a projection: it has a column more often than the projection's
-/// expressions can be written out for, and these have columns more than once themselves.
+/// Whether a condition would become too large below a projection: it has a column more often than the
+/// projection's expressions can be written out for, and these have columns more than once themselves.
 fn grows(filter: &Filter, projection: &Projection) -> bool {
     // How many nodes an expression has, and how many of them are columns.
     let size = |expr: &Expr| {

@@ -4,10 +4,23 @@
 //! apache/datafusion#24258), drops members of lists that are no constants (`x IN (1, 2) AND x NOT IN (y)`
 //! becomes `x IN (1, 2)`), makes zero of `x # x` and `x IS NOT NULL` of `x ~ '.*'`. And it makes AND and OR
 //! of a CASE with conditions as results, which work out all of them, also those that CASE guards against
-//! errors (apache/datafusion#8927, apache/datafusion#24402). What no row comes to is taken away first
+//! errors (apache/datafusion#8927, apache/datafusion#25143). What no row comes to is taken away first
 //! ([`unreachable_branches`]). So what it would recognise is put into a
 //! function before, which is taken away again behind it; a CASE becomes `CASE true WHEN …`, which means the
 //! same.
+//!
+//! ```text
+//! x IN (1, 2) AND x IN (3, 4)                ─►  x IN (1, 2) AND harrier_guarded(x IN (3, 4), 0)
+//! x # y                                      ─►  x # harrier_guarded(y, 1)
+//! x ~ '.*'                                   ─►  x LIKE '%'
+//! CASE WHEN p THEN 1 / y > 2 ELSE false END  ─►  CASE true WHEN p THEN 1 / y > 2 ELSE false END
+//! CASE WHEN 5 < 3 THEN 1 / 0 ELSE 1 END      ─►  1   (branches)
+//! ```
+//! Then DataFusion simplifies, and harrier_guarded is taken away again.
+//!
+//! `Simplification` can go with apache/datafusion#24258 (NULL in IN lists) and apache/datafusion#25143 (CASE
+//! to AND and OR) for these parts; x # x, .* and the growth of nests have no number (apache/datafusion#24402
+//! was not to be found).
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};

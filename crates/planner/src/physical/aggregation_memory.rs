@@ -24,7 +24,7 @@ const FILE_EXPANSION: usize = 8;
 
 /// The memory of a process and the limit of its statements, for rules that plan by them.
 #[derive(Debug, Clone)]
-pub struct StateBudget {
+pub struct AggregationMemory {
     runtime: Arc<RuntimeEnv>,
     /// What any statement may take, in bytes; `None`: as much as there is.
     statements: Option<u64>,
@@ -32,9 +32,9 @@ pub struct StateBudget {
     session: fn(&ConfigOptions) -> Option<usize>,
 }
 
-impl StateBudget {
-    /// `statements`: bytes that any statement may take, whatever its session says; `None`: as many as there are. `session`: reads what
-    /// the session says.
+impl AggregationMemory {
+    /// `statements`: bytes that any statement may take, whatever its session says; `None`: as many as there
+    /// are. `session`: reads what the session says.
     pub fn new(
         runtime: Arc<RuntimeEnv>,
         statements: Option<u64>,
@@ -97,7 +97,7 @@ mod tests {
             if let Some(bytes) = process {
                 runtime = runtime.with_memory_pool(Arc::new(GreedyMemoryPool::new(bytes)));
             }
-            StateBudget::new(runtime.build_arc().unwrap(), statements, session_memory)
+            AggregationMemory::new(runtime.build_arc().unwrap(), statements, session_memory)
                 .memory_bytes(&config(session))
         };
         assert_eq!(memory(None, None, None), None);

@@ -1,12 +1,23 @@
 //! Keeps string views compact above joins.
 //!
-//! The rows of a join refer to all buffers of the side it was built from, be it thousands, however few strings of them a batch
-//! has. Every operator above copies and drops those references batch by batch, and the next join collects them: each of its
-//! batches refers to thousands of buffers for each batch it was built from. So batches that refer to many buffers get their
-//! strings copied into a new one right above the join. With it TPC-H query 18 at scale 10 takes a third of the time
-//! (`docs/benchmarks.md`).
+//! The rows of a join refer to all buffers of the side it was built from, be it thousands, however few
+//! strings of them a batch has. Every operator above copies and drops those references batch by batch, and
+//! the next join collects them: each of its batches refers to thousands of buffers for each batch it was
+//! built from. So batches that refer to many buffers get their strings copied into a new one right above the
+//! join. With it TPC-H query 18 at scale 10 takes a third of the time (`docs/benchmarks.md`).
 //!
 //! Ranks need it less: strings are gathered when they cross a motion.
+//!
+//! ```text
+//! HashJoinExec: s@0 Utf8View, …  ─►  CompactStringViewsExec
+//!                                      HashJoinExec: s@0 Utf8View, …
+//!
+//! batch: s has views into 65 buffers or more  ─►  batch: s has views into 1 buffer
+//! batch: s has views into at most 64 buffers  ─►  the same batch
+//! ```
+//!
+//! `CompactStringViews` can go when joins or coalescing compact the buffers of views
+//! (apache/datafusion#16206, open); technique: garbage collection of string views.
 
 use std::sync::Arc;
 
@@ -27,15 +38,15 @@ use futures::StreamExt;
 
 use crate::physical::cooperative_joins::is_join;
 
-/// Buffers that the strings of one column of one batch may lie in. Copying those of a batch takes about as long as copying and
-/// dropping the references to a few hundred buffers, once.
+/// Buffers that the strings of one column of one batch may lie in. Copying those of a batch takes about as
+/// long as copying and dropping the references to a few hundred buffers, once.
 const BUFFERS_MAX: usize = 64;
 
-/// Puts a [`CompactViewsExec`] above every join that yields string or binary views.
+/// Puts a [`CompactStringViewsExec`] above every join that yields string or binary views.
 #[derive(Debug)]
-pub struct CompactViews;
+pub struct CompactStringViews;
 
-impl PhysicalOptimizerRule for CompactViews {
+impl PhysicalOptimizerRule for CompactStringViews {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -45,7 +56,7 @@ impl PhysicalOptimizerRule for CompactViews {
             Ok(
                 match is_join(&plan) && plan.schema().fields().iter().any(|field| is_view(field.data_type()))
                 {
-                    true => Transformed::yes(Arc::new(CompactViewsExec::new(plan)) as _),
+                    true => Transformed::yes(Arc::new(CompactStringViewsExec::new(plan)) as _),
                     false => Transformed::no(plan),
                 },
             )
@@ -54,7 +65,7 @@ impl PhysicalOptimizerRule for CompactViews {
     }
 
     fn name(&self) -> &str {
-        "CompactViews"
+        "CompactStringViews"
     }
 
     fn schema_check(&self) -> bool {
@@ -68,26 +79,26 @@ fn is_view(data_type: &DataType) -> bool {
 
 /// N → N output partitions; the same rows in the same order, whose views refer to few buffers.
 #[derive(Debug)]
-struct CompactViewsExec {
+struct CompactStringViewsExec {
     input: Arc<dyn ExecutionPlan>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl CompactViewsExec {
+impl CompactStringViewsExec {
     fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         Self { input, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
-impl DisplayAs for CompactViewsExec {
+impl DisplayAs for CompactStringViewsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CompactViewsExec")
+        write!(f, "CompactStringViewsExec")
     }
 }
 
-impl ExecutionPlan for CompactViewsExec {
+impl ExecutionPlan for CompactStringViewsExec {
     fn name(&self) -> &str {
-        "CompactViewsExec"
+        "CompactStringViewsExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -1,11 +1,24 @@
 //! Makes joins give way to others.
 //!
-//! DataFusion's sources and exchanges give way after some batches, and what stands above them with them. A join can make
-//! thousands of batches from one of its input, and whoever asks for them in a loop never stops for as long: meanwhile Ctrl-C, the
-//! loss of a rank and the next statement wait. So joins count their batches too.
+//! DataFusion's sources and exchanges give way after some batches, and what stands above them with them. A
+//! join can make thousands of batches from one of its input, and whoever asks for them in a loop never stops
+//! for as long: meanwhile Ctrl-C, the loss of a rank and the next statement wait. So joins count their
+//! batches too.
 //!
-//! What counts takes from a budget of tokio's, of 128 for each time that a task is polled, and gives it back if it has nothing to show. Joins inside of
-//! each other take from it one after the other before the innermost gives a row: more than there is budget for would never come so far.
+//! What counts takes from a budget of tokio's, of 128 for each time that a task is polled, and gives it back
+//! if it has nothing to show. Joins inside of each other take from it one after the other before the
+//! innermost gives a row: more than there is budget for would never come so far.
+//!
+//! ```text
+//! HashJoinExec        CooperativeExec
+//!   HashJoinExec  ─►    HashJoinExec
+//!     rows                CooperativeExec
+//!                           HashJoinExec
+//! ```
+//! Of joins inside of each other the innermost 32 get one each, and then one of every 32.
+//!
+//! `CooperativeJoins` can go when joins give way by themselves (apache/datafusion#19358, open;
+//! apache/datafusion#19360 was closed unmerged).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +31,15 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 
-/// Joins inside of each other that count, all of them; of those above, one of so many. 1200 relations make 70 levels of them.
+/// Joins inside of each other that count, all of them; of those above, one of so many. 1200 relations make 70
+/// levels of them.
 const COUNTED: usize = 32;
 
 /// Puts a [`CooperativeExec`] above joins.
 #[derive(Debug)]
-pub struct YieldingJoins;
+pub struct CooperativeJoins;
 
-impl PhysicalOptimizerRule for YieldingJoins {
+impl PhysicalOptimizerRule for CooperativeJoins {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -50,7 +64,7 @@ impl PhysicalOptimizerRule for YieldingJoins {
     }
 
     fn name(&self) -> &str {
-        "YieldingJoins"
+        "CooperativeJoins"
     }
 
     fn schema_check(&self) -> bool {

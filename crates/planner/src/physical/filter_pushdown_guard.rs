@@ -1,8 +1,20 @@
 //! Filters on their way down a physical plan, past rows with several columns of one name.
 //!
-//! DataFusion finds the column that a filter is about by its name at operators that pass rows on or project them. After an outer join, or a
-//! join of a table with itself, there may be two of the name, and the filter would fall upon the other one: `b RIGHT JOIN o … WHERE b.id IS NULL`
-//! left out rows of o. So no filter passes such rows.
+//! DataFusion finds the column that a filter is about by its name at operators that pass rows on or project
+//! them. After an outer join, or a join of a table with itself, there may be two of the name, and the filter
+//! would fall upon the other one: `b RIGHT JOIN o … WHERE b.id IS NULL` left out rows of o. So no filter
+//! passes such rows.
+//!
+//! ```text
+//! FilterExec: id IS NULL                       AmbiguousExec
+//!   HashJoinExec: b RIGHT o, gives id, id  ─►    FilterExec: id IS NULL
+//!                                                  AmbiguousExec
+//!                                                    HashJoinExec: b RIGHT o, gives id, id
+//! ```
+//! The guards are there only while a FilterPushdown rule runs. No filter is pushed through them.
+//!
+//! `FilterPushdownGuard` can go with a DataFusion that has apache/datafusion#25259: filters are pushed by
+//! place, not by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,16 +29,16 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 
 /// A rule that moves filters, with rows that it must not move them past out of its sight.
 #[derive(Debug)]
-struct ToldApart(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+struct FilterPushdownGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 /// Has the rules that push filters down leave those alone that they would mistake.
 pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| rule.name().starts_with("FilterPushdown")) {
-        *rule = Arc::new(ToldApart(Arc::clone(rule)));
+        *rule = Arc::new(FilterPushdownGuard(Arc::clone(rule)));
     }
 }
 
-impl PhysicalOptimizerRule for ToldApart {
+impl PhysicalOptimizerRule for FilterPushdownGuard {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -64,7 +76,8 @@ impl PhysicalOptimizerRule for ToldApart {
     }
 }
 
-/// Stands above rows with several columns of one name while a rule is at work: an operator that takes no filter.
+/// Stands above rows with several columns of one name while a rule is at work: an operator that takes no
+/// filter.
 #[derive(Debug)]
 struct AmbiguousExec(Arc<dyn ExecutionPlan>);
 

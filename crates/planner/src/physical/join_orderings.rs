@@ -1,7 +1,7 @@
 //! Orders that joins claim of the side whose order they do not keep (apache/datafusion#25052).
 //!
-//! A join repeats the rows of one side for each row of the other one, whose order it keeps. DataFusion takes the order of the repeated
-//! rows for what comes next in the order of the joined ones:
+//! A join repeats the rows of one side for each row of the other one, whose order it keeps. DataFusion takes
+//! the order of the repeated rows for what comes next in the order of the joined ones:
 //!
 //! ```text
 //! l, ordered by v: (1, 10), (1, 20)     r, ordered by k: (1), (1)
@@ -9,12 +9,15 @@
 //! HashJoinExec l.k = r.k, ordered by k, v as is claimed:   (1, 10), (1, 20), (1, 10), (1, 20)
 //! ```
 //!
-//! That is true where no two rows of the side that is kept are equal in its order, which nobody asks. So `ORDER BY k, v` sorted nothing, and
-//! windows took equal rows for different ones. Here a hash join does not hear of the order of the side that it builds its table from.
-//! A sort-merge join needs both sides ordered, and lets a sort by more than its keys be pushed into either: nothing is told of the
-//! order of its rows.
+//! That is true where no two rows of the side that is kept are equal in its order, which nobody asks. So
+//! `ORDER BY k, v` sorted nothing, and windows took equal rows for different ones. Here a hash join does not
+//! hear of the order of the side that it builds its table from. A sort-merge join needs both sides ordered,
+//! and lets a sort by more than its keys be pushed into either: nothing is told of the order of its rows.
 //!
 //! To be removed when upstream has the suffix for unique orders alone.
+//!
+//! `JoinOrderings` can go when joins append the order of the repeated side only if the kept order is unique
+//! (apache/datafusion#25053, open).
 
 use std::sync::Arc;
 
@@ -28,8 +31,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PiecewiseMergeJoinExec, Sor
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use harrier_exec::unordered::UnorderedExec;
 
-/// Puts an [`UnorderedExec`] above the ordered side that a hash join builds its table from, and above merge joins; to stand behind the
-/// rule that says which side that is, and before those that leave sorts out.
+/// Puts an [`UnorderedExec`] above the ordered side that a hash join builds its table from, and above merge
+/// joins; to stand behind the rule that says which side that is, and before those that leave sorts out.
 #[derive(Debug)]
 pub(crate) struct JoinOrderings;
 

@@ -9,8 +9,26 @@
 //! And a limit of `SELECT DISTINCT` without an order is no hint for rows that come in one: DataFusion plans
 //! an operator that has to have a direction (apache/datafusion#25350).
 //!
-//! Nor does an aggregate keep the first few groups alone where the key is a float: it looks for a group that it
-//! gives up by its key, and does not find NaN, which equals nothing there.
+//! Nor does an aggregate keep the first few groups alone where the key is a float: it looks for a group that
+//! it gives up by its key, and does not find NaN, which equals nothing there.
+//!
+//! ```text
+//! SortExec: TopK(fetch=3), g, x            ─►  GlobalLimitExec: skip=0, fetch=3     while
+//!   BoundedWindowAggExec: BY g ORDER BY x        SortExec: g, x                     orders are
+//!     rows                                         BoundedWindowAggExec: …          enforced
+//! AggregateExec: gby=[x], lim=[3], ordered  ─►  AggregateExec: gby=[x]      UnorderedLimits
+//! LimitAggregation, a key is a float        ─►  not run                     LimitedAggregationGuard
+//! ```
+//!
+//! `LimitPushdownGuard` can go when a fetch is not pushed below a final aggregate or window
+//! (apache/datafusion#24932) and no sort passes a limit that skips rows (apache/datafusion#24958;
+//! apache/datafusion#25408 is still open).
+//!
+//! `LimitedAggregationGuard` can go when limited aggregation finds a NaN key in its map of groups; no issue
+//! found.
+//!
+//! `UnorderedLimits` can go with a DataFusion that has apache/datafusion#25349: a limit without a direction
+//! is no TopK.
 
 use std::sync::Arc;
 
@@ -29,14 +47,14 @@ use crate::physical::offset_limits;
 
 /// The rule that enforces orders, with limits apart from sorts, and behind fences where they skip rows.
 #[derive(Debug)]
-struct Apart(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+struct LimitPushdownGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 /// Has the rule that moves sorts leave limits where they belong.
 pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut() {
         match rule.name() {
-            "EnsureRequirements" => *rule = Arc::new(Apart(Arc::clone(rule))),
-            "LimitAggregation" => *rule = Arc::new(FirstGroups(Arc::clone(rule))),
+            "EnsureRequirements" => *rule = Arc::new(LimitPushdownGuard(Arc::clone(rule))),
+            "LimitAggregation" => *rule = Arc::new(LimitedAggregationGuard(Arc::clone(rule))),
             _ => {}
         }
     }
@@ -44,9 +62,9 @@ pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
 
 /// The rule that has aggregates keep the first few groups alone, where no key is a float.
 #[derive(Debug)]
-struct FirstGroups(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+struct LimitedAggregationGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
-impl PhysicalOptimizerRule for FirstGroups {
+impl PhysicalOptimizerRule for LimitedAggregationGuard {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -70,7 +88,7 @@ impl PhysicalOptimizerRule for FirstGroups {
     }
 }
 
-impl PhysicalOptimizerRule for Apart {
+impl PhysicalOptimizerRule for LimitPushdownGuard {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -155,9 +173,9 @@ fn limited(plan: &Arc<dyn ExecutionPlan>, fetch: usize) -> Option<Arc<dyn Execut
 
 /// Takes hints of limits from aggregates whose rows come in an order; to stand behind all that finds orders.
 #[derive(Debug)]
-pub struct UnorderedHints;
+pub struct UnorderedLimits;
 
-impl PhysicalOptimizerRule for UnorderedHints {
+impl PhysicalOptimizerRule for UnorderedLimits {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let changed = plan.transform_up(|plan| {
             let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else {
@@ -175,7 +193,7 @@ impl PhysicalOptimizerRule for UnorderedHints {
     }
 
     fn name(&self) -> &str {
-        "unordered_hints"
+        "UnorderedLimits"
     }
 
     fn schema_check(&self) -> bool {

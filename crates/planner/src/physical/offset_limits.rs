@@ -1,11 +1,24 @@
 //! Limits with OFFSET, which no sort may pass, and whose own sort has to stay.
 //!
-//! DataFusion moves a sort below a limit when the rows come in an order with which the sort agrees, and below one without FETCH in any case. The rows that
-//! are skipped are others then: `SELECT * FROM (SELECT x FROM t ORDER BY x OFFSET 3) ORDER BY x DESC` left out the greatest, and
-//! `(… ORDER BY x LIMIT 5 OFFSET 3) ORDER BY x, y` had two rows, because five came out of the sort below and three of them were skipped
-//! (apache/datafusion#25378, #24958). And where nobody above needs an order, as in `SELECT DISTINCT x FROM (… ORDER BY y OFFSET 3)`, it takes the sort
-//! away and skips the rows that come first by chance (#23534). So while orders are enforced a fence stands above each such limit, and one that needs the
-//! order above its sort.
+//! DataFusion moves a sort below a limit when the rows come in an order with which the sort agrees, and below
+//! one without FETCH in any case. The rows that are skipped are others then: `SELECT * FROM (SELECT x FROM t
+//! ORDER BY x OFFSET 3) ORDER BY x DESC` left out the greatest, and `(… ORDER BY x LIMIT 5 OFFSET 3) ORDER BY
+//! x, y` had two rows, because five came out of the sort below and three of them were skipped
+//! (apache/datafusion#25378, #24958). And where nobody above needs an order, as in `SELECT DISTINCT x FROM (…
+//! ORDER BY y OFFSET 3)`, it takes the sort away and skips the rows that come first by chance (#23534). So
+//! while orders are enforced a fence stands above each such limit, and one that needs the order above its
+//! sort.
+//!
+//! ```text
+//! SortExec: x DESC               SortExec: x DESC
+//!   GlobalLimitExec: skip=3  ─►    FenceExec
+//!     SortExec: x                    GlobalLimitExec: skip=3
+//!                                      FenceExec: needs x
+//!                                        SortExec: x
+//! ```
+//! The fences are there only while EnsureRequirements runs.
+//!
+//! `FenceExec` can go with Apart of sort_limits, whose part it is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +34,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-/// 1 → 1 output partition: its input as it is and as ordered as it is, though it does not say that it keeps the order, so that no sort passes.
+/// 1 → 1 output partition: its input as it is and as ordered as it is, though it does not say that it keeps
+/// the order, so that no sort passes.
 #[derive(Debug)]
 struct FenceExec {
     input: Arc<dyn ExecutionPlan>,
@@ -42,7 +56,8 @@ pub(crate) fn fenced(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn
     })
 }
 
-/// The plan with a fence above the sort that its rows come from, which may be below projections. `None`: there is no sort.
+/// The plan with a fence above the sort that its rows come from, which may be below projections. `None`:
+/// there is no sort.
 fn with_fenced_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         let order = Some(sort.expr().clone());

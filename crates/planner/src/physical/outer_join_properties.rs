@@ -4,6 +4,17 @@
 //! constant in the rows of that side for constant in the joined ones all the same: after `LEFT JOIN (SELECT
 //! k, 1 AS flag FROM s) q`, `ORDER BY q.flag` would sort nothing, and a window ordered by it would take all
 //! rows for peers. So nothing of it is told on.
+//!
+//! ```text
+//! HashJoinExec: Left                  HashJoinExec: Left
+//!   DataSourceExec: t             ─►    DataSourceExec: t
+//!   ProjectionExec: k, 1 AS flag        UnorderedExec
+//!     DataSourceExec: s                   ProjectionExec: k, 1 AS flag
+//!                                           DataSourceExec: s
+//! ```
+//!
+//! `OuterJoinProperties` can go when outer joins drop constants and computed equalities of the side that they
+//! fill with NULL; no issue found.
 
 use std::sync::Arc;
 
@@ -24,9 +35,9 @@ use harrier_exec::unordered::UnorderedExec;
 /// Puts an [`UnorderedExec`] below every outer join, above each side that it fills with NULL and of whose
 /// columns one is constant or computed from others; to stand before all rules that go by an order.
 #[derive(Debug)]
-pub struct OuterJoins;
+pub struct OuterJoinProperties;
 
-impl PhysicalOptimizerRule for OuterJoins {
+impl PhysicalOptimizerRule for OuterJoinProperties {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -59,7 +70,7 @@ impl PhysicalOptimizerRule for OuterJoins {
     }
 
     fn name(&self) -> &str {
-        "OuterJoins"
+        "OuterJoinProperties"
     }
 
     fn schema_check(&self) -> bool {

@@ -4,8 +4,21 @@
 //! constant or equal. A later rule that moves a filter, a projection or a side of a join may make it forget
 //! that, and the check at the end refuses the plan. So whatever is not known to be ordered then is sorted.
 //!
-//! Where rows are ordered by `k` they are by `k::bigint` as well, which it knows; but a window that is partitioned by that looks for the
-//! key itself in the order, and fails when it runs.
+//! Where rows are ordered by `k` they are by `k::bigint` as well, which it knows; but a window that is
+//! partitioned by that looks for the key itself in the order, and fails when it runs.
+//!
+//! ```text
+//! SortPreservingMergeExec: k        ─►  SortPreservingMergeExec: k
+//!   FilterExec: …, order not known        SortExec: k
+//!                                           FilterExec: …, order not known
+//! BoundedWindowAggExec: BY k::bigint  ─►  BoundedWindowAggExec: BY k::bigint
+//!   SortExec: k                             SortExec: k::bigint
+//!                                             UnorderedExec above SortExec: k
+//! ```
+//!
+//! `RequiredOrderings` can go when orders are enforced after the last rule that moves filters and
+//! projections, and windows look for keys by equivalence; akin: apache/datafusion#9177,
+//! apache/datafusion#9198, apache/datafusion#18527.
 
 use std::sync::Arc;
 
@@ -23,9 +36,10 @@ use harrier_exec::unordered::UnorderedExec;
 /// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
 /// check of plans.
 #[derive(Debug)]
-pub struct NeededOrders;
+pub struct RequiredOrderings;
 
-/// Whether a window over rows that are sorted by its partitions finds all keys of these in their order; true of any other operator.
+/// Whether a window over rows that are sorted by its partitions finds all keys of these in their order; true
+/// of any other operator.
 fn has_partitions_in_order(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let windows = match plan.downcast_ref::<BoundedWindowAggExec>() {
         Some(window) if matches!(window.input_order_mode, InputOrderMode::Sorted) => window.window_expr(),
@@ -41,7 +55,7 @@ fn has_partitions_in_order(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn Execut
     Ok(found.len() == keys.len())
 }
 
-impl PhysicalOptimizerRule for NeededOrders {
+impl PhysicalOptimizerRule for RequiredOrderings {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -81,7 +95,7 @@ impl PhysicalOptimizerRule for NeededOrders {
     }
 
     fn name(&self) -> &str {
-        "NeededOrders"
+        "RequiredOrderings"
     }
 
     fn schema_check(&self) -> bool {

@@ -1,9 +1,21 @@
-//! Aggregates of long states in one stage: the rows go where their group is, not states that were made of them before.
+//! Aggregates of long states in one stage: the rows go where their group is, not states that were made of
+//! them before.
 //!
-//! In two stages each partition collects lists or texts of its part of every group, and a repartition sends these on, in batches counted by rows. With
-//! few groups a row of states takes megabytes, and what stands between the stages is counted for nobody: a statement that was to hold 192 MiB took
-//! more than a gigabyte. A first stage makes nothing shorter here, because such a state is as long as the rows it was made of. Sets of different values
-//! may be shorter, so these stay in two stages where memory is enough.
+//! In two stages each partition collects lists or texts of its part of every group, and a repartition sends
+//! these on, in batches counted by rows. With few groups a row of states takes megabytes, and what stands
+//! between the stages is counted for nobody: a statement that was to hold 192 MiB took more than a gigabyte.
+//! A first stage makes nothing shorter here, because such a state is as long as the rows it was made of. Sets
+//! of different values may be shorter, so these stay in two stages where memory is enough.
+//!
+//! ```text
+//! AggregateExec: mode=FinalPartitioned, gby=[g]  ─►  AggregateExec: mode=SinglePartitioned, gby=[g]
+//!   AggregateExec: mode=Partial, gby=[g]               rows, which are repartitioned by g later
+//!     rows
+//! ```
+//! For aggregates whose state is as long as their input, such as array_agg and string_agg.
+//!
+//! `SingleStageAggregation` can go when the states between two stages are counted and cut by bytes;
+//! technique: no pre-aggregation where it makes nothing smaller.
 
 use std::sync::Arc;
 
@@ -15,13 +27,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use harrier_functions::aggregate::growing_state::{self, Growth};
 
-use crate::physical::aggregation_memory::StateBudget;
+use crate::physical::aggregation_memory::AggregationMemory;
 
 /// Makes a final and a partial aggregate one; to come before repartitions are put between them.
 #[derive(Debug)]
-pub struct SingleStage(pub(crate) StateBudget);
+pub struct SingleStageAggregation(pub(crate) AggregationMemory);
 
-impl PhysicalOptimizerRule for SingleStage {
+impl PhysicalOptimizerRule for SingleStageAggregation {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -37,7 +49,7 @@ impl PhysicalOptimizerRule for SingleStage {
     }
 
     fn name(&self) -> &str {
-        "SingleStage"
+        "SingleStageAggregation"
     }
 
     fn schema_check(&self) -> bool {
@@ -45,10 +57,11 @@ impl PhysicalOptimizerRule for SingleStage {
     }
 }
 
-/// The whole of an aggregate by groups whose states are as long as its input. `None`: it is none, or has been put together otherwise.
+/// The whole of an aggregate by groups whose states are as long as its input. `None`: it is none, or has been
+/// put together otherwise.
 fn in_one_stage(
     plan: &dyn ExecutionPlan,
-    budget: &StateBudget,
+    budget: &AggregationMemory,
     config: &ConfigOptions,
 ) -> Result<Option<AggregateExec>> {
     let of_mode = |plan: &dyn ExecutionPlan, mode| {

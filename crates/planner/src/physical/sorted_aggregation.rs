@@ -1,8 +1,20 @@
 //! Aggregates of long states over sorted rows, where their states may not fit into memory.
 //!
-//! A hash aggregate has the states of all groups at once. When it has no more memory it spills them, and reads all states of a group back as one, however
-//! long they are: with few groups that takes several times what it was to keep within. If rows come group by group, one state is there at a
-//! time; the sort below spills rows, which are short.
+//! A hash aggregate has the states of all groups at once. When it has no more memory it spills them, and
+//! reads all states of a group back as one, however long they are: with few groups that takes several times
+//! what it was to keep within. If rows come group by group, one state is there at a time; the sort below
+//! spills rows, which are short.
+//!
+//! ```text
+//! AggregateExec: mode=SinglePartitioned      AggregateExec: mode=SinglePartitioned, ordering_mode=Sorted
+//!   gby=[g], array_agg(x ORDER BY o)     ─►    gby=[g], array_agg(x ORDER BY o)
+//!     SortExec: o                                SortExec: g, o
+//!       rows                                       rows
+//! ```
+//! Only where the states may not fit into the memory of the statement.
+//!
+//! `SortedAggregation` can go when a spilling hash aggregate bounds the state of each group it reads back
+//! (apache/datafusion#12937, open); technique: sort-based aggregation.
 
 use std::sync::Arc;
 
@@ -16,13 +28,14 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 use harrier_functions::aggregate::growing_state::{self, Growth};
 
-use crate::physical::aggregation_memory::StateBudget;
+use crate::physical::aggregation_memory::AggregationMemory;
 
-/// Sorts the input of aggregates of long states by their groups; to come when sorts that nobody needs have been taken out.
+/// Sorts the input of aggregates of long states by their groups; to come when sorts that nobody needs have
+/// been taken out.
 #[derive(Debug)]
-pub struct SortedGroups(pub(crate) StateBudget);
+pub struct SortedAggregation(pub(crate) AggregationMemory);
 
-impl PhysicalOptimizerRule for SortedGroups {
+impl PhysicalOptimizerRule for SortedAggregation {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -38,7 +51,7 @@ impl PhysicalOptimizerRule for SortedGroups {
     }
 
     fn name(&self) -> &str {
-        "SortedGroups"
+        "SortedAggregation"
     }
 
     fn schema_check(&self) -> bool {
@@ -46,10 +59,11 @@ impl PhysicalOptimizerRule for SortedGroups {
     }
 }
 
-/// The aggregate over rows that come group by group. `None`: it is none of long states, has its rows so already, or its states fit into memory.
+/// The aggregate over rows that come group by group. `None`: it is none of long states, has its rows so
+/// already, or its states fit into memory.
 fn over_sorted_rows(
     plan: &dyn ExecutionPlan,
-    budget: &StateBudget,
+    budget: &AggregationMemory,
     config: &ConfigOptions,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(None) };

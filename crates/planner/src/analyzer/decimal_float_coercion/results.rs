@@ -1,8 +1,9 @@
-//! The type that numbers have which stand for each other: branches of a CASE, arguments of coalesce, greatest and least, elements of
-//! an ARRAY, columns of a UNION.
+//! The type that numbers have which stand for each other: branches of a CASE, arguments of coalesce, greatest
+//! and least, elements of an ARRAY, columns of a UNION.
 //!
-//! A double beside a NUMERIC makes a double of it, and a REAL beside a NUMERIC or an integer a REAL, as in PostgreSQL. DataFusion makes
-//! decimals with seven or fifteen digits behind the point, which small numbers, large ones, NaN and infinity are not.
+//! A double beside a NUMERIC makes a double of it, and a REAL beside a NUMERIC or an integer a REAL, as in
+//! PostgreSQL. DataFusion makes decimals with seven or fifteen digits behind the point, which small numbers,
+//! large ones, NaN and infinity are not.
 
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ impl Scope<'_> {
         Some(Number { kind, is_double })
     }
 
-    /// Gives the results of an expression that chooses among some their common type; tells whether it has changed anything.
+    /// Gives the results of an expression that chooses among some their common type; tells whether it has
+    /// changed anything.
     pub(super) fn unite(&self, expr: &mut Expr) -> bool {
         let mut values: Vec<&mut Expr> = match expr {
             Expr::Case(case) => {
@@ -62,8 +64,9 @@ impl Scope<'_> {
         true
     }
 
-    /// Has nullif compare its arguments as `=` does, and give the first as that has it: PostgreSQL compares a REAL with a double as it is,
-    /// and makes doubles of other numbers. Tells whether it has changed anything.
+    /// Has nullif compare its arguments as `=` does, and give the first as that has it: PostgreSQL compares a
+    /// REAL with a double as it is, and makes doubles of other numbers. Tells whether it has changed
+    /// anything.
     pub(super) fn compare_nullif(&self, expr: &mut Expr) -> bool {
         let Expr::ScalarFunction(ScalarFunction { func, args }) = expr else { return false };
         let ("nullif", [value, other]) = (func.name(), args.as_slice()) else { return false };

@@ -401,7 +401,8 @@ impl Outer {
             let pushed = self.push(owned(input))?;
             let schema = pushed.plan.schema();
             let list = own.iter().chain(&pushed.keys).zip(names.iter().chain(&keys)).map(|(column, name)| {
-                // A union knows the columns of its inputs without their relations. A rule that moves conditions looks for whole names.
+                // A union knows the columns of its inputs without their relations. A rule that moves
+                // conditions looks for whole names.
                 let column = Column::from(schema.qualified_field_from_column(column)?);
                 Ok(Expr::Column(column).alias(&name.name))
             });

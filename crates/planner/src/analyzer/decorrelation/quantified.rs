@@ -50,9 +50,9 @@ const KEY: &str = "__sought";
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
-pub struct Quantified;
+pub struct QuantifiedSubqueries;
 
-impl AnalyzerRule for Quantified {
+impl AnalyzerRule for QuantifiedSubqueries {
     fn name(&self) -> &str {
         "quantified_subqueries"
     }
@@ -228,8 +228,8 @@ fn alone(expr: Expr, denied: bool, scope: &DFSchema, keys: &mut Vec<Expr>) -> Re
     if is_joined(&search)? { joined(search) } else { search.decided(Null::IsFalse, scope) }
 }
 
-/// The same search of a column. Of an expression the simplifier may make a constant, as of `x = NULL`, which is no key: the join forgets what
-/// it has to do with NULLs.
+/// The same search of a column. Of an expression the simplifier may make a constant, as of `x = NULL`, which
+/// is no key: the join forgets what it has to do with NULLs.
 fn with_column(search: Search, keys: &mut Vec<Expr>) -> Search {
     if matches!(search.value, Expr::Column(_)) {
         return search;
@@ -255,8 +255,8 @@ fn joined(search: Search) -> Result<Expr> {
     Ok(Expr::InSubquery(InSubquery::new(Box::new(search.value), subquery, search.negated)))
 }
 
-/// The same rows from a projection: DataFusion looks for the column to join by in one. It finds none in VALUES, and that of a set operation twice
-/// where IN is a part of a condition.
+/// The same rows from a projection: DataFusion looks for the column to join by in one. It finds none in
+/// VALUES, and that of a set operation twice where IN is a part of a condition.
 fn projected(plan: LogicalPlan) -> Result<LogicalPlan> {
     if matches!(plan, LogicalPlan::Projection(_)) {
         return Ok(plan);

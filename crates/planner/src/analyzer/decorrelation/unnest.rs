@@ -22,11 +22,11 @@ use super::references::{free, has_subquery, is_lateral, scope, subquery_of, with
 
 /// The rule; to stand behind the one that makes aggregates of subqueries that are values.
 #[derive(Debug)]
-pub struct Unnest;
+pub struct Decorrelation;
 
-impl AnalyzerRule for Unnest {
+impl AnalyzerRule for Decorrelation {
     fn name(&self) -> &str {
-        "unnest_subqueries"
+        "decorrelation"
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {

@@ -33,8 +33,8 @@ struct Size {
     is_constant: bool,
 }
 
-/// Whether an expression of a node would become too large, if each CASE of conditions becomes one of AND and OR (`with_cases`), or if none
-/// does.
+/// Whether an expression of a node would become too large, if each CASE of conditions becomes one of AND and
+/// OR (`with_cases`), or if none does.
 pub(super) fn is_large(plan: &LogicalPlan, with_cases: bool) -> Result<bool> {
     let mut is_found = false;
     plan.apply_expressions(|expr| {

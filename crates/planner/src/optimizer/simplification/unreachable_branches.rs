@@ -1,9 +1,9 @@
 //! Branches that no row takes, as can be seen without one.
 //!
-//! What is constant is computed by simplification wherever it stands, and its error is the statement's. PostgreSQL
-//! computes what is constant as well, but goes through CASE, `coalesce`, AND and OR from the left to the right
-//! and looks at nothing behind a condition that decides: `CASE WHEN 5 < 3 THEN (1e10)::int END` is NULL there.
-//! So what is behind such a condition is taken away before anything is computed.
+//! What is constant is computed by simplification wherever it stands, and its error is the statement's.
+//! PostgreSQL computes what is constant as well, but goes through CASE, `coalesce`, AND and OR from the left
+//! to the right and looks at nothing behind a condition that decides: `CASE WHEN 5 < 3 THEN (1e10)::int END`
+//! is NULL there. So what is behind such a condition is taken away before anything is computed.
 
 use std::sync::Arc;
 
@@ -103,7 +103,8 @@ struct Branches<'s> {
 impl TreeNodeRewriter for Branches<'_> {
     type Node = Expr;
 
-    /// What is taken away is not looked at, and what stays is looked at once: nests would double with every level.
+    /// What is taken away is not looked at, and what stays is looked at once: nests would double with every
+    /// level.
     fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         let mut reached = match expr {
             Expr::Case(case) => self.case(case)?,
@@ -203,7 +204,8 @@ impl Branches<'_> {
         Ok(Transformed::new_transformed(only.unwrap_or_else(call), is_changed))
     }
 
-    /// The value of a constant, from which what no row comes to has been taken away. `None`: it is not known without a row, or fails.
+    /// The value of a constant, from which what no row comes to has been taken away. `None`: it is not known
+    /// without a row, or fails.
     fn value(&self, expr: &Expr) -> Option<ScalarValue> {
         if let Expr::Literal(value, _) = expr {
             return Some(value.clone());
@@ -237,7 +239,7 @@ fn is_undecided(expr: &Expr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::logical_expr::{cast, col, when};
+    use datafusion::logical_expr::{case, cast, col, when};
 
     use super::*;
 
@@ -247,6 +249,17 @@ mod tests {
         expr.rewrite(&mut Branches { schema: &schema, simplifier: ExprSimplifier::new(context) })
             .unwrap()
             .data
+    }
+
+    /// Were the base looked at twice, this would take longer than anybody waits.
+    #[test]
+    fn nests_that_decide_nothing_are_looked_at_once() {
+        use datafusion::arrow::datatypes::DataType;
+        let mut nest = cast(lit("x"), DataType::Int64);
+        for _ in 0..60 {
+            nest = case(nest).when(lit(1_i64), lit(2_i64)).otherwise(lit(3_i64)).unwrap();
+        }
+        assert_eq!(reached_of(nest.clone()), nest);
     }
 
     #[test]
