@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast;
 
 use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::front::{Admission, Admit};
+use harrier_exec::frontend::client::{Admission, Admit};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_pgcatalog::Source;
 use harrier_sqlstate::IntoDataFusionError;

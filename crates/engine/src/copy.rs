@@ -35,7 +35,7 @@ use datafusion::sql::planner::object_name_to_table_reference;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::text_scans::TextFiles;
+use harrier_exec::formats::text_scan::TextFiles;
 use harrier_functions::parse::bytea;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;

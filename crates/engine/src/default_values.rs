@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::unparser::expr_to_sql;
-use harrier_exec::table_files::text_of;
+use harrier_exec::data_files::text_of;
 
 use crate::names::plain;
 

@@ -13,10 +13,10 @@ use harrier_catalog::access::Access;
 use harrier_catalog::{Catalog, Fence};
 use harrier_error::SqlState;
 use harrier_exec::Gang;
-use harrier_exec::desk::Desk;
-use harrier_exec::front::Link;
-use harrier_exec::history::History;
-use harrier_exec::whole_sinks;
+use harrier_exec::formats::atomic_sinks;
+use harrier_exec::frontend::client::Link;
+use harrier_exec::frontend::server::Desk;
+use harrier_exec::monitor::statement_history::History;
 use harrier_resources::fair_merge_pool::FairMerges;
 use harrier_resources::spill_disks::{Disks, Folder};
 use harrier_resources::statement_limits::SORT_SHARES;
@@ -177,7 +177,7 @@ impl Engine {
     /// that still run fail when they spill.
     pub fn remove_temporary_files(&self) {
         self.inner.spill.iter().for_each(SpillFolder::remove);
-        whole_sinks::remove_local();
+        atomic_sinks::remove_local();
     }
 
     /// Waits until stores have given up what statements that were canceled or have failed have begun there, some seconds at most.

@@ -8,9 +8,9 @@
 //! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
 
 use datafusion::logical_expr::LogicalPlan;
-use harrier_exec::slices::{Bucket, Motion, MotionKind, Operator, Slice};
-use harrier_exec::streams::{RankCounts, StreamMeasured};
-use harrier_exec::took::Took;
+use harrier_exec::monitor::resource_usage::Took;
+use harrier_exec::monitor::slice_tree::{Bucket, Motion, MotionKind, Operator, Slice};
+use harrier_exec::transport::stream_metrics::{RankCounts, StreamMeasured};
 
 /// The lines of `EXPLAIN`.
 pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {

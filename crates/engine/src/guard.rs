@@ -10,14 +10,14 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
-use harrier_exec::damaged;
+use harrier_exec::formats::damaged_files;
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Makes a panic one line in the log instead of a trace on standard error. Call it once, from `main`.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
         // A library found a file damaged, or has no code for a type: an error says so.
-        if damaged::is_reading() || harrier_sqlstate::is_of_missing_code(text_of(info.payload())) {
+        if damaged_files::is_reading() || harrier_sqlstate::is_of_missing_code(text_of(info.payload())) {
             return;
         }
         let place =

@@ -23,8 +23,8 @@ use futures::TryStreamExt;
 use harrier_catalog::Analysis;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::cancelable_joins;
-use harrier_exec::front::Admission;
+use harrier_exec::frontend::client::Admission;
+use harrier_exec::operators::cancelable_joins;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 

@@ -12,8 +12,8 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::JoinType;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
-use harrier_exec::slices;
-use harrier_exec::table_files::VisibleRowsExec;
+use harrier_exec::data_files::VisibleRowsExec;
+use harrier_exec::monitor::slice_tree;
 
 use crate::explain_options::Format;
 use harrier_planner::cardinality::filter_selectivity;
@@ -43,7 +43,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let plan = slices::whole(plan);
+        let plan = slice_tree::whole(plan);
         let fields = plan.schema();
         let fields = fields.fields();
         let width = fields.iter().map(|field| bytes_of(field.data_type())).sum::<usize>();

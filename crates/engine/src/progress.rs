@@ -6,9 +6,9 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
-use harrier_exec::front::on_gang;
-use harrier_exec::look::Look;
-use harrier_exec::slices::Extent;
+use harrier_exec::frontend::client::on_gang;
+use harrier_exec::monitor::plan_snapshot::Look;
+use harrier_exec::monitor::slice_tree::Extent;
 use harrier_resources::statement_memory::{ProcessMemory, StatementMemory};
 
 /// A handle on one plan, which it keeps. Cheap to clone; reading it takes a lock per operator for a moment.

@@ -8,7 +8,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast;
-use harrier_exec::distinct_names::distinct_names;
+use harrier_exec::formats::distinct_names::distinct_names;
 
 /// The plan of a query, `asked`, with names of their own for its columns.
 pub(crate) fn told_apart(plan: LogicalPlan, asked: Option<&ast::Statement>) -> Result<LogicalPlan> {

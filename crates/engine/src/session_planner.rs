@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::execution::SessionStateBuilder;
-use harrier_exec::table_files;
+use harrier_exec::distribution::logical_planner;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_planner::physical::compact_string_views::CompactStringViews;
 use harrier_planner::rules::{self, Surroundings, TableRules};
@@ -39,7 +39,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         (Some(gang), _) => gang.configure(builder),
         (None, Some(link)) => link.configure(builder, Arc::new(CompactStringViews)),
         (None, None) => {
-            table_files::install(builder.with_physical_optimizer_rule(Arc::new(CompactStringViews)))
+            logical_planner::install(builder.with_physical_optimizer_rule(Arc::new(CompactStringViews)))
         }
     }
 }

@@ -11,7 +11,7 @@ use datafusion::common::Column;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::seconds::told_schema;
+use harrier_exec::data_files::timestamp_seconds::told_schema;
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 

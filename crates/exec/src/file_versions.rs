@@ -28,7 +28,7 @@ use datafusion::object_store::{
 use datafusion::physical_plan::ExecutionPlan;
 use futures::stream::BoxStream;
 
-use crate::planning::file_scan;
+use crate::operators::file_scan::file_scan;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::FILE_REPLACED;
 
@@ -195,7 +195,7 @@ mod tests {
     use datafusion::object_store::memory::InMemory;
 
     use super::*;
-    use crate::plan_codec;
+    use crate::transport::plan_codec;
 
     fn scan(url: &str, file: ObjectMeta) -> FileScanConfig {
         let source = Arc::new(ParquetSource::new(Arc::new(Schema::empty())));

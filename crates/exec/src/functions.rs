@@ -6,11 +6,11 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::ScalarUDF;
 use harrier_functions::registry;
 
-use crate::bucket_place;
-use crate::table_files::{intervals, table_partition_function};
+use crate::data_files::{interval_encoding, table_partition_function};
+use crate::distribution::bucket_routing;
 
 fn own() -> [Arc<ScalarUDF>; 3] {
-    [bucket_place::function(), intervals::function(), table_partition_function()]
+    [bucket_routing::function(), interval_encoding::function(), table_partition_function()]
 }
 
 /// The scalar function of this name, if it is one of Harrier's.

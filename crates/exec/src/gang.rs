@@ -9,24 +9,29 @@
 //! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
 //! nothing has to be restored. Without rank 0 there is no gang.
 
-use crate::broadcasts::Broadcasts;
-use crate::cancelable_joins;
-use crate::channel::{RankChannels, Ranks, rank_url};
-use crate::clocks::{self, Answer};
+pub(crate) mod ledger;
+pub(crate) mod rank_loss;
+
+use crate::distribution::gang_planner;
+use crate::distribution::task_assignment::{self, Spread};
 use crate::functions;
-use crate::grpc::GrpcServer;
-use crate::inprocess::LoopbackChannels;
-use crate::janitor::Janitor;
-use crate::planner;
-use crate::planning::{self, Spread};
-use crate::service::RankService;
-use crate::table_files::TableFilesCodec;
-use crate::tasks::{TaskTold, Tasks};
-use crate::wire::{
+use crate::operators::cancelable_joins;
+use crate::transport::broadcast::Broadcasts;
+use crate::transport::channel::{RankChannels, Ranks, rank_url};
+use crate::transport::clock_offset::{self, Answer};
+use crate::transport::grpc::GrpcServer;
+use crate::transport::in_process::LoopbackChannels;
+use crate::transport::messages::{
     self, Ask, ClockAsk, ClockTold, GrpcAddress, GrpcAsk, Kept, LookAsk, RankReport, ReportAsk, Request,
     TasksTold,
 };
-use crate::{convert, loss, service, settings};
+use crate::transport::node_codec::TableFilesCodec;
+use crate::transport::propagated_settings;
+use crate::transport::remote_error;
+use crate::transport::running_tasks::{TaskTold, Tasks};
+use crate::transport::service;
+use crate::transport::service::RankService;
+use crate::transport::task_reaper::Janitor;
 use datafusion::common::{Result, exec_datafusion_err, internal_datafusion_err};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
@@ -288,7 +293,7 @@ impl Gang {
                 known = losses.len();
             }
         };
-        loss::until(loss.boxed(), rows)
+        rank_loss::until(loss.boxed(), rows)
     }
 
     /// All ranks, by number; empty for a gang inside one process.
@@ -387,8 +392,10 @@ impl Gang {
     /// Makes `builder` plan for the gang. To be called once per session, on rank 0.
     pub fn configure(&self, builder: SessionStateBuilder) -> SessionStateBuilder {
         let mut builder = builder;
-        planning::register(builder.config().get_or_insert_default());
-        planner::install(builder)
+        let config = builder.config().get_or_insert_default();
+        task_assignment::register(config);
+        config.set_distributed_user_codec(TableFilesCodec);
+        gang_planner::install(builder)
     }
 
     /// What one statement needs to run on the gang.
@@ -444,8 +451,8 @@ impl Gang {
         };
         let (_messages, mut answers) = interconnect.call(rank, &Request { ask: Some(ask) }.encode_to_vec());
         match answers.next().await {
-            Some(Ok(answer)) => wire::decode(&answer),
-            Some(Err(error)) => Err(convert::from_stream(error)),
+            Some(Ok(answer)) => messages::decode(&answer),
+            Some(Err(error)) => Err(remote_error::from_stream(error)),
             None => Err(internal_datafusion_err!("rank {rank} gave no answer")),
         }
     }
@@ -479,15 +486,15 @@ impl Gang {
         let others =
             self.members().into_iter().filter(|rank| self.peers().get(*rank).is_some_and(|p| !p.here));
         for rank in others {
-            let mut answers = Vec::with_capacity(clocks::QUESTIONS);
-            for _ in 0..clocks::QUESTIONS {
-                let asked = clocks::now_ns();
+            let mut answers = Vec::with_capacity(clock_offset::QUESTIONS);
+            for _ in 0..clock_offset::QUESTIONS {
+                let asked = clock_offset::now_ns();
                 let told: Result<ClockTold> = self.ask(rank, Ask::Clock(ClockAsk {})).await;
                 // A rank that is lost in between has no time any more.
                 let Ok(ClockTold { now_ns: told }) = told else { break };
-                answers.push(Answer { asked, told, heard: clocks::now_ns() });
+                answers.push(Answer { asked, told, heard: clock_offset::now_ns() });
             }
-            ahead[rank] = clocks::ahead(&answers).unwrap_or(0);
+            ahead[rank] = clock_offset::ahead(&answers).unwrap_or(0);
         }
         ahead
     }
@@ -663,7 +670,7 @@ impl Statement {
         config.set_distributed_local_worker_context(gang.worker().to_local_worker_context(urls[0].clone()));
         config.set_distributed_channel_resolver(Arc::clone(&gang.inner.channels));
         config.set_distributed_worker_resolver(Ranks(urls));
-        settings::attach(config, run)
+        propagated_settings::attach(config, run)
     }
 }
 
@@ -688,7 +695,7 @@ async fn build_session(
     }
     let canceled = canceled.unwrap_or_default();
     let config: &mut SessionConfig = context.builder.config().get_or_insert_default();
-    settings::apply(&context.headers, config)?;
+    propagated_settings::apply(&context.headers, config)?;
     if let Some(gang) = gang {
         gang.account(scope.as_ref(), canceled.clone()).install(config.options_mut());
     }

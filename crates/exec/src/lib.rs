@@ -46,70 +46,37 @@
 //! - A trait's method has a lifetime for each reference, in their order, each with the bound `: 'f`, and `'f` at the end.
 //! - The plain function is named `boxed_` and the method's name, and has no bounds.
 //! - What waits for nothing is `ready(…).boxed()`. What another such method returns is passed on as it is.
-//! - A trait of our own has one lifetime and no bounds, and is implemented in place: `file_formats::OwnFormat`.
+//! - A trait of our own has one lifetime and no bounds, and is implemented in place: `formats::format_adapter::OwnFormat`.
 //!
 //! `docs/decisions/0025-boxed-futures-behind-traits.md` has the figures of upstream.
 //!
 //! # What is where
 //!
-//! - [`Gang`]: this rank's place among the ranks. [`functions`]: what plans call by name, with those of crate functions.
-//! - [`cancelable_joins`]: joins that look at the flag of their statement.
+//! - [`gang`]: this rank's place among the ranks, and what it does when others are lost.
+//! - [`distribution`]: which part of a plan runs where: slices, tasks, files of each rank, joins of rows that lie together.
+//! - [`transport`]: plans, settings, rows and errors on their way between ranks, over MPI, gRPC or within a process.
+//! - [`frontend`]: a server's processes as clients of a gang.
+//! - [`operators`]: operators of our own in plans, and what is done to DataFusion's.
+//! - [`formats`]: files of others: Parquet, ORC, Avro, Arrow, CSV, JSON, text.
+//! - [`data_files`]: the data files of warehouses and tables over files: what is written, what is shown, what is known of them.
+//! - [`monitor`]: what statements and ranks are doing and have taken.
+//! - [`functions`]: what plans call by name, with those of crate functions.
 
-pub mod archives;
-pub mod arrow_files;
-pub mod avro;
-pub mod delimited;
-pub mod desk;
-pub mod file_formats;
-pub mod front;
-pub mod orc;
-pub mod wire;
-
-mod audit;
-mod broadcasts;
-mod bucket_place;
-pub mod cancelable_joins;
-mod channel;
-pub mod clocks;
-mod colocate;
-mod convert;
-pub mod damaged;
-pub mod dispatch;
-pub mod distinct_names;
-mod encoded;
+pub mod data_files;
+pub mod distribution;
 mod file_versions;
+pub mod formats;
+pub mod frontend;
 pub mod functions;
-mod gang;
-mod grpc;
-pub mod grpc_batches;
-pub mod history;
-mod inprocess;
-mod janitor;
-pub mod local_sockets;
-pub mod look;
-mod loss;
-mod merged_schemas;
-mod metrics;
-pub mod parquet_scans;
-pub mod plan_codec;
-mod planner;
-mod planning;
-mod service;
-mod settings;
-pub mod slices;
-mod splits;
-pub mod streams;
-pub mod table_files;
-pub mod tasks;
-pub mod text_scans;
-pub mod took;
-pub mod unordered;
-pub mod whole_sinks;
+pub mod gang;
+pub mod monitor;
+pub mod operators;
+pub mod transport;
 
 pub use gang::{Gang, Statement, StatementOptions, Transport, interconnect_options};
 pub use harrier_interconnect::{Carrier, Departure, Launch, Peer, StartError, Told, launch, launched_rank};
-pub use settings::{RowCodec, StoreProfiles};
-pub use wire::Kept;
+pub use transport::messages::Kept;
+pub use transport::propagated_settings::{RowCodec, StoreProfiles};
 
 /// This build of Harrier, as ranks compare it when they meet.
 pub const VERSION: &str = env!("HARRIER_BUILD");

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harrier_engine::{Engine, EngineOptions, memory};
-use harrier_exec::{Carrier, Launch};
+use harrier_exec::Carrier;
+use harrier_exec::Launch;
 use harrier_server::config::{Config, Gravity, on_path};
 
 use harrier_error::exit;

@@ -7,7 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use harrier_exec::{Carrier, Departure, Gang, Launch, StartError};
+use harrier_exec::Carrier;
+use harrier_exec::Departure;
+use harrier_exec::Gang;
+use harrier_exec::Launch;
+use harrier_exec::StartError;
 
 use harrier_error::exit;
 

@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, make_encoder};
 use arrow::json::{EncoderOptions, WriterBuilder};
 use arrow::util::display::{DurationFormat, FormatOptions};
-use harrier_exec::distinct_names::told_apart;
+use harrier_exec::formats::distinct_names::told_apart;
 use harrier_functions::format::datetime::formatter;
 use unicode_width::UnicodeWidthStr;
 

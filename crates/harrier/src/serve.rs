@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime};
 
 use harrier_engine::limits::Limits as StatementMax;
 use harrier_engine::{Engine, EngineOptions, Fence};
-use harrier_exec::front::Link;
+use harrier_exec::frontend::client::Link;
 use harrier_mpi::descriptors;
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_resources::worker_handover;

@@ -11,8 +11,11 @@ use std::time::Duration;
 use clap::ArgMatches;
 use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory};
-use harrier_exec::history::History;
-use harrier_exec::{Carrier, Gang, Launch, Told};
+use harrier_exec::Carrier;
+use harrier_exec::Gang;
+use harrier_exec::Launch;
+use harrier_exec::Told;
+use harrier_exec::monitor::statement_history::History;
 
 use crate::freed_memory;
 use crate::gang;

@@ -12,8 +12,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::{ServerTable, Viewer};
 use harrier_exec::Gang;
-use harrier_exec::history::History;
-use harrier_exec::streams::RankCounts;
+use harrier_exec::monitor::statement_history::History;
+use harrier_exec::transport::stream_metrics::RankCounts;
 use harrier_server::work::Work;
 
 use crate::serve::work;

@@ -8,8 +8,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use harrier_exec::clocks::now_ns;
-use harrier_exec::history::{Listener, Past};
+use harrier_exec::monitor::statement_history::{Listener, Past};
+use harrier_exec::transport::clock_offset::now_ns;
 use harrier_server::trace::{Trace, Traced};
 use parking_lot::Mutex;
 
@@ -74,7 +74,7 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harrier_exec::look::Look;
+    use harrier_exec::monitor::plan_snapshot::Look;
 
     #[test]
     fn the_file_is_whole_at_any_time() {

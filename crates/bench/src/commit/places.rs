@@ -12,7 +12,7 @@ use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt};
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::Engine;
-use harrier_exec::table_files::location::{local, locate};
+use harrier_exec::data_files::location::{local, locate};
 
 /// Copies of one folder's objects that S3A has under way at the same time (`RENAME_PARALLEL_LIMIT`).
 const FOLDER_COPIES_MAX: usize = 10;

@@ -30,9 +30,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::ParquetReadOptions;
 use futures::{StreamExt, TryStreamExt};
 use harrier_engine::{Session, SqlError};
-use harrier_exec::table_files::{
-    FileRecord, FileShape, PartitionFolder, Takes, WriteFiles, WriteFormat, WriteSpec,
-};
+use harrier_exec::data_files::{FileRecord, FileShape, PartitionFolder, Takes, WriteFormat, WriteSpec};
+use harrier_exec::distribution::logical_planner::WriteFiles;
 use prost::Message;
 
 use super::places::Place;

@@ -21,7 +21,7 @@ use arrow::record_batch::RecordBatch;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlState, exit};
-use harrier_exec::grpc_batches::{GrpcBatches, Offer, Ticket};
+use harrier_exec::transport::grpc_benchmark::{GrpcBatches, Offer, Ticket};
 use harrier_interconnect::limits::MOTION_WINDOW_BYTES;
 use harrier_interconnect::{
     BatchReceiver, BatchSender, Failure as StreamFailure, Incoming, Interconnect, Launch, MessageReceiver,

@@ -20,7 +20,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::archives;
+use harrier_exec::formats::compression;
 use harrier_functions::datetime::time_zone::moments_or_null;
 use harrier_functions::parse::bytea::bytes_of;
 use harrier_functions::parse::datetime::{self, Kind};
@@ -400,7 +400,7 @@ async fn pump(
             .into_datafusion());
     }
     let name = file.location.filename().unwrap_or_default();
-    let mut stream = archives::decompressed(archives::pieces(found), compression, name);
+    let mut stream = compression::decompressed(compression::pieces(found), compression, name);
     while let Some(bytes) = stream.next().await {
         if sender.send(bytes?).await.is_err() {
             break;

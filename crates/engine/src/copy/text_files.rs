@@ -28,7 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::file_formats::{FilesSink, OwnSink};
+use harrier_exec::formats::format_adapter::{FilesSink, OwnSink};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 

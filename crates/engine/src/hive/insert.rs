@@ -18,10 +18,11 @@ use datafusion::object_store::ObjectMeta;
 use harrier_committer::local::{Merged, Root, StagedFile, Statement, Work};
 use harrier_committer::object_store::{GivenUp, Statement as StoreStatement};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::{
-    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteFiles, WriteSpec, cannot_stage_in_store,
+use harrier_exec::data_files::{
+    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteSpec, cannot_stage_in_store,
     partition_folder,
 };
+use harrier_exec::distribution::logical_planner::WriteFiles;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 

@@ -19,10 +19,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, partition_folder};
+use harrier_exec::data_files::{NULL_FOLDER, WriteFormat, partition_folder};
 use harrier_sqlstate::IntoDataFusionError;
 
-use harrier_exec::text_scans::{csv_options, json_options};
+use harrier_exec::formats::text_scan::{csv_options, json_options};
 
 use super::insert::{Effects, FolderWrite};
 use super::spellings::value_of;

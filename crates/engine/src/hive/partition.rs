@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::partition_folder;
+use harrier_exec::data_files::partition_folder;
 use harrier_functions::datetime::infinity::infinite;
 use harrier_sqlstate::IntoDataFusionError;
 

@@ -13,7 +13,7 @@ use datafusion::common::ScalarValue;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use harrier_committer::local::{Error, Result};
 use harrier_committer::object_store::Root as StoreRoot;
-use harrier_exec::table_files::NULL_FOLDER;
+use harrier_exec::data_files::NULL_FOLDER;
 
 /// Folders of a store that are listed at the same time.
 const LISTED_MAX: usize = 16;

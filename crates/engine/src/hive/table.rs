@@ -23,12 +23,12 @@ use futures::{FutureExt, StreamExt};
 use harrier_committer::local::Root;
 use harrier_committer::object_store::Root as StoreRoot;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::avro::AvroFormat;
-use harrier_exec::delimited::DelimitedFormat;
-use harrier_exec::orc::OrcFormat;
-use harrier_exec::parquet_scans::parquet_options;
-use harrier_exec::table_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
-use harrier_exec::text_scans::{csv_options, json_options};
+use harrier_exec::data_files::{NULL_FOLDER, WriteFormat, cannot_stage, cannot_stage_in_store};
+use harrier_exec::formats::avro::AvroFormat;
+use harrier_exec::formats::delimited::DelimitedFormat;
+use harrier_exec::formats::orc::OrcFormat;
+use harrier_exec::formats::parquet_scan::parquet_options;
+use harrier_exec::formats::text_scan::{csv_options, json_options};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::watched::Watched;

@@ -16,7 +16,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use harrier_committer::object_store::{Root, Settled};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::cannot_stage_in_store;
+use harrier_exec::data_files::cannot_stage_in_store;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 

@@ -9,8 +9,8 @@ use datafusion::execution::TaskContext;
 use datafusion::object_store::ObjectStoreExt;
 use datafusion::parquet::arrow::parquet_to_arrow_schema;
 use futures::StreamExt;
-use harrier_exec::table_files::location::locate;
-use harrier_exec::table_files::{field_id, is_intact, read_deleted};
+use harrier_exec::data_files::location::locate;
+use harrier_exec::data_files::{field_id, is_intact, read_deleted};
 
 use super::table::{ScannedFile, WarehouseTable};
 

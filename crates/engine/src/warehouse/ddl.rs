@@ -23,7 +23,7 @@ use harrier_catalog::state::{
 };
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::check_years;
+use harrier_exec::data_files::check_years;
 use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 

@@ -26,12 +26,13 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::check_kept_years;
-use harrier_exec::table_files::intervals::storable;
-use harrier_exec::table_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFiles,
-    WriteFormat, WriteSpec, check_compression, read_deleted, write_delete_file,
+use harrier_exec::data_files::check_kept_years;
+use harrier_exec::data_files::interval_encoding::storable;
+use harrier_exec::data_files::{
+    DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFormat,
+    WriteSpec, check_compression, read_deleted, write_delete_file,
 };
+use harrier_exec::distribution::logical_planner::WriteFiles;
 use harrier_functions::hash::bucket::bucket;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;

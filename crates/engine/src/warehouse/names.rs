@@ -23,7 +23,7 @@ use harrier_catalog::state::{
     ColumnId, DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::Barrier;
+use harrier_exec::data_files::Barrier;
 use harrier_functions::datetime::time_zone::in_utc;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
 use harrier_sqlstate::IntoDataFusionError;

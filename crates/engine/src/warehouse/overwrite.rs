@@ -14,7 +14,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::create_physical_expr;
 use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::Table;
-use harrier_exec::table_files::text_of;
+use harrier_exec::data_files::text_of;
 
 use super::dml::{key_column, transformed};
 use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};

@@ -18,7 +18,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutOptions};
 use harrier_catalog::{Catalog, Identity, MARKER, Marker, Place};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::location::locate;
+use harrier_exec::data_files::location::locate;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::explain;

@@ -7,7 +7,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, cast};
 use harrier_catalog::state::{Column, Location, TABLE_PARTITIONS_OPTION, Table};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::{TablePartitions, table_partition};
+use harrier_exec::data_files::{TablePartitions, table_partition};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::types::type_of;

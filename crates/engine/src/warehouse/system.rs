@@ -21,7 +21,7 @@ use futures::future::{BoxFuture, ready};
 use harrier_catalog::access::{Object, PUBLIC, Privilege};
 use harrier_catalog::state::{DefaultValue, PartitionKey, State, Table, Transform};
 use harrier_catalog::{Histogram, array_text};
-use harrier_exec::table_files::{DividedBy, Holds, TablePartitions};
+use harrier_exec::data_files::{DividedBy, Holds, TablePartitions};
 use harrier_functions::parse::text_array::parse_array;
 
 use super::access::Viewer;

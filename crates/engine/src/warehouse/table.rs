@@ -40,9 +40,9 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::intervals::shown_column;
-use harrier_exec::table_files::location::{Folder, locate};
-use harrier_exec::table_files::{
+use harrier_exec::data_files::interval_encoding::shown_column;
+use harrier_exec::data_files::location::{Folder, locate};
+use harrier_exec::data_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
 };
 use harrier_sqlstate::IntoDataFusionError;

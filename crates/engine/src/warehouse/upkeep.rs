@@ -19,8 +19,8 @@ use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use futures::TryStreamExt;
 use harrier_catalog::{Catalog, Expiry, Identity, MARKER, ScheduledFile, is_reader};
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::location::{local, locate};
-use harrier_exec::table_files::{TablePartition, TablePartitions};
+use harrier_exec::data_files::location::{local, locate};
+use harrier_exec::data_files::{TablePartition, TablePartitions};
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
 
@@ -61,7 +61,7 @@ fn worth_compacting(
     let mut chosen = BTreeSet::new();
     for file in &contents.files {
         let alike = if is_small(file) { small.get(&place(file)).copied().unwrap_or_default() } else { 0 };
-        let has_deletes = file.deleted != harrier_exec::table_files::DeletedRows::default();
+        let has_deletes = file.deleted != harrier_exec::data_files::DeletedRows::default();
         let is_elsewhere = divided.is_some_and(|divided| {
             file.table_partition.is_none() && file.unplaced_before != Some(divided.next)
         });
@@ -245,7 +245,7 @@ pub(crate) async fn expire(catalog: &Catalog, age: Duration) -> Result<u64> {
     let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let micros = limit.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
     let time = datafusion::common::ScalarValue::TimestampMicrosecond(Some(micros), Some("+00:00".into()));
-    let text = harrier_exec::table_files::text_of(&time.to_array()?)?;
+    let text = harrier_exec::data_files::text_of(&time.to_array()?)?;
     let expiry = Expiry::OlderThan(text.value(0).to_string());
     let expired = catalog.expire(&expiry).await.map_err(explain)?;
     Ok(expired.snapshots.len() as u64)

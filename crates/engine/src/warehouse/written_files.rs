@@ -9,8 +9,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::object_store::path::Path;
-use harrier_exec::table_files::location::{local, locate};
-use harrier_exec::table_files::remove_objects;
+use harrier_exec::data_files::location::{local, locate};
+use harrier_exec::data_files::remove_objects;
 
 use super::upkeep::{files_below, is_of};
 

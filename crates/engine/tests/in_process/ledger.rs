@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use harrier_exec::{Gang, Kept};
+use harrier_exec::Gang;
+use harrier_exec::Kept;
 use harrier_sim::{Simulation, Weather};
 
 use crate::together;

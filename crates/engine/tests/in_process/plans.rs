@@ -9,7 +9,8 @@ use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, Session};
-use harrier_exec::{functions, plan_codec};
+use harrier_exec::functions;
+use harrier_exec::transport::plan_codec;
 
 use crate::together;
 

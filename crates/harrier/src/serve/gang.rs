@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use harrier_error::SqlState;
-use harrier_exec::front::{Hold, Link, Place, Status, set_aside};
+use harrier_exec::frontend::client::{Hold, Link, Place, Status, set_aside};
 use harrier_mpi::process;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, mpsc};
@@ -497,7 +497,7 @@ fn too_few(status: &Status, wanted: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use harrier_exec::front::RankStatus;
+    use harrier_exec::frontend::client::RankStatus;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use harrier_engine::{Engine, EngineOptions};
-use harrier_exec::desk::Desk;
+use harrier_exec::frontend::server::Desk;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -88,7 +88,7 @@ fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
-        harrier_exec::local_sockets::bind(&path)
+        harrier_exec::transport::local_socket::bind(&path)
     };
     let listener = match listener {
         Ok(listener) => listener,

@@ -23,7 +23,7 @@ use harrier_engine::{
     Surroundings, Written, split,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::front::{Admit, Admitted};
+use harrier_exec::frontend::client::{Admit, Admitted};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelOnDrop, Canceled};
 use harrier_resources::statement_limits::StatementLimits;

@@ -3,7 +3,9 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_engine::Progress;
-use harrier_exec::look::{Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook};
+use harrier_exec::monitor::plan_snapshot::{
+    Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook,
+};
 use harrier_resources::statement_memory::ProcessMemory;
 use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Stream, Work};
 

@@ -45,8 +45,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::union::UnionExec;
-use harrier_exec::slices;
-use harrier_exec::table_files::{LiveRowsExec, VisibleRowsExec};
+use harrier_exec::data_files::{LiveRowsExec, VisibleRowsExec};
+use harrier_exec::monitor::slice_tree;
 
 use super::histogram::{Point, Spread};
 
@@ -81,10 +81,10 @@ pub fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<u64> {
 }
 
 fn estimated(plan: &Arc<dyn ExecutionPlan>) -> Result<ExtendedStatistics> {
-    let plan = slices::whole(plan);
+    let plan = slice_tree::whole(plan);
     let children = plan.children().into_iter().map(estimated).collect::<Result<Vec<_>>>()?;
     // Rows that a motion moves.
-    if slices::is_motion(&plan)
+    if slice_tree::is_motion(&plan)
         && let [only] = children.as_slice()
     {
         return Ok(only.clone());

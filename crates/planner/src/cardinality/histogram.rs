@@ -17,7 +17,7 @@ use datafusion::arrow::compute::{cast, concat, partition, sort, take};
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use harrier_exec::table_files::text_of;
+use harrier_exec::data_files::text_of;
 use harrier_functions::parse::text_array::parse_array;
 
 /// Common values that are kept, and buckets of the others. Three hundred values of a sample are in a bucket.

@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use harrier_exec::dispatch;
+use harrier_exec::distribution::direct_dispatch;
 
 /// States of rows that take less than such a part of the memory fit into it, with their copies.
 const MEMORY_SHARE: usize = 16;
@@ -71,7 +71,7 @@ fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
         .get_value()
         .map(|rows| rows.saturating_mul(COLUMN_BYTES.saturating_mul(plan.schema().fields().len())));
     let told = statistics.total_byte_size.get_value().copied().into_iter().chain(by_rows).max();
-    Ok(told.unwrap_or_else(|| match dispatch::scanned_bytes(plan) {
+    Ok(told.unwrap_or_else(|| match direct_dispatch::scanned_bytes(plan) {
         0 => UNKNOWN_BYTES,
         bytes => bytes.saturating_mul(FILE_EXPANSION),
     }))

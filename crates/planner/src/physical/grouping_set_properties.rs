@@ -22,7 +22,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use harrier_exec::unordered::UnorderedExec;
+use harrier_exec::operators::unordered::UnorderedExec;
 
 /// Puts an [`UnorderedExec`] above every aggregate with grouping sets; to be the first of the rules, before
 /// any of them goes by an order.

@@ -29,7 +29,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use harrier_exec::unordered::UnorderedExec;
+use harrier_exec::operators::unordered::UnorderedExec;
 
 /// Puts an [`UnorderedExec`] above the ordered side that a hash join builds its table from, and above merge
 /// joins; to stand behind the rule that says which side that is, and before those that leave sorts out.

@@ -30,7 +30,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec, SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use harrier_exec::unordered::UnorderedExec;
+use harrier_exec::operators::unordered::UnorderedExec;
 
 /// Puts an [`UnorderedExec`] below every outer join, above each side that it fills with NULL and of whose
 /// columns one is constant or computed from others; to stand before all rules that go by an order.

@@ -31,7 +31,7 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
-use harrier_exec::unordered::UnorderedExec;
+use harrier_exec::operators::unordered::UnorderedExec;
 
 /// Sorts what an operator reads that is not known to be ordered as the operator needs it; to stand before the
 /// check of plans.

@@ -14,7 +14,7 @@ const IN_CIRCLES: [(&str, usize); 14] = [
     ("catalog", 22),
     ("committer", 10),
     ("engine", 49),
-    ("exec", 19),
+    ("exec", 13),
     ("harrier", 10),
     ("interconnect", 2),
     ("mpi", 4),
@@ -158,6 +158,79 @@ fn modules_that_use_each_other_become_fewer() {
     let counts: BTreeMap<&str, usize> =
         found.iter().map(|(name, modules)| (name.as_str(), modules.len())).collect();
     assert_eq!(counts, known, "files in circles: {found:#?}");
+}
+
+/// The rooms of crates that are built in storeys, and the rooms and files beside them that each may use.
+const ROOMS: [(&str, &[(&str, &[&str])]); 2] = [
+    (
+        "exec",
+        &[
+            ("operators", &[]),
+            ("file_versions", &["operators"]),
+            ("formats", &["file_versions", "operators"]),
+            ("data_files", &["formats"]),
+            ("distribution", &["data_files", "formats", "operators"]),
+            ("functions", &["data_files", "distribution"]),
+            (
+                "transport",
+                &["data_files", "distribution", "file_versions", "formats", "functions", "operators"],
+            ),
+            ("gang", &["distribution", "functions", "operators", "transport"]),
+            ("monitor", &["data_files", "distribution", "gang", "transport"]),
+            (
+                "frontend",
+                &[
+                    "data_files",
+                    "distribution",
+                    "formats",
+                    "functions",
+                    "gang",
+                    "monitor",
+                    "operators",
+                    "transport",
+                ],
+            ),
+        ],
+    ),
+    (
+        "planner",
+        &[
+            ("rewrite", &[]),
+            ("cancelable_rules", &[]),
+            ("cardinality", &[]),
+            ("physical", &[]),
+            ("analyzer", &["rewrite"]),
+            ("binder", &[]),
+            ("optimizer", &["analyzer", "rewrite"]),
+            ("rules", &["analyzer", "binder", "cancelable_rules", "cardinality", "optimizer", "physical"]),
+        ],
+    ),
+];
+
+/// A room is what stands in `src` beside `lib.rs`, with the folder of its name.
+fn room(module: &str) -> &str {
+    module.split("::").next().unwrap()
+}
+
+#[test]
+fn rooms_use_those_below() {
+    for (name, storeys) in ROOMS {
+        let uses = uses_of(&root().join("crates").join(name));
+        let mut found: BTreeMap<&str, BTreeSet<&str>> =
+            uses.keys().map(|module| (room(module), BTreeSet::new())).collect();
+        for (module, used) in &uses {
+            let others = used.iter().map(|used| room(used)).filter(|used| *used != room(module));
+            found.entry(room(module)).or_default().extend(others);
+        }
+        let known: BTreeMap<&str, BTreeSet<&str>> =
+            storeys.iter().map(|(room, may)| (*room, may.iter().copied().collect())).collect();
+        assert_eq!(found, known, "who uses whom in {name}");
+        let mut below = BTreeSet::new();
+        for (room, may) in storeys {
+            assert!(may.iter().all(|used| below.contains(used)), "{name}: {room} uses a room above it");
+            below.insert(*room);
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::DividedBy;
+use harrier_exec::data_files::DividedBy;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Words, syntax};

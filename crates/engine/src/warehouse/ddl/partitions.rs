@@ -16,7 +16,7 @@ use harrier_catalog::access::Object;
 use harrier_catalog::state::{Column, TABLE_PARTITIONS_OPTION, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::{
+use harrier_exec::data_files::{
     Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, text_of,
 };
 use harrier_functions::datetime::time_zone::is_local;

@@ -16,7 +16,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use harrier_catalog::access::Columns;
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::table_files::VisibleRowsExec;
+use harrier_exec::data_files::VisibleRowsExec;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::WarehouseTable;

@@ -1,0 +1,50 @@
+//! The data files of a warehouse's tables, on the rank's side: reads rows that are not deleted, writes new files.
+//!
+//! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks ask nobody.
+//!
+//! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
+//! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
+//! - [`interval_encoding`]: columns of them, which are bytes in files.
+//! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
+//! - [`Barrier`]: the same in a logical plan, around the query of a view.
+//! - [`Bucket`]: the hash of a bucketed table.
+//! - [`TablePartitions`]: the ranges or lists of values that a table is divided by.
+
+pub(crate) mod barrier;
+mod checksum;
+mod column_stats;
+pub(crate) mod delete_filter;
+mod destination;
+mod file_bucket;
+mod file_record;
+pub mod interval_encoding;
+mod interval_parquet;
+pub mod location;
+mod nested_types;
+pub(crate) mod row_filter;
+mod row_groups;
+mod table_partition;
+mod timestamp_range;
+pub mod timestamp_seconds;
+pub(crate) mod write_files;
+pub(crate) mod write_format;
+
+pub use barrier::Barrier;
+pub use checksum::is_intact;
+pub use column_stats::{field_id, text_of};
+pub use delete_filter::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes, read_deleted};
+pub use destination::{cannot_stage, cannot_stage_in_store, remove_objects, store_root};
+pub use file_bucket::FileBucket;
+pub use file_record::{FileRecord, FileStats};
+pub use harrier_committer::object_store::Takes;
+pub use row_filter::VisibleRowsExec;
+pub(crate) use table_partition::function as table_partition_function;
+pub use table_partition::{
+    Cut, DividedBy, Fault, Holds, TABLE_PARTITIONS_MAX, TablePartition, TablePartitions, table_partition,
+};
+pub use timestamp_range::{check_kept_years, check_years};
+pub use write_files::{
+    FileShape, NULL_FOLDER, PartitionFolder, WriteFilesExec, WriteSpec, check_compression, partition_folder,
+    write_delete_file,
+};
+pub use write_format::WriteFormat;

@@ -1,0 +1,9 @@
+//! Which part of a plan runs where: slices and tasks, the files of each rank, joins of rows that lie together.
+
+pub(crate) mod bucket_routing;
+pub(crate) mod colocated_joins;
+pub mod direct_dispatch;
+pub(crate) mod gang_planner;
+pub mod logical_planner;
+pub(crate) mod splits;
+pub(crate) mod task_assignment;

@@ -1,0 +1,150 @@
+//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else; and the planning of all own nodes.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::catalog::Session;
+use datafusion::common::{DFSchema, DFSchemaRef, Result, internal_err};
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{
+    Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+
+use crate::data_files::barrier::Barrier;
+use crate::data_files::row_filter::VisibleRowsExec;
+use crate::data_files::write_files::{WriteFilesExec, WriteSpec, output_schema};
+use crate::distribution::colocated_joins::colocate;
+use harrier_resources::value_account::Account;
+
+/// Writes the rows of its input; see [`WriteFilesExec`].
+#[derive(Clone, Debug)]
+pub struct WriteFiles {
+    input: LogicalPlan,
+    spec: Arc<WriteSpec>,
+    schema: DFSchemaRef,
+}
+
+impl WriteFiles {
+    /// The plan that writes the rows of `input`.
+    pub fn plan(input: LogicalPlan, spec: Arc<WriteSpec>) -> Result<LogicalPlan> {
+        let schema = Arc::new(DFSchema::try_from(output_schema().as_ref().clone())?);
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(Self { input, spec, schema }) }))
+    }
+}
+
+impl PartialEq for WriteFiles {
+    fn eq(&self, other: &Self) -> bool {
+        self.input == other.input && self.spec == other.spec
+    }
+}
+
+impl Eq for WriteFiles {}
+
+impl Hash for WriteFiles {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.input.hash(state);
+        self.spec.name.hash(state);
+    }
+}
+
+impl PartialOrd for WriteFiles {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (self == other).then_some(Ordering::Equal)
+    }
+}
+
+impl UserDefinedLogicalNodeCore for WriteFiles {
+    fn name(&self) -> &str {
+        "WriteFiles"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteFiles: {}", self.spec.table)
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
+        match (inputs.pop(), inputs.is_empty()) {
+            (Some(input), true) => Ok(Self { input, ..self.clone() }),
+            _ => internal_err!("WriteFiles has one input"),
+        }
+    }
+}
+
+/// Plans for one process, [`WriteFiles`] and [`Barrier`] included.
+pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
+    builder.with_query_planner(Arc::new(OneProcess))
+}
+
+/// Makes the physical plan of a statement for one process, with an eye to how many ranks are to run it.
+pub fn physical_plan<'a>(
+    plan: &'a LogicalPlan,
+    session: &'a dyn Session,
+    ranks: usize,
+) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    async move {
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(OwnNodes)]);
+        // What is planned from here on runs, with the memory of the statement.
+        let accounted = session.as_any().downcast_ref::<SessionState>().map(Account::in_session);
+        let session = accounted.as_ref().map_or(session, |state| state as &dyn Session);
+        colocate(planner.create_physical_plan(plan, session).await?, ranks)
+    }
+    .boxed()
+}
+
+#[derive(Debug)]
+struct OneProcess;
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl QueryPlanner for OneProcess {
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        physical_plan(plan, session, 1)
+    }
+}
+
+struct OwnNodes;
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl ExtensionPlanner for OwnNodes {
+    fn plan_extension<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'e: 'f, 'g: 'f, 'h: 'f, 'i: 'f, 'f>(
+        &'a self,
+        _: &'b dyn PhysicalPlanner,
+        node: &'c dyn UserDefinedLogicalNode,
+        _: &'d [&'e LogicalPlan],
+        inputs: &'g [Arc<dyn ExecutionPlan>],
+        _: &'h dyn Session,
+        _: &'i PhysicalPlanningContext,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn ExecutionPlan>>>> {
+        let [input] = inputs else { return ready(Ok(None)).boxed() };
+        let (input, node) = (Arc::clone(input), node.as_any());
+        let planned: Option<Arc<dyn ExecutionPlan>> = match node.downcast_ref::<WriteFiles>() {
+            Some(node) => Some(Arc::new(WriteFilesExec::new(input, Arc::clone(&node.spec)))),
+            None if node.is::<Barrier>() => Some(Arc::new(VisibleRowsExec::new(input))),
+            None => None,
+        };
+        ready(Ok(planned)).boxed()
+    }
+}

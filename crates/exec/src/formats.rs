@@ -1,0 +1,15 @@
+//! Files of others, read and written: Parquet, ORC, Avro, Arrow, CSV, JSON and text.
+
+pub mod arrow_ipc;
+pub mod atomic_sinks;
+pub mod avro;
+pub mod compression;
+pub mod damaged_files;
+pub mod delimited;
+pub mod distinct_names;
+pub mod format_adapter;
+pub(crate) mod merged_schemas;
+pub mod orc;
+pub mod parquet_scan;
+pub mod text_scan;
+pub(crate) mod threaded_encoder;

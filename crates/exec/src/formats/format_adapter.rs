@@ -1,0 +1,364 @@
+//! What the formats of files that DataFusion has not share: each says what is its own, and these make it a format, a scan and a sink.
+//!
+//! - [`OwnFormat`] is a format as its options set it, [`Files`] the format that DataFusion knows, [`FilesFactory`] makes it of options.
+//! - [`OwnScan`] opens files, [`FilesSource`] is the scan: it reads those columns that a query names, in batches.
+//! - [`OwnSink`] writes files, [`FilesSink`] is the sink: DataFusion deals rows out to its files.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::Session;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{GetExt, Result, Statistics, internal_datafusion_err, not_impl_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileSink, FileSinkConfig, FileSource,
+};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{LexRequirement, PhysicalExpr};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, apply_expression_roots};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+
+use crate::file_versions;
+use crate::formats::damaged_files;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// A format, as its options set it.
+pub trait OwnFormat: fmt::Debug + Default + Send + Sync + 'static {
+    /// As errors have it; SQL has it in either case.
+    const NAME: &'static str;
+    /// What names of files end in.
+    const EXTENSION: &'static str;
+
+    /// Sets one option; returns whether there is one of this name.
+    ///
+    /// Errors: it has no such value (22023).
+    fn set(&mut self, name: &str, value: &str) -> Result<bool>;
+
+    /// Once all options are set.
+    ///
+    /// Errors: they do not go together (22023).
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The columns that all of the files together have.
+    fn infer_schema<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>>;
+
+    /// What one file tells of its rows.
+    fn infer_stats<'a>(
+        &'a self,
+        _store: &'a Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        _object: &'a ObjectMeta,
+    ) -> BoxFuture<'a, Result<Statistics>> {
+        ready(Ok(Statistics::new_unknown(&table_schema))).boxed()
+    }
+
+    fn source(&self, table_schema: TableSchema) -> Arc<dyn FileSource>;
+
+    /// What COPY writes files by.
+    ///
+    /// Errors: it writes none; a column has a type, or a name, that cannot be written (0A000).
+    fn sink(&self, _config: FileSinkConfig) -> Result<Arc<dyn DataSink>> {
+        not_impl_err!("COPY writes no files in {}; INSERT into an external table may", Self::NAME)
+    }
+}
+
+/// Makes [`Files`] of options.
+pub struct FilesFactory<F>(PhantomData<fn() -> F>);
+
+impl<F> FilesFactory<F> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(PhantomData))
+    }
+}
+
+impl<F: OwnFormat> fmt::Debug for FilesFactory<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FilesFactory").field(&F::NAME).finish()
+    }
+}
+
+impl<F: OwnFormat> FileFormatFactory for FilesFactory<F> {
+    fn create(&self, _: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let mut own = F::default();
+        for (name, value) in options {
+            let name = name.strip_prefix("format.").unwrap_or(name);
+            if !own.set(name, value)? {
+                let message = format!("{} has no option \"{name}\"", F::NAME);
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
+            }
+        }
+        own.check()?;
+        Ok(Arc::new(Files { own }))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(Files { own: F::default() })
+    }
+}
+
+impl<F: OwnFormat> GetExt for FilesFactory<F> {
+    fn get_ext(&self) -> String {
+        F::NAME.to_ascii_lowercase()
+    }
+}
+
+/// Reads and writes files of a format.
+#[derive(Debug)]
+pub struct Files<F> {
+    own: F,
+}
+
+impl<F> Files<F> {
+    pub fn own(&self) -> &F {
+        &self.own
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl<F: OwnFormat> FileFormat for Files<F> {
+    fn get_ext(&self) -> String {
+        F::EXTENSION.to_string()
+    }
+
+    /// The files of these formats tell how they are compressed themselves.
+    fn get_ext_with_compression(&self, _: &FileCompressionType) -> Result<String> {
+        Ok(F::EXTENSION.to_string())
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        None
+    }
+
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        objects: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        let name = damaged_files::name_of(objects);
+        let store = file_versions::pinned_objects(store, objects);
+        async move { damaged_files::opened(&name, self.own.infer_schema(state, &store, objects)).await }
+            .boxed()
+    }
+
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        async move { self.own.infer_stats(&store, table_schema, object).await }.boxed()
+    }
+
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        config: FileScanConfig,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        ready(Ok(DataSourceExec::from_data_source(config) as _)).boxed()
+    }
+
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        input: Arc<dyn ExecutionPlan>,
+        _: &'b dyn Session,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        let sink = self.own.sink(config);
+        ready(sink.map(|sink| Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        self.own.source(table_schema)
+    }
+}
+
+/// How files of a format are opened.
+pub trait OwnScan: Clone + fmt::Debug + Send + Sync + 'static {
+    /// As plans have it.
+    const NAME: &'static str;
+    /// Whether several output partitions may read one file, each a range of its bytes.
+    const CUTS_FILES: bool;
+
+    /// Opens files of columns `file_schema`, those of the table without its partition columns; batches have those of them that are in
+    /// `columns`, in its order.
+    fn opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        file_schema: &SchemaRef,
+        columns: &[usize],
+        batch_rows: usize,
+    ) -> Result<Arc<dyn FileOpener>>;
+}
+
+/// A scan of files of a format.
+#[derive(Debug, Clone)]
+pub struct FilesSource<S> {
+    own: S,
+    table_schema: TableSchema,
+    batch_rows: Option<usize>,
+    projection: SplitProjection,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl<S> FilesSource<S> {
+    pub fn new(table_schema: TableSchema, own: S) -> Self {
+        Self {
+            own,
+            projection: SplitProjection::unprojected(&table_schema),
+            table_schema,
+            batch_rows: None,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    pub fn own(&self) -> &S {
+        &self.own
+    }
+}
+
+impl<S: OwnScan> FileSource for FilesSource<S> {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        _: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let store = file_versions::pinned(store, config);
+        let file_schema = self.table_schema.file_schema();
+        let batch_rows = self.batch_rows.ok_or_else(|| internal_datafusion_err!("no batch size"))?;
+        let opener = self.own.opener(store, file_schema, &self.projection.file_indices, batch_rows)?;
+        let opener = damaged_files::opener(opener);
+        ProjectionOpener::try_new(self.projection.clone(), opener, file_schema)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.table_schema
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { batch_rows: Some(batch_rows), ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let merged = self.projection.source.try_merge(projection)?;
+        let projection = SplitProjection::new(self.table_schema.file_schema(), &merged);
+        Ok(Some(Arc::new(Self { projection, ..self.clone() })))
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        S::NAME
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        S::CUTS_FILES
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.projection.source.iter(), f)
+    }
+}
+
+/// How files of a format are written. Its `Display` is what plans show.
+pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// Writes what `files` brings, each file with its rows, and waits for `demux`, which brings them; returns the number of rows.
+    fn write<'a>(
+        &'a self,
+        context: &'a Arc<TaskContext>,
+        demux: SpawnedTask<Result<()>>,
+        files: DemuxedStreamReceiver,
+        store: Arc<dyn ObjectStore>,
+    ) -> BoxFuture<'a, Result<u64>>;
+}
+
+/// Writes rows into files, as DataFusion deals them out.
+#[derive(Debug)]
+pub struct FilesSink<W> {
+    config: FileSinkConfig,
+    own: W,
+}
+
+impl<W> FilesSink<W> {
+    pub fn new(config: FileSinkConfig, own: W) -> Self {
+        Self { config, own }
+    }
+}
+
+impl<W: OwnSink> DisplayAs for FilesSink<W> {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.own)
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl<W: OwnSink> DataSink for FilesSink<W> {
+    fn metrics(&self) -> Option<MetricsSet> {
+        None
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        self.config.output_schema()
+    }
+
+    fn write_all<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        data: SendableRecordBatchStream,
+        context: &'b Arc<TaskContext>,
+    ) -> BoxFuture<'f, Result<u64>> {
+        FileSink::write_all(self, data, context)
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl<W: OwnSink> FileSink for FilesSink<W> {
+    fn config(&self) -> &FileSinkConfig {
+        &self.config
+    }
+
+    fn spawn_writer_tasks_and_join<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        context: &'b Arc<TaskContext>,
+        demux: SpawnedTask<Result<()>>,
+        files: DemuxedStreamReceiver,
+        store: Arc<dyn ObjectStore>,
+    ) -> BoxFuture<'f, Result<u64>> {
+        self.own.write(context, demux, files, store)
+    }
+}

@@ -1,0 +1,474 @@
+//! Parquet files of any writer: the format and the scan are DataFusion's, what their footers say is not taken
+//! for granted.
+//!
+//! - [`ParquetFiles`] is the format, [`ParquetFilesFactory`] makes it of options, [`ParquetScan`] is the
+//!   scan.
+//! - Bounds that old writers got wrong are no bounds, bytes that are read as texts are checked, and what the
+//!   library would misread or not take is mended before it sees it (`footers.rs`, `mended.rs`, `pages.rs`).
+//! - What the library panics over is damaged (`guarded.rs`).
+//! - A column is found by its name in either case, if there is none of just this name (`names.rs`).
+//!
+//! The files of a warehouse are Harrier's own, or DuckDB's, and are read without.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Fields, Schema, SchemaRef};
+use datafusion::catalog::Session;
+use datafusion::common::config::{ConfigOptions, TableParquetOptions};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{
+    ColumnStatistics, DataFusionError, GetExt, Result, Statistics, internal_datafusion_err, internal_err,
+};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::parquet::{ParquetFormat, ParquetFormatFactory};
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory, FileMeta};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::metadata::{CachedParquetMetaData, DFParquetMetadata};
+use datafusion::datasource::physical_plan::{
+    FileOpener, FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::execution::cache::cache_manager::{CachedFileMetadataEntry, FileMetadata, FileMetadataCache};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::{EquivalenceProperties, LexRequirement, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+use datafusion_datasource::morsel::Morselizer;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+
+mod bounds;
+mod footers;
+mod guarded;
+mod mended;
+mod names;
+mod pages;
+mod thrift;
+
+#[cfg(test)]
+mod tests;
+
+use crate::file_versions;
+use crate::formats::damaged_files;
+use crate::formats::merged_schemas::{merged, nullable};
+use crate::operators::file_scan::file_scan;
+use footers::Checked;
+use guarded::Guarded;
+use harrier_error::SqlState;
+use names::InEitherCase;
+
+/// How many footers are read beside each other to be mended.
+const READS_AT_ONCE: usize = 16;
+
+/// Makes [`ParquetFiles`] of options.
+#[derive(Debug, Default)]
+pub struct ParquetFilesFactory(ParquetFormatFactory);
+
+impl FileFormatFactory for ParquetFilesFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let format = self.0.create(state, options)?;
+        match format.downcast_ref::<ParquetFormat>() {
+            Some(parquet) => {
+                let own = ParquetFormat::new().with_options(parquet.options().clone());
+                Ok(Arc::new(ParquetFiles(own)))
+            }
+            None => Ok(format),
+        }
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        Arc::new(ParquetFiles(ParquetFormat::new()))
+    }
+}
+
+impl GetExt for ParquetFilesFactory {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+}
+
+/// Over DataFusion's format.
+#[derive(Debug)]
+pub struct ParquetFiles(ParquetFormat);
+
+/// The options of Parquet, if it is that.
+pub fn parquet_options(format: &dyn FileFormat) -> Option<&TableParquetOptions> {
+    Some(format.downcast_ref::<ParquetFiles>()?.0.options())
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl FileFormat for ParquetFiles {
+    fn get_ext(&self) -> String {
+        self.0.get_ext()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        self.0.get_ext_with_compression(compression)
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        self.0.compression_type()
+    }
+
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        objects: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        let name = damaged_files::name_of(objects);
+        async move {
+            let store = &file_versions::pinned_objects(store, objects);
+            let inferred = mending(state, store, objects, || self.inferred(state, store, objects));
+            damaged_files::opened(&name, inferred).await
+        }
+        .boxed()
+    }
+
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        let store = file_versions::pinned_objects(store, std::slice::from_ref(object));
+        async move { statistics(&self.0, state, &store, table_schema, object).await }.boxed()
+    }
+
+    fn infer_stats_and_ordering<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        store: &'c Arc<dyn ObjectStore>,
+        table_schema: SchemaRef,
+        object: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<FileMeta>> {
+        async move {
+            let objects = std::slice::from_ref(object);
+            let store = &file_versions::pinned_objects(store, objects);
+            let ordering = mending(state, store, objects, || {
+                self.0.infer_ordering(state, store, Arc::clone(&table_schema), object).boxed()
+            });
+            let ordering = damaged_files::opened(&damaged_files::name_of(objects), ordering).await?;
+            let statistics = statistics(&self.0, state, store, table_schema, object).await?;
+            Ok(FileMeta::new(statistics).with_ordering(ordering))
+        }
+        .boxed()
+    }
+
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        config: FileScanConfig,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        self.boxed_create_physical_plan(state, config)
+    }
+
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        input: Arc<dyn ExecutionPlan>,
+        state: &'b dyn Session,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        async move {
+            let options = bounds::without_floats(self.0.options(), &input.schema())?;
+            let written = ParquetFormat::new().with_options(options);
+            written.create_writer_physical_plan(input, state, config, order).await
+        }
+        .boxed()
+    }
+
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        self.0.file_source(table_schema)
+    }
+}
+
+impl ParquetFiles {
+    /// The columns of files, of one type for the values of all.
+    fn inferred<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        store: &'a Arc<dyn ObjectStore>,
+        objects: &'a [ObjectMeta],
+    ) -> BoxFuture<'a, Result<SchemaRef>> {
+        async move {
+            let mut inferred = self.0.infer_schema(state, store, objects).await;
+            if named_apart(state, store, objects).await {
+                inferred = self.0.infer_schema(state, store, objects).await;
+            }
+            match inferred {
+                Err(error)
+                    if objects.len() > 1 && harrier_sqlstate::of(&error) == SqlState::DATATYPE_MISMATCH => {}
+                // What is in one file may not be in another one, where it is NULL.
+                Ok(schema) if objects.len() > 1 => {
+                    let fields: Fields = schema.fields().iter().map(nullable).collect();
+                    return Ok(
+                        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())) as SchemaRef
+                    );
+                }
+                inferred => return inferred,
+            }
+            let mut schemas = Vec::with_capacity(objects.len());
+            for object in objects {
+                let schema = self.0.infer_schema(state, store, std::slice::from_ref(object)).await?;
+                schemas.push(Arc::unwrap_or_clone(schema));
+            }
+            Ok(Arc::new(merged(schemas)?) as SchemaRef)
+        }
+        .boxed()
+    }
+
+    fn boxed_create_physical_plan<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        config: FileScanConfig,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        async move { checked(self.0.create_physical_plan(state, config).await?, state.runtime_env()) }.boxed()
+    }
+}
+
+/// The same scan of Parquet files by [`ParquetScan`].
+pub(crate) fn checked(plan: Arc<dyn ExecutionPlan>, runtime: &RuntimeEnv) -> Result<Arc<dyn ExecutionPlan>> {
+    let scan = file_scan(&plan).ok_or_else(|| internal_datafusion_err!("no scan of files"))?;
+    let footers = runtime.cache_manager.get_file_metadata_cache();
+    let source = ParquetScan::of(scan.file_source().as_ref(), footers)?;
+    let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
+    Ok(DataSourceExec::from_data_source(config))
+}
+
+/// The scan that [`checked`] was given.
+pub(crate) fn unchecked(scan: &FileScanConfig, source: &ParquetScan) -> Arc<dyn ExecutionPlan> {
+    let config =
+        FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source.inner.clone())).build();
+    DataSourceExec::from_data_source(config)
+}
+
+/// What a footer says of the columns of a table, as far as it can be relied on.
+fn statistics<'a>(
+    format: &'a ParquetFormat,
+    state: &'a dyn Session,
+    store: &'a Arc<dyn ObjectStore>,
+    table_schema: SchemaRef,
+    object: &'a ObjectMeta,
+) -> BoxFuture<'a, Result<Statistics>> {
+    let reading = async move {
+        let crypto = &format.options().crypto;
+        if crypto.file_decryption.is_some() || crypto.factory_id.is_some() {
+            return format.infer_stats(state, store, table_schema, object).await;
+        }
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let fetched = || {
+            let footer = DFParquetMetadata::new(store.as_ref(), object)
+                .with_metadata_size_hint(format.metadata_size_hint())
+                .with_file_metadata_cache(Some(Arc::clone(&cache)));
+            async move { footer.fetch_metadata().await }.boxed()
+        };
+        let footer = mending(state, store, std::slice::from_ref(object), fetched).await?;
+        let footer = footers::reliable(footer);
+        let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&footer, &table_schema)?;
+        // One that has another case in the file would be taken for one that it has not.
+        let roots = footer.file_metadata().schema_descr().root_schema().get_fields();
+        for (field, known) in table_schema.fields().iter().zip(&mut statistics.column_statistics) {
+            if !roots.iter().any(|root| root.name() == field.name()) {
+                *known = ColumnStatistics::new_unknown();
+            }
+        }
+        Ok(statistics)
+    };
+    async move { damaged_files::opened(&damaged_files::name_of(std::slice::from_ref(object)), reading).await }
+        .boxed()
+}
+
+/// What `done` gives. Where the library cannot take a file it is done once more, with footers that are mended, if there are any to mend.
+fn mending<'a, T: Send + 'a>(
+    state: &'a dyn Session,
+    store: &'a Arc<dyn ObjectStore>,
+    objects: &'a [ObjectMeta],
+    done: impl Fn() -> BoxFuture<'a, Result<T>> + Send + 'a,
+) -> BoxFuture<'a, Result<T>> {
+    async move {
+        let error = match done().await {
+            Err(error) if may_be_mended(&error) => error,
+            done => return done,
+        };
+        let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+        let mut reads = Vec::with_capacity(objects.len());
+        for object in objects {
+            reads.push(mended_footer(store.as_ref(), object));
+        }
+        let mut reads = futures::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        let mut is_mended = false;
+        while let Some(read) = reads.next().await {
+            let Some((object, footer)) = read else { continue };
+            let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
+            cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+            is_mended = true;
+        }
+        if is_mended { done().await } else { Err(error) }
+    }
+    .boxed()
+}
+
+/// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that has been ended.
+fn may_be_mended(error: &DataFusionError) -> bool {
+    [SqlState::DATA_CORRUPTED, SqlState::FEATURE_NOT_SUPPORTED, SqlState::INTERNAL_ERROR]
+        .contains(&harrier_sqlstate::of(error))
+}
+
+/// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells whether it has.
+async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> bool {
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
+    for (at, object) in objects.iter().enumerate() {
+        let footer = DFParquetMetadata::new(store.as_ref(), object)
+            .with_file_metadata_cache(Some(Arc::clone(&cache)))
+            .fetch_metadata()
+            .await;
+        let Some(footer) = footer.ok().and_then(|footer| footers::told_apart(&footer).ok().flatten()) else {
+            match at {
+                0 => return false,
+                _ => continue,
+            }
+        };
+        let footer: Arc<dyn FileMetadata> = Arc::new(CachedParquetMetaData::new(footer));
+        cache.put(&object.location, CachedFileMetadataEntry::new(object.clone(), footer));
+    }
+    !objects.is_empty()
+}
+
+/// A file, and its footer once that is mended; `None`: there is nothing to mend, or it cannot be read.
+fn mended_footer<'a>(
+    store: &'a dyn ObjectStore,
+    object: &'a ObjectMeta,
+) -> BoxFuture<'a, Option<(&'a ObjectMeta, Arc<ParquetMetaData>)>> {
+    async move {
+        let tail = store.get_range(&object.location, footers::tail(object.size)?).await.ok()?;
+        let place = footers::place_of_footer(&tail, object.size)?;
+        let footer = footers::mended(&store.get_range(&object.location, place).await.ok()?)?;
+        Some((object, footer))
+    }
+    .boxed()
+}
+
+/// DataFusion's scan of Parquet files, of those of any writer.
+#[derive(Clone)]
+pub struct ParquetScan {
+    inner: ParquetSource,
+    footers: Arc<FileMetadataCache>,
+}
+
+impl ParquetScan {
+    fn of(source: &dyn FileSource, footers: Arc<FileMetadataCache>) -> Result<Self> {
+        match source.downcast_ref::<ParquetSource>() {
+            Some(inner) => Ok(Self { inner: inner.clone(), footers }),
+            None => internal_err!("a scan of Parquet files that is none"),
+        }
+    }
+
+    /// The same with another scan below.
+    fn over(&self, inner: Arc<dyn FileSource>) -> Result<Arc<dyn FileSource>> {
+        Ok(Arc::new(Self::of(inner.as_ref(), Arc::clone(&self.footers))?))
+    }
+}
+
+impl FileSource for ParquetScan {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        self.inner.create_file_opener(store, config, partition)
+    }
+
+    fn create_morselizer(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Box<dyn Morselizer>> {
+        let store = file_versions::pinned(store, config);
+        let reader = CachedParquetFileReaderFactory::new(Arc::clone(&store), Arc::clone(&self.footers));
+        let reader = Checked::new(Arc::new(reader), Arc::clone(self.inner.table_schema().file_schema()));
+        let mut config = config.clone();
+        config.expr_adapter_factory = Some(Arc::new(InEitherCase));
+        let source = self.inner.clone().with_parquet_file_reader_factory(Arc::new(reader));
+        Ok(Box::new(Guarded::new(source.create_morselizer(store, &config, partition)?)))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        let inner = self.inner.with_batch_size(batch_rows);
+        self.over(Arc::clone(&inner)).unwrap_or(inner)
+    }
+
+    fn filter(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        self.inner.filter()
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(kind, f)
+    }
+
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning()
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn FileSource>>> {
+        let done = self.inner.try_pushdown_filters(filters, config)?;
+        let updated_node = done.updated_node.map(|inner| self.over(inner)).transpose()?;
+        Ok(FilterPushdownPropagation { filters: done.filters, updated_node })
+    }
+
+    fn try_pushdown_sort(
+        &self,
+        order: &[PhysicalSortExpr],
+        properties: &EquivalenceProperties,
+    ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
+        self.inner.try_pushdown_sort(order, properties)?.try_map(|inner| self.over(inner))
+    }
+
+    fn reorder_files(&self, files: Vec<PartitionedFile>) -> Vec<PartitionedFile> {
+        self.inner.reorder_files(files)
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let inner = self.inner.try_pushdown_projection(projection)?;
+        inner.map(|inner| self.over(inner)).transpose()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}

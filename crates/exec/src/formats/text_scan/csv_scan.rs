@@ -1,0 +1,312 @@
+//! The scan of CSV files.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use datafusion::common::config::CsvOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::{FileRange, PartitionedFile};
+use datafusion::datasource::physical_plan::{
+    CsvSource, FileOpenFuture, FileOpener, FileScanConfig, FileSource,
+};
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+
+use super::one_file::GivenFiles;
+use super::quotes::{Quotes, Signs};
+use super::row_starts::RowStarts;
+use super::{compression_of, of_lines, unclosed};
+use crate::file_versions;
+use crate::formats::compression;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// What a quote may take in that nothing closes, before it is an error: the reader has it in memory.
+const QUOTED_BYTES_MAX: u64 = 256 << 20;
+
+/// DataFusion's scan of CSV, cut where rows end. Its options are those of the format, with what the session
+/// adds.
+#[derive(Clone)]
+pub struct CsvScan {
+    inner: Arc<dyn FileSource>,
+    options: Arc<CsvOptions>,
+    starts: Arc<RowStarts>,
+}
+
+impl CsvScan {
+    pub fn new(inner: CsvSource, options: CsvOptions) -> Self {
+        let inner = Arc::new(inner.with_csv_options(options.clone()));
+        Self { inner, options: Arc::new(options), starts: Arc::default() }
+    }
+
+    /// Of a table with `schema`.
+    pub fn of_table(schema: TableSchema, options: CsvOptions) -> Self {
+        Self::new(CsvSource::new(schema), options)
+    }
+
+    pub fn options(&self) -> &CsvOptions {
+        &self.options
+    }
+
+    fn signs(&self) -> Signs {
+        let CsvOptions { delimiter, quote, escape, terminator, .. } = *self.options;
+        Signs { delimiter, quote, escape, terminator }
+    }
+
+    fn with_inner(&self, inner: Arc<dyn FileSource>) -> Self {
+        Self { inner, ..self.clone() }
+    }
+}
+
+impl FileSource for CsvScan {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        partition: usize,
+    ) -> Result<Arc<dyn FileOpener>> {
+        let scan = self.clone();
+        let store = file_versions::pinned(store, config);
+        let compression = config.file_compression_type;
+        let mut config = config.clone();
+        config.file_compression_type = FileCompressionType::UNCOMPRESSED;
+        Ok(Arc::new(CsvOpener { scan, store, config, compression, partition }))
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        self.inner.table_schema()
+    }
+
+    fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(self.with_inner(self.inner.with_batch_size(batch_rows)))
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        self.inner.projection()
+    }
+
+    fn try_pushdown_projection(&self, projection: &ProjectionExprs) -> Result<Option<Arc<dyn FileSource>>> {
+        let inner = self.inner.try_pushdown_projection(projection)?;
+        Ok(inner.map(|inner| Arc::new(self.with_inner(inner)) as _))
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        self.inner.metrics()
+    }
+
+    fn file_type(&self) -> &str {
+        self.inner.file_type()
+    }
+
+    fn fmt_extra(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_extra(kind, f)
+    }
+
+    /// A line that is left out as a comment may have any quotes in it.
+    fn supports_repartitioning(&self) -> bool {
+        self.inner.supports_repartitioning() && self.options.comment.is_none()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+}
+
+struct CsvOpener {
+    scan: CsvScan,
+    store: Arc<dyn ObjectStore>,
+    /// Of files that are not compressed.
+    config: FileScanConfig,
+    compression: FileCompressionType,
+    partition: usize,
+}
+
+impl FileOpener for CsvOpener {
+    fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
+        let (scan, store) = (self.scan.clone(), Arc::clone(&self.store));
+        let (config, compression, partition) = (self.config.clone(), self.compression, self.partition);
+        Ok(async move {
+            let mut file = file;
+            let meta = file.object_meta.clone();
+            let compression = compression_of(compression, &meta);
+            let range = file.range.take();
+            // One that is compressed cannot be cut: its first part is all of it.
+            let range = match compression.is_compressed() {
+                true if range.as_ref().is_some_and(|range| range.start > 0) => {
+                    return Ok(futures::stream::empty().boxed());
+                }
+                true => None,
+                false => range,
+            };
+            let (begin, end) = scan.part(&store, &meta, range).await?;
+            if begin.offset() >= end {
+                return Ok(futures::stream::empty().boxed());
+            }
+            let is_first = begin.offset() == 0;
+            let is_whole = is_first && end == meta.size;
+            let options = GetOptions {
+                range: (!is_whole).then(|| GetRange::Bounded(begin.offset()..end)),
+                ..GetOptions::default()
+            };
+            let bytes = compression::pieces(store.get_opts(&meta.location, options).await?);
+            let name = meta.location.filename().unwrap_or_default();
+            let bytes = match compression.is_compressed() && scan.options.terminator.is_none() {
+                true => of_lines(compression::decompressed(bytes, compression, name), name),
+                false => compression::decompressed(bytes, compression, name),
+            };
+            let bytes = match scan.options.comment {
+                None => checked(bytes, begin, meta.clone(), scan.blank_row()),
+                Some(_) => bytes,
+            };
+            let one: Arc<dyn ObjectStore> = Arc::new(GivenFiles::one(meta, bytes));
+            let inner = match is_first {
+                true => Arc::clone(&scan.inner),
+                false => scan.without_header()?,
+            };
+            let batches = inner.create_file_opener(one, &config, partition)?.open(file)?.await?;
+            Ok(batches.map_err(own_error).boxed())
+        }
+        .boxed())
+    }
+}
+
+impl CsvScan {
+    /// Where the rows begin that are read of a file, and where they end.
+    async fn part(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        file: &ObjectMeta,
+        range: Option<FileRange>,
+    ) -> Result<(Quotes, u64)> {
+        let signs = self.signs();
+        let Some(FileRange { start, end }) = range else { return Ok((Quotes::new(signs), file.size)) };
+        let place =
+            |at: i64| u64::try_from(at).map_err(|_| internal_datafusion_err!("a range before a file"));
+        let (start, end) = (place(start)?, place(end)?);
+        let begin = self.starts.first(store, file, signs, start).await?;
+        if end >= file.size || begin.offset() >= end {
+            let end = if end >= file.size { file.size } else { begin.offset() };
+            return Ok((begin, end));
+        }
+        let end = self.starts.first(store, file, signs, end).await?;
+        Ok((begin, end.offset()))
+    }
+
+    /// What stands for an empty line in a file of one column, which is a row there, and NULL. The reader
+    /// leaves it out.
+    fn blank_row(&self) -> Option<[u8; 2]> {
+        let is_one = self.inner.table_schema().file_schema().fields().len() == 1;
+        (is_one && self.options.terminator.is_none()).then_some([self.options.quote; 2])
+    }
+
+    fn without_header(&self) -> Result<Arc<dyn FileSource>> {
+        let source = self.inner.downcast_ref::<CsvSource>();
+        let source = source.ok_or_else(|| internal_datafusion_err!("a scan of CSV that is none"))?;
+        let options = CsvOptions { has_header: Some(false), ..self.options.as_ref().clone() };
+        Ok(Arc::new(source.clone().with_csv_options(options)))
+    }
+}
+
+/// What was wrong with the bytes that the reader was given, if that is why it failed.
+fn own_error(error: DataFusionError) -> DataFusionError {
+    let mut next: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(cause) = next {
+        if let Some(coded) = cause.downcast_ref::<SqlError>() {
+            return coded.clone().into_datafusion();
+        }
+        next = cause.source();
+    }
+    error
+}
+
+/// The same bytes, and an error at their end if a quote is open there (22P04). `blank`: what stands for rows
+/// of empty lines.
+fn checked(
+    bytes: BoxStream<'static, Result<Bytes>>,
+    begin: Quotes,
+    file: ObjectMeta,
+    blank: Option<[u8; 2]>,
+) -> BoxStream<'static, Result<Bytes>> {
+    futures::stream::try_unfold((bytes, begin, true), move |(mut bytes, mut place, mut is_blank)| {
+        let file = file.clone();
+        async move {
+            let piece = bytes.next().await.transpose()?;
+            if place.open_bytes() > QUOTED_BYTES_MAX {
+                let name = file.location.filename().unwrap_or_default();
+                let message = format!("a value has more than {} MiB", QUOTED_BYTES_MAX >> 20);
+                return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+                    .with_detail(format!("file \"{name}\", line {}", place.open_since().unwrap_or_default()))
+                    .into_datafusion());
+            }
+            match (piece, blank) {
+                (Some(piece), None) => {
+                    place.take(&piece);
+                    Ok(Some((piece, (bytes, place, true))))
+                }
+                (Some(piece), Some(blank)) => {
+                    let piece = filled(&piece, &mut place, &mut is_blank, blank);
+                    Ok(Some((piece, (bytes, place, is_blank))))
+                }
+                (None, _) => match place.open_since() {
+                    Some(line) => Err(unclosed(&file, line)),
+                    None => Ok(None),
+                },
+            }
+        }
+    })
+    .boxed()
+}
+
+/// The same piece with `blank` in rows of empty lines. `is_blank`: whether there is nothing of its first row
+/// before.
+fn filled(piece: &Bytes, place: &mut Quotes, is_blank: &mut bool, blank: [u8; 2]) -> Bytes {
+    let mut filled = BytesMut::with_capacity(piece.len() + 2);
+    let mut rest = &piece[..];
+    while let Some(end) = place.take_row_end(rest) {
+        let row = &rest[..end];
+        if *is_blank && matches!(row, b"\n" | b"\r\n") {
+            filled.extend_from_slice(&blank);
+        }
+        filled.extend_from_slice(row);
+        *is_blank = true;
+        rest = &rest[end..];
+    }
+    *is_blank &= rest.iter().all(|byte| *byte == b'\r');
+    filled.extend_from_slice(rest);
+    filled.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_lines_are_rows_of_one_column() {
+        let signs = Signs { delimiter: b',', quote: b'"', escape: None, terminator: None };
+        for (text, expected) in
+            [("a\n\nb\n\n", "a\n\"\"\nb\n\"\"\n"), ("\n\"x\n\n\"\n", "\"\"\n\"x\n\n\"\n"), ("a\nb", "a\nb")]
+        {
+            for size in [1, 2, 100] {
+                let (mut place, mut is_blank) = (Quotes::new(signs), true);
+                let pieces = text.as_bytes().chunks(size);
+                let filled: Vec<Bytes> = pieces
+                    .map(|piece| filled(&Bytes::copy_from_slice(piece), &mut place, &mut is_blank, [b'"'; 2]))
+                    .collect();
+                assert_eq!(String::from_utf8(filled.concat()).unwrap(), expected, "in pieces of {size}");
+            }
+        }
+    }
+}

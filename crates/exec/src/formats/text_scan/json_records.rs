@@ -1,0 +1,345 @@
+//! How the records of a JSON file stand in it: one a line, as objects over several lines, or as the elements
+//! of one array.
+//!
+//! Lines can be told from each other wherever a file is cut; the others are read from their beginning.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::json::reader::infer_json_schema_from_iterator;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use super::{RECORD_BYTES_MAX, too_long};
+use crate::formats::compression;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// Within so many bytes the first record of a file ends, or the first line does not.
+const FIRST_BYTES: u64 = 1 << 16;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// The same of UTF-16, in both orders of bytes.
+const OTHER_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+
+/// Whether each record of a file is a line.
+pub(super) async fn is_lines(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<bool> {
+    let end = file.size.min(FIRST_BYTES);
+    if end == 0 {
+        return Ok(true);
+    }
+    let bytes = store.get_range(&file.location, 0..end).await?;
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes);
+    Ok(begins_with_line(bytes))
+}
+
+/// Whether the first line is not the beginning of more.
+fn begins_with_line(bytes: &[u8]) -> bool {
+    let mut nesting = Nesting::default();
+    for byte in bytes.iter().skip_while(|byte| byte.is_ascii_whitespace()) {
+        match byte {
+            b'[' if nesting.depth == 0 => return false,
+            b'\n' => return nesting.depth == 0,
+            _ => nesting.follow(*byte),
+        }
+        if nesting.depth == 0 && !nesting.in_text {
+            return true;
+        }
+    }
+    true
+}
+
+/// How deep in objects and arrays a place of a file is.
+#[derive(Debug, Default)]
+struct Nesting {
+    depth: usize,
+    in_text: bool,
+    /// The next byte of a text stands for itself.
+    escaped: bool,
+}
+
+impl Nesting {
+    fn follow(&mut self, byte: u8) {
+        if self.in_text {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => self.in_text = true,
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+/// The bytes of a file from its beginning, as records one behind the other.
+pub(super) struct Records {
+    input: BoxStream<'static, Result<Bytes>>,
+    name: String,
+    begun: bool,
+    array: Option<Array>,
+}
+
+impl Records {
+    pub(super) fn new(input: BoxStream<'static, Result<Bytes>>, name: String) -> Self {
+        Self { input, name, begun: false, array: None }
+    }
+
+    /// From the beginning of a line on, of a file whose records are lines.
+    pub(super) fn within(input: BoxStream<'static, Result<Bytes>>, name: String) -> Self {
+        Self { begun: true, ..Self::new(input, name) }
+    }
+
+    /// The next of them; `None` at the end.
+    ///
+    /// Errors: those of the input; the file is UTF-16 (22021), or an array that is none (22P02).
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
+        let piece = match self.begun {
+            false => {
+                self.begun = true;
+                self.begin().await?
+            }
+            true => self.input.next().await.transpose()?,
+        };
+        let Some(array) = &mut self.array else { return Ok(piece) };
+        match piece {
+            Some(piece) => match array.unwrap(&piece) {
+                Ok(records) => Ok(Some(records)),
+                Err(why) => Err(self.invalid(why)),
+            },
+            None if array.place == Place::Behind => Ok(None),
+            None => Err(self.invalid("the array does not end")),
+        }
+    }
+
+    /// Looks at what a file begins with.
+    async fn begin(&mut self) -> Result<Option<Bytes>> {
+        let mut present = BytesMut::new();
+        loop {
+            let piece = self.input.next().await.transpose()?;
+            let ended = piece.is_none();
+            present.extend_from_slice(&piece.unwrap_or_default());
+            if !ended && present.len() < BYTE_ORDER_MARK.len() {
+                continue;
+            }
+            if OTHER_MARKS.iter().any(|mark| present.starts_with(mark)) {
+                let message = format!("file \"{}\" is UTF-16, not UTF-8 data", self.name);
+                return Err(SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into_datafusion());
+            }
+            let mark = if present.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+            match present[mark..].iter().find(|byte| !byte.is_ascii_whitespace()) {
+                None if !ended => continue,
+                Some(b'[') => self.array = Some(Array::default()),
+                _ => {}
+            }
+            let present = present.split_off(mark).freeze();
+            return Ok((!present.is_empty()).then_some(present));
+        }
+    }
+
+    fn invalid(&self, why: &str) -> DataFusionError {
+        let message = format!("file \"{}\" is not valid JSON", self.name);
+        SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message).with_detail(why).into_datafusion()
+    }
+}
+
+/// An array of objects that is being read.
+#[derive(Debug, Default)]
+struct Array {
+    place: Place,
+    nesting: Nesting,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Before,
+    /// An object comes, or nothing.
+    Begun,
+    /// An object comes.
+    Comma,
+    Within,
+    /// A comma comes, or the end.
+    Element,
+    Behind,
+}
+
+impl Array {
+    /// What the objects are, with a space for each byte between them.
+    fn unwrap(&mut self, bytes: &[u8]) -> Result<Bytes, &'static str> {
+        let mut records = BytesMut::from(bytes);
+        for byte in records.iter_mut() {
+            if self.place == Place::Within {
+                self.nesting.follow(*byte);
+                if self.nesting.depth == 0 {
+                    self.place = Place::Element;
+                }
+                continue;
+            }
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+            self.place = match (self.place, *byte) {
+                (Place::Before, b'[') => Place::Begun,
+                (Place::Begun | Place::Comma, b'{') => {
+                    self.nesting.follow(*byte);
+                    self.place = Place::Within;
+                    continue;
+                }
+                (Place::Begun | Place::Element, b']') => Place::Behind,
+                (Place::Element, b',') => Place::Comma,
+                (Place::Begun | Place::Comma, _) => return Err("an element of the array is no object"),
+                (Place::Behind, _) => return Err("there is more behind the array"),
+                _ => return Err("no comma is between two elements of the array"),
+            };
+            *byte = b' ';
+        }
+        Ok(records.freeze())
+    }
+}
+
+/// The columns of records of files, the first `records_max` of all of them.
+pub(super) async fn infer(
+    store: &Arc<dyn ObjectStore>,
+    files: &[ObjectMeta],
+    compression: FileCompressionType,
+    records_max: usize,
+) -> Result<SchemaRef> {
+    let mut left = records_max;
+    let mut known = Vec::new();
+    for file in files {
+        if left == 0 {
+            break;
+        }
+        let name = file.location.filename().unwrap_or_default().to_string();
+        let input = compression::pieces(store.get(&file.location).await?);
+        let input = compression::decompressed(input, compression, &name);
+        let values = first(Records::new(input, name.clone()), left).await?;
+        left -= values.len();
+        known.extend(values);
+    }
+    Ok(Arc::new(infer_json_schema_from_iterator(known.iter().map(Ok))?))
+}
+
+/// The first records of a file, at most `count` of them.
+async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
+    let (mut present, mut tried) = (BytesMut::new(), 0);
+    loop {
+        let piece = records.next().await?;
+        let ended = piece.is_none();
+        present.extend_from_slice(&piece.unwrap_or_default());
+        // Each time of twice as much, as it begins anew.
+        if !ended && present.len() < tried * 2 {
+            continue;
+        }
+        tried = present.len();
+        let mut values = Vec::new();
+        let mut is_cut = false;
+        for value in serde_json::Deserializer::from_slice(&present).into_iter::<Value>().take(count) {
+            match value {
+                Ok(value) => values.push(without_nulls(value)),
+                Err(error) if error.is_eof() && !ended => {
+                    is_cut = true;
+                    break;
+                }
+                Err(_) if std::str::from_utf8(&present).is_err_and(|error| error.error_len().is_some()) => {
+                    let message = format!("file \"{}\" is not valid UTF-8 data", records.name);
+                    return Err(
+                        SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message).into_datafusion()
+                    );
+                }
+                Err(error) => return Err(records.invalid(&error.to_string())),
+            }
+        }
+        let is_enough = present.len() > RECORD_BYTES_MAX && !values.is_empty();
+        if ended || is_enough || (values.len() == count && !is_cut) {
+            return Ok(values);
+        }
+        if present.len() > RECORD_BYTES_MAX {
+            return Err(too_long(&records.name));
+        }
+    }
+}
+
+/// The same value without NULL in lists, whose elements have the types of others, also of those in other records.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let kept = items.into_iter().filter(|item| !item.is_null());
+            Value::Array(kept.map(without_nulls).collect())
+        }
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(text: &str, piece_bytes: usize) -> Records {
+        let pieces = text.as_bytes().chunks(piece_bytes).map(|piece| Ok(Bytes::copy_from_slice(piece)));
+        Records::new(futures::stream::iter(pieces.collect::<Vec<_>>()).boxed(), "f".to_string())
+    }
+
+    #[test]
+    fn a_first_line_is_a_record_or_not() {
+        for (text, expected) in [
+            ("{\"a\":1}\n{\"a\":2}\n", true),
+            ("\n\n {\"a\":[1,{}]}\n{\"a\":2}\n", true),
+            ("{\"a\":\"{\\\"\"}\n", true),
+            ("{\n\"a\":1}\n", false),
+            ("{\"a\":\"}\"\n}", false),
+            ("[{\"a\":1}]\n", false),
+            (" [\n{\"a\":1}]\n", false),
+            ("{\"a\":1", true),
+            ("", true),
+        ] {
+            assert_eq!(begins_with_line(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn elements_of_an_array_are_records() {
+        let expected = |text: &str| serde_json::from_str::<Vec<Value>>(text).unwrap();
+        for text in [
+            "[]",
+            " [ { } ] \n",
+            "[{\"a\":1},{\"a\":\"],[{\\\"\"}]",
+            "[\n  {\n    \"a\": [1, {\"b\": 2}]\n  },\n  {}\n]\n",
+        ] {
+            for piece_bytes in [1, 3, 100] {
+                let found = first(records(text, piece_bytes), 100).await.unwrap();
+                assert_eq!(found, expected(text), "{text}");
+                let marked = format!("\u{feff}{text}");
+                let found = first(records(&marked, piece_bytes), 100).await.unwrap();
+                assert_eq!(found, expected(text), "{text} with a mark");
+            }
+        }
+        for text in ["[", "[{\"a\":1}", "[{},]", "[{}{}]", "[1]", "[[{}]]", "[{}]{}", "[{}] []", "[,{}]"] {
+            let error = first(records(text, 2), 100).await.unwrap_err();
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_first_records_are_looked_at() {
+        let found = first(records("{\"a\":1}\n{\"a\":[null,2]}\nno JSON", 4), 2).await.unwrap();
+        assert_eq!(serde_json::to_string(&found).unwrap(), "[{\"a\":1},{\"a\":[2]}]");
+        let error = first(records("{\"a\":1}\n{\"a\"", 4), 2).await.unwrap_err();
+        assert_eq!(harrier_sqlstate::of(&error), SqlState::INVALID_TEXT_REPRESENTATION);
+    }
+}

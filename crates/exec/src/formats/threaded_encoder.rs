@@ -1,0 +1,149 @@
+//! Files that are encoded on a thread of their own, one piece after the other: ORC and Avro.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
+use datafusion::datasource::physical_plan::FileSinkConfig;
+use datafusion::datasource::sink::DataSink;
+use datafusion::execution::TaskContext;
+use datafusion::object_store::ObjectStore;
+use datafusion::object_store::buffered::BufWriter;
+use datafusion::object_store::path::Path;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc::{self, Receiver};
+use tokio::task::JoinSet;
+
+use crate::formats::avro;
+use crate::formats::format_adapter::{FilesSink, OwnSink};
+use crate::formats::orc;
+
+/// Encoded pieces that wait to be written.
+const QUEUE: usize = 8;
+
+/// What a file is, and how it is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Orc(orc::Codec),
+    Avro(avro::Codec),
+}
+
+impl Encoding {
+    /// The columns of a file as they are written.
+    ///
+    /// Errors: one has a type, or a name, that cannot be written (0A000).
+    pub(crate) fn written_schema(self, schema: &Schema) -> Result<SchemaRef> {
+        match self {
+            Self::Orc(_) => orc::written_schema(schema),
+            Self::Avro(_) => avro::written_schema(schema),
+        }
+    }
+
+    /// Encodes one file with columns as [`Encoding::written_schema`] has them; returns the number of rows. Blocks.
+    pub(crate) fn encode(
+        self,
+        batches: Receiver<RecordBatch>,
+        output: mpsc::Sender<Bytes>,
+        schema: &SchemaRef,
+    ) -> Result<u64> {
+        match self {
+            Self::Orc(codec) => orc::encode(batches, output, schema, codec),
+            Self::Avro(codec) => avro::encode(batches, output, schema, codec),
+        }
+    }
+}
+
+/// Writes rows into files, as DataFusion deals them out.
+///
+/// Errors: a column has a type, or a name, that cannot be written (0A000).
+pub(crate) fn sink(config: FileSinkConfig, encoding: Encoding) -> Result<Arc<dyn DataSink>> {
+    let keys: Vec<&String> = config.table_partition_cols.iter().map(|(name, _)| name).collect();
+    let all = config.output_schema().fields().iter();
+    let own = all.filter(|field| config.keep_partition_by_columns || !keys.contains(&field.name()));
+    let own = Schema::new(own.cloned().collect::<Vec<_>>());
+    let schema = encoding.written_schema(&own)?;
+    Ok(Arc::new(FilesSink::new(config, EncodedFiles { encoding, schema })))
+}
+
+#[derive(Debug)]
+struct EncodedFiles {
+    encoding: Encoding,
+    /// As the columns are encoded.
+    schema: SchemaRef,
+}
+
+impl fmt::Display for EncodedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.encoding {
+            Encoding::Orc(codec) => write!(f, "OrcSink(compression={codec:?})"),
+            Encoding::Avro(codec) => write!(f, "AvroSink(compression={codec:?})"),
+        }
+    }
+}
+
+impl OwnSink for EncodedFiles {
+    fn write<'a>(
+        &'a self,
+        _: &'a Arc<TaskContext>,
+        demux: SpawnedTask<Result<()>>,
+        mut files: DemuxedStreamReceiver,
+        store: Arc<dyn ObjectStore>,
+    ) -> BoxFuture<'a, Result<u64>> {
+        async move {
+            let mut writing: JoinSet<Result<u64>> = JoinSet::new();
+            while let Some((path, batches)) = files.recv().await {
+                let (store, schema) = (Arc::clone(&store), Arc::clone(&self.schema));
+                writing.spawn(write_file(store, path, batches, schema, self.encoding));
+            }
+            let mut rows = 0;
+            while let Some(written) = writing.join_next().await {
+                rows += written.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            }
+            demux.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            Ok(rows)
+        }
+        .boxed()
+    }
+}
+
+/// Writes one file, which is encoded on a thread of its own.
+async fn write_file(
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    batches: Receiver<RecordBatch>,
+    schema: SchemaRef,
+    encoding: Encoding,
+) -> Result<u64> {
+    let mut output = BufWriter::new(store, path);
+    let (sender, mut pieces) = mpsc::channel(QUEUE);
+    let encoded = SpawnedTask::spawn_blocking(move || encoding.encode(batches, sender, &schema));
+    while let Some(piece) = pieces.recv().await {
+        output.put(piece).await?;
+    }
+    let rows =
+        encoded.join_unwind().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+    output.shutdown().await?;
+    Ok(rows)
+}
+
+/// Where what was encoded goes.
+pub(crate) struct Pieces(pub mpsc::Sender<Bytes>);
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(Bytes::copy_from_slice(bytes));
+        sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

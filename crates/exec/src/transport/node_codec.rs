@@ -1,0 +1,537 @@
+//! The operators of this module, and scans that are not DataFusion's, on their way to ranks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::catalog::memory::DataSourceExec;
+use datafusion::common::config::CsvOptions;
+use datafusion::common::parsers::CompressionTypeVariant;
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::from_proto::parse_protobuf_file_scan_config;
+use datafusion_proto::physical_plan::to_proto::serialize_file_scan_config;
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf;
+use harrier_committer::object_store::Takes;
+use prost::Message;
+
+use crate::data_files::delete_filter::{DeletedRows, LiveRowsExec, StoredDeletes};
+use crate::data_files::row_filter::VisibleRowsExec;
+use crate::data_files::write_files::{FileShape, PartitionFolder, WriteFilesExec, WriteSpec};
+use crate::data_files::write_format::WriteFormat;
+use crate::distribution::direct_dispatch::{Bucket, DispatchExec};
+use crate::formats::arrow_ipc::{ArrowFilesSource, Batches};
+use crate::formats::avro;
+use crate::formats::avro::{AvroSource, Blocks};
+use crate::formats::delimited::{self, DelimitedSource};
+use crate::formats::orc;
+use crate::formats::orc::{OrcSource, Stripes};
+use crate::formats::parquet_scan::{self, ParquetScan};
+use crate::formats::text_scan::{CsvScan, JsonLines, JsonSource};
+use crate::functions::scalar_function;
+use crate::operators::file_scan::file_scan;
+use crate::operators::unordered::UnorderedExec;
+use crate::transport::messages;
+use crate::transport::plan_codec;
+
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
+#[derive(Debug)]
+pub struct TableFilesCodec;
+
+#[derive(Clone, PartialEq, Message)]
+struct Node {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    LiveRows(LiveRows),
+    #[prost(message, tag = "2")]
+    WriteFiles(WriteFiles),
+    /// DataFusion's own encoding of everything but the format.
+    #[prost(message, tag = "3")]
+    OrcScan(protobuf::FileScanExecConf),
+    #[prost(message, tag = "4")]
+    VisibleRows(VisibleRows),
+    #[prost(message, tag = "5")]
+    DelimitedScan(DelimitedScan),
+    #[prost(message, tag = "6")]
+    Dispatch(Dispatch),
+    #[prost(message, tag = "7")]
+    Unordered(Unordered),
+    #[prost(message, tag = "8")]
+    CsvScan(Box<CsvFiles>),
+    #[prost(message, tag = "9")]
+    JsonScan(JsonFiles),
+    #[prost(message, tag = "10")]
+    AvroScan(protobuf::FileScanExecConf),
+    /// As DataFusion encodes its own.
+    #[prost(message, tag = "11")]
+    ParquetScan(Box<protobuf::PhysicalPlanNode>),
+    /// As [`plan_codec::encode`] has it.
+    #[prost(bytes, tag = "12")]
+    WholePlan(Vec<u8>),
+    #[prost(message, tag = "13")]
+    ArrowScan(protobuf::FileScanExecConf),
+}
+
+/// What becomes the plan that [`plan_codec::encode`] has made bytes of.
+pub(crate) fn whole_plan(plan: Vec<u8>) -> Vec<u8> {
+    Node { kind: Some(Kind::WholePlan(plan)) }.encode_to_vec()
+}
+
+/// The bucket that everything below is in.
+#[derive(Clone, PartialEq, Message)]
+struct Dispatch {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(uint32, tag = "2")]
+    count: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DelimitedScan {
+    /// As of ORC.
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    #[prost(message, optional, tag = "2")]
+    layout: Option<Delimited>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Delimited {
+    #[prost(uint32, tag = "1")]
+    delimiter: u32,
+    #[prost(uint32, optional, tag = "2")]
+    escape: Option<u32>,
+    #[prost(string, tag = "3")]
+    null: String,
+}
+
+impl From<&delimited::Layout> for Delimited {
+    fn from(layout: &delimited::Layout) -> Self {
+        Self {
+            delimiter: layout.delimiter.into(),
+            escape: layout.escape.map(u32::from),
+            null: layout.null.clone(),
+        }
+    }
+}
+
+impl Delimited {
+    fn layout(self) -> delimited::Layout {
+        delimited::Layout {
+            delimiter: self.delimiter as u8,
+            escape: self.escape.map(|escape| escape as u8),
+            null: self.null,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VisibleRows {}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unordered {}
+
+#[derive(Clone, PartialEq, Message)]
+struct LiveRows {
+    #[prost(message, repeated, tag = "1")]
+    deleted: Vec<FileDeletes>,
+    #[prost(bool, tag = "2")]
+    places: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FileDeletes {
+    #[prost(int64, tag = "1")]
+    file: i64,
+    #[prost(int64, repeated, tag = "2")]
+    rows: Vec<i64>,
+    #[prost(string, optional, tag = "3")]
+    location: Option<String>,
+    #[prost(uint64, tag = "4")]
+    bytes: u64,
+    #[prost(int64, optional, tag = "5")]
+    snapshot_max: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WriteFiles {
+    #[prost(string, tag = "1")]
+    folder: String,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(string, tag = "3")]
+    table: String,
+    #[prost(bytes, tag = "4")]
+    schema: Vec<u8>,
+    #[prost(string, repeated, tag = "5")]
+    partition: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    sort: Vec<Sort>,
+    #[prost(bool, tag = "7")]
+    replaces: bool,
+    #[prost(message, required, tag = "8")]
+    shape: Shape,
+    #[prost(bool, tag = "11")]
+    one_writer: bool,
+    #[prost(string, optional, tag = "12")]
+    staging: Option<String>,
+    /// None: Parquet.
+    #[prost(oneof = "Format", tags = "13, 14, 15, 17, 18")]
+    format: Option<Format>,
+    #[prost(message, optional, tag = "16")]
+    takes: Option<Taken>,
+    #[prost(btree_map = "string, message", tag = "19")]
+    own_shapes: BTreeMap<String, Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Shape {
+    #[prost(string, tag = "1")]
+    compression: String,
+    #[prost(uint64, tag = "2")]
+    row_group_rows: u64,
+    #[prost(uint64, tag = "3")]
+    target_file_bytes: u64,
+}
+
+impl Shape {
+    fn of(shape: &FileShape) -> Self {
+        let FileShape { compression, row_group_rows, target_file_bytes } = shape.clone();
+        Self { compression, row_group_rows: row_group_rows as u64, target_file_bytes }
+    }
+
+    fn shape(self) -> FileShape {
+        let Self { compression, row_group_rows, target_file_bytes } = self;
+        FileShape { compression, row_group_rows: row_group_rows as usize, target_file_bytes }
+    }
+}
+
+/// Whose places staged files take.
+#[derive(Clone, PartialEq, Message)]
+struct Taken {
+    /// By the folder; any, if none is named.
+    #[prost(btree_map = "string, string", tag = "1")]
+    named: BTreeMap<String, String>,
+}
+
+impl Taken {
+    fn of(takes: &Takes) -> Option<Self> {
+        match takes {
+            Takes::None => None,
+            Takes::Any => Some(Self::default()),
+            Takes::Named(named) => Some(Self { named: named.clone() }),
+        }
+    }
+
+    fn takes(self) -> Takes {
+        match self.named.is_empty() {
+            true => Takes::Any,
+            false => Takes::Named(self.named),
+        }
+    }
+}
+
+// One is made for a plan.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Format {
+    #[prost(message, tag = "13")]
+    Csv(protobuf::CsvFormat),
+    /// The compression's name.
+    #[prost(string, tag = "14")]
+    Json(String),
+    #[prost(string, tag = "15")]
+    Orc(String),
+    #[prost(string, tag = "17")]
+    Avro(String),
+    #[prost(message, tag = "18")]
+    Delimited(Delimited),
+}
+
+impl Format {
+    fn of(format: &WriteFormat) -> Result<Option<Self>> {
+        Ok(match format {
+            WriteFormat::Parquet => None,
+            WriteFormat::Csv(options) => {
+                Some(Self::Csv(protobuf::CsvFormat { options: Some(options.as_ref().try_into()?) }))
+            }
+            WriteFormat::Json(compression) => Some(Self::Json(compression.to_string())),
+            WriteFormat::Orc(codec) => Some(Self::Orc(codec.name().to_string())),
+            WriteFormat::Avro(codec) => Some(Self::Avro(codec.name().to_string())),
+            WriteFormat::Delimited(layout) => Some(Self::Delimited(layout.into())),
+        })
+    }
+
+    fn format(self) -> Result<WriteFormat> {
+        Ok(match self {
+            Self::Csv(csv) => {
+                let options = csv.options.ok_or_else(|| internal_datafusion_err!("CSV without options"))?;
+                WriteFormat::Csv(Box::new((&options).try_into()?))
+            }
+            Self::Json(compression) => WriteFormat::Json(compression.parse()?),
+            Self::Orc(codec) => WriteFormat::Orc(orc::Codec::of(&codec)?),
+            Self::Avro(codec) => WriteFormat::Avro(avro::Codec::of(&codec)?),
+            Self::Delimited(layout) => WriteFormat::Delimited(layout.layout()),
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CsvFiles {
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    #[prost(message, optional, tag = "2")]
+    format: Option<protobuf::CsvFormat>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct JsonFiles {
+    #[prost(message, optional, tag = "1")]
+    scan: Option<protobuf::FileScanExecConf>,
+    /// By its name.
+    #[prost(string, tag = "2")]
+    compression: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sort {
+    #[prost(uint64, tag = "1")]
+    column: u64,
+    #[prost(bool, tag = "2")]
+    descending: bool,
+    #[prost(bool, tag = "3")]
+    nulls_first: bool,
+}
+
+impl From<&LiveRowsExec> for LiveRows {
+    fn from(node: &LiveRowsExec) -> Self {
+        let deleted = node.deleted().iter().map(|(file, deleted)| FileDeletes {
+            file: *file,
+            rows: deleted.rows.clone(),
+            location: deleted.stored.as_ref().map(|stored| stored.location.clone()),
+            bytes: deleted.stored.as_ref().map_or(0, |stored| stored.bytes),
+            snapshot_max: deleted.stored.as_ref().and_then(|stored| stored.snapshot_max),
+        });
+        Self { deleted: deleted.collect(), places: node.places() }
+    }
+}
+
+impl LiveRows {
+    fn deleted(self) -> BTreeMap<i64, DeletedRows> {
+        let one = |deletes: FileDeletes| {
+            let FileDeletes { file, rows, location, bytes, snapshot_max } = deletes;
+            let stored = location.map(|location| StoredDeletes { location, bytes, snapshot_max });
+            (file, DeletedRows { rows, stored })
+        };
+        self.deleted.into_iter().map(one).collect()
+    }
+}
+
+impl WriteFiles {
+    fn of(spec: &WriteSpec) -> Result<Self> {
+        let schema: protobuf::Schema = spec.schema.as_ref().try_into()?;
+        let sort = spec.sort.iter().map(|(column, descending, nulls_first)| Sort {
+            column: *column as u64,
+            descending: *descending,
+            nulls_first: *nulls_first,
+        });
+        Ok(Self {
+            folder: spec.folder.clone(),
+            name: spec.name.clone(),
+            table: spec.table.clone(),
+            schema: schema.encode_to_vec(),
+            partition: spec.partition.iter().map(|folder| folder.name.clone()).collect(),
+            sort: sort.collect(),
+            replaces: spec.replaces,
+            shape: Shape::of(&spec.shape),
+            own_shapes: spec.own_shapes.iter().map(|(key, own)| (key.clone(), Shape::of(own))).collect(),
+            one_writer: spec.one_writer,
+            staging: spec.staging.clone(),
+            takes: Taken::of(&spec.takes),
+            format: Format::of(&spec.format)?,
+        })
+    }
+
+    fn spec(self) -> Result<WriteSpec> {
+        let schema: protobuf::Schema = messages::decode(&self.schema)?;
+        let schema: Schema = (&schema).try_into()?;
+        Ok(WriteSpec {
+            folder: self.folder,
+            name: self.name,
+            table: self.table,
+            schema: Arc::new(schema),
+            partition: self.partition.into_iter().map(|name| PartitionFolder { name }).collect(),
+            sort: self
+                .sort
+                .into_iter()
+                .map(|sort| (sort.column as usize, sort.descending, sort.nulls_first))
+                .collect(),
+            replaces: self.replaces,
+            shape: self.shape.shape(),
+            own_shapes: self.own_shapes.into_iter().map(|(key, own)| (key, own.shape())).collect(),
+            one_writer: self.one_writer,
+            staging: self.staging,
+            takes: self.takes.map(Taken::takes).unwrap_or_default(),
+            format: self.format.map_or(Ok(WriteFormat::Parquet), Format::format)?,
+        })
+    }
+}
+
+impl PhysicalExtensionCodec for TableFilesCodec {
+    fn try_decode(
+        &self,
+        buf: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let node: Node = messages::decode(buf)?;
+        let kind = node.kind.ok_or_else(|| internal_datafusion_err!("no operator on data files"))?;
+        if let Kind::WholePlan(plan) = &kind {
+            return plan_codec::decode(plan, context);
+        }
+        let scan = match &kind {
+            Kind::OrcScan(scan) | Kind::AvroScan(scan) | Kind::ArrowScan(scan) => Some(Some(scan)),
+            Kind::DelimitedScan(files) => Some(files.scan.as_ref()),
+            Kind::CsvScan(files) => Some(files.scan.as_ref()),
+            Kind::JsonScan(files) => Some(files.scan.as_ref()),
+            _ => None,
+        };
+        if let Some(scan) = scan {
+            let scan = scan.ok_or_else(|| internal_datafusion_err!("a scan without its files"))?;
+            let table_schema = FileScanConfig::parse_table_schema_from_proto(scan)?;
+            // What DataFusion's encoding leaves out.
+            let mut compression = CompressionTypeVariant::UNCOMPRESSED;
+            let source: Arc<dyn FileSource> = match &kind {
+                Kind::DelimitedScan(DelimitedScan { layout: Some(layout), .. }) => {
+                    Arc::new(DelimitedSource::new(table_schema, layout.clone().layout()))
+                }
+                Kind::CsvScan(files) => {
+                    let options = files.format.as_ref().and_then(|format| format.options.as_ref());
+                    let options = options.ok_or_else(|| internal_datafusion_err!("CSV without options"))?;
+                    let options: CsvOptions = options.try_into()?;
+                    compression = options.compression;
+                    Arc::new(CsvScan::of_table(table_schema, options))
+                }
+                Kind::JsonScan(JsonFiles { compression: name, .. }) => {
+                    compression = name.parse()?;
+                    Arc::new(JsonSource::new(table_schema, JsonLines { compression }))
+                }
+                Kind::OrcScan(_) => Arc::new(OrcSource::new(table_schema, Stripes)),
+                Kind::AvroScan(_) => Arc::new(AvroSource::new(table_schema, Blocks)),
+                Kind::ArrowScan(_) => {
+                    let own = Batches::within(&context.runtime_env());
+                    Arc::new(ArrowFilesSource::new(table_schema, own))
+                }
+                _ => return internal_err!("a scan without its options"),
+            };
+            let decoding = PhysicalPlanDecodeContext::new(context, self);
+            let mut config = parse_protobuf_file_scan_config(scan, &decoding, converter, source)?;
+            config.file_compression_type = compression.into();
+            return Ok(DataSourceExec::from_data_source(config));
+        }
+        if let Kind::ParquetScan(scan) = &kind {
+            let decoding = PhysicalPlanDecodeContext::new(context, self);
+            let scan = converter.proto_to_execution_plan(scan, &decoding)?;
+            return parquet_scan::checked(scan, &context.runtime_env());
+        }
+        let [input] = inputs else {
+            return internal_err!("an operator on data files with {} inputs", inputs.len());
+        };
+        let input = Arc::clone(input);
+        Ok(match kind {
+            Kind::LiveRows(live) => {
+                let places = live.places;
+                Arc::new(LiveRowsExec::try_new(input, Arc::new(live.deleted()), places)?)
+            }
+            Kind::WriteFiles(write) => Arc::new(WriteFilesExec::new(input, Arc::new(write.spec()?))),
+            Kind::VisibleRows(_) => Arc::new(VisibleRowsExec::new(input)),
+            Kind::Unordered(_) => Arc::new(UnorderedExec::new(input)),
+            Kind::Dispatch(Dispatch { number, count }) => {
+                Arc::new(DispatchExec::new(input, Bucket { number, count }))
+            }
+            Kind::OrcScan(_)
+            | Kind::AvroScan(_)
+            | Kind::ArrowScan(_)
+            | Kind::DelimitedScan(_)
+            | Kind::CsvScan(_)
+            | Kind::JsonScan(_)
+            | Kind::ParquetScan(_)
+            | Kind::WholePlan(_) => {
+                return internal_err!("a scan with an input");
+            }
+        })
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        buf: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let kind = if let Some(live) = node.downcast_ref::<LiveRowsExec>() {
+            Kind::LiveRows(live.into())
+        } else if let Some(write) = node.downcast_ref::<WriteFilesExec>() {
+            Kind::WriteFiles(WriteFiles::of(write.spec())?)
+        } else if node.is::<VisibleRowsExec>() {
+            Kind::VisibleRows(VisibleRows {})
+        } else if node.is::<UnorderedExec>() {
+            Kind::Unordered(Unordered {})
+        } else if let Some(dispatch) = node.downcast_ref::<DispatchExec>() {
+            let Bucket { number, count } = dispatch.bucket();
+            Kind::Dispatch(Dispatch { number, count })
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<OrcSource>()) {
+            Kind::OrcScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<ParquetScan>()
+        {
+            let own = parquet_scan::unchecked(scan, source);
+            Kind::ParquetScan(Box::new(converter.execution_plan_to_proto(&own, self)?))
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<AvroSource>()) {
+            Kind::AvroScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node).filter(|scan| scan.file_source().is::<ArrowFilesSource>())
+        {
+            Kind::ArrowScan(serialize_file_scan_config(scan, self, converter)?)
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<DelimitedSource>()
+        {
+            let layout = Some(source.own().into());
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::DelimitedScan(DelimitedScan { scan, layout })
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<CsvScan>()
+        {
+            let format = Some(protobuf::CsvFormat { options: Some(source.options().try_into()?) });
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::CsvScan(Box::new(CsvFiles { scan, format }))
+        } else if let Some(scan) = file_scan(&node)
+            && let Some(source) = scan.file_source().downcast_ref::<JsonSource>()
+        {
+            let compression = source.own().compression.to_string();
+            let scan = Some(serialize_file_scan_config(scan, self, converter)?);
+            Kind::JsonScan(JsonFiles { scan, compression })
+        } else {
+            return internal_err!("{} is not an operator on data files", node.name());
+        };
+        buf.extend(Node { kind: Some(kind) }.encode_to_vec());
+        Ok(())
+    }
+
+    fn try_decode_udf(&self, name: &str, _: &[u8]) -> Result<Arc<ScalarUDF>> {
+        match scalar_function(name) {
+            Some(function) => Ok(function),
+            None => internal_err!("no function {name}"),
+        }
+    }
+}
