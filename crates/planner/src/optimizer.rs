@@ -8,3 +8,4 @@ pub mod filter_pushdown;
 pub mod join_chain_limit;
 pub mod schema_refresh;
 pub mod simplification;
+pub mod unique_keys;

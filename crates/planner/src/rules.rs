@@ -57,6 +57,7 @@ use crate::cancelable_rules;
 use crate::cardinality::filter_selectivity;
 use crate::optimizer::computed_sort_keys::ComputedSortKeys;
 use crate::optimizer::duplicate_sort_keys::DuplicateSortKeys;
+use crate::optimizer::unique_keys::{self, KeyedRelations};
 use crate::optimizer::{
     distinct_list_aggregates, duplicate_windows, filter_pushdown, join_chain_limit, schema_refresh,
     simplification,
@@ -169,6 +170,8 @@ fn expr_planners(
 
 fn relation_planners() -> Listed<Arc<dyn RelationPlanner>> {
     vec![
+        // In front: it plans a relation once more, and changes what comes of it.
+        (Arc::new(KeyedRelations), Mends(&[])),
         (Arc::new(ColumnAliasPlanner), Standard("PostgreSQL 7.2.1.2")),
         (Arc::new(TableSamplePlanner), Standard("PostgreSQL, SELECT: TABLESAMPLE")),
         (Arc::new(ValuesPlanner), Mends(&[])),
@@ -237,6 +240,7 @@ fn optimizer_guards() -> Listed<OptimizerGuard> {
         (|rules| simplification::guard(rules), Mends(&[24258, 8927, 25143])),
         (|rules| join_chain_limit::guard(rules), Mends(&[])),
         (duplicate_windows::insert, Mends(&[15190, 24750])),
+        (|rules| unique_keys::guard(rules), Mends(&[])),
         (schema_refresh::insert, Mends(&[22895, 22903])),
     ]
 }
@@ -317,7 +321,7 @@ mod tests {
     use super::*;
 
     /// Rules that mend DataFusion for which no issue was found. A new one is looked up, or reported, first.
-    const WITHOUT_ISSUE: usize = 11;
+    const WITHOUT_ISSUE: usize = 13;
 
     fn surroundings() -> Surroundings {
         Surroundings {
