@@ -6,7 +6,7 @@ use datafusion::common::Result;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
-use crate::aggregate::{average, checked_sum, growing_state, reservoir_sample};
+use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
 use crate::datetime::{date_part, date_trunc, duration, time_unit, time_zone};
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
@@ -73,7 +73,8 @@ pub fn install(builder: &mut SessionStateBuilder) {
     let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
     builder.scalar_functions().get_or_insert_default().extend(scalar());
     let own = [checked_sum::sum(), average::avg(), reservoir_sample::sample()];
-    let aggregates = own.into_iter().chain(growing_state::functions()).chain(framed.all());
+    let aggregates =
+        own.into_iter().chain(extremes::functions()).chain(growing_state::functions()).chain(framed.all());
     builder.aggregate_functions().get_or_insert_default().extend(aggregates);
     let windows = ranking::functions().chain(row_offset::functions());
     builder.window_functions().get_or_insert_default().extend(windows);
@@ -104,6 +105,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .collect(),
         aggregates: [checked_sum::sum(), average::avg()]
             .into_iter()
+            .chain(extremes::functions())
             .chain(growing_state::functions())
             .collect(),
         windows: ranking::functions().collect(),

@@ -1,0 +1,200 @@
+//! `min` and `max` of floats in groups: NaN is more than all other numbers, and infinity is one, as in PostgreSQL. Of everything else, and
+//! without groups, they are DataFusion's.
+//!
+//! DataFusion's begin with the least and the greatest number that is finite, and take NaN for whatever comes after it, so that the result
+//! depends on the order of rows.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int64Array};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Int64Type};
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
+    SetMonotonicity, Signature, StatisticsArgs,
+};
+
+use crate::aggregate::float_sum::is_float;
+
+/// `min` and `max`, in the place of DataFusion's; plans name them by their names, so every session that decodes one needs them too.
+pub fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
+    [min_udaf(), max_udaf()].into_iter().map(|inner| Arc::new(AggregateUDF::from(Extreme { inner })))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Extreme {
+    inner: Arc<AggregateUDF>,
+}
+
+impl AggregateUDFImpl for Extreme {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arguments)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        self.inner.accumulator(args)
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        self.inner.create_sliding_accumulator(args)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        let kind = args.return_field.data_type().clone();
+        if !is_float(&kind) {
+            return self.inner.create_groups_accumulator(args);
+        }
+        let return_field = Arc::new(Field::new(args.return_field.name(), DataType::Int64, true));
+        let inner = self.inner.create_groups_accumulator(AccumulatorArgs { return_field, ..args })?;
+        Ok(Box::new(FloatGroups { inner, kind }))
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.inner.is_descending()
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Identical
+    }
+
+    fn set_monotonicity(&self, kind: &DataType) -> SetMonotonicity {
+        self.inner.inner().set_monotonicity(kind)
+    }
+
+    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
+        self.inner.value_from_stats(args)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+}
+
+/// An integer for each float, in the order of the floats; 0 for both zeros, and one for every NaN.
+fn key(number: f64) -> i64 {
+    let number = if number.is_nan() { f64::NAN } else { number + 0.0 };
+    let bits = number.to_bits() as i64;
+    bits ^ (((bits >> 63) as u64) >> 1) as i64
+}
+
+/// The float of a key.
+fn number(key: i64) -> f64 {
+    f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
+}
+
+/// Floats by their keys.
+struct FloatGroups {
+    inner: Box<dyn GroupsAccumulator>,
+    kind: DataType,
+}
+
+impl FloatGroups {
+    fn keys(&self, values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        let [values] = values else { return internal_err!("an extreme of {} columns", values.len()) };
+        let keys: Int64Array = match values.data_type() {
+            DataType::Float32 => values.as_primitive::<Float32Type>().unary(|number| key(number.into())),
+            _ => values.as_primitive::<Float64Type>().unary(key),
+        };
+        Ok(vec![Arc::new(keys)])
+    }
+
+    fn numbers(&self, keys: &ArrayRef) -> ArrayRef {
+        let keys = keys.as_primitive::<Int64Type>();
+        match self.kind {
+            DataType::Float32 => {
+                let numbers: Float32Array = keys.unary(|key| number(key) as f32);
+                Arc::new(numbers)
+            }
+            _ => {
+                let numbers: Float64Array = keys.unary(number);
+                Arc::new(numbers)
+            }
+        }
+    }
+}
+
+impl GroupsAccumulator for FloatGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        groups_total: usize,
+    ) -> Result<()> {
+        self.inner.update_batch(&self.keys(values)?, groups, filter, groups_total)
+    }
+
+    fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
+        let keys = self.inner.evaluate(emit)?;
+        Ok(self.numbers(&keys))
+    }
+
+    fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
+        let states = self.inner.state(emit)?;
+        Ok(states.iter().map(|keys| self.numbers(keys)).collect())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], groups_total: usize) -> Result<()> {
+        self.inner.merge_batch(&self.keys(states)?, groups, groups_total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let states = self.inner.convert_to_state(&self.keys(values)?, filter)?;
+        Ok(states.iter().map(|keys| self.numbers(keys)).collect())
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_the_numbers() {
+        let ordered = [
+            f64::NEG_INFINITY,
+            f64::MIN,
+            -1.5,
+            -f64::MIN_POSITIVE,
+            0.0,
+            5e-324,
+            1.5,
+            f64::MAX,
+            f64::INFINITY,
+        ];
+        let keys = ordered.map(key);
+        assert!(keys.is_sorted() && key(f64::NAN) > keys[8]);
+        assert_eq!(ordered, keys.map(number));
+        assert_eq!((key(-0.0), key(-f64::NAN)), (key(0.0), key(f64::NAN)));
+    }
+}
