@@ -1,6 +1,7 @@
-//! Numbers: operators that fail where a result is out of range, quotients, rounding, and decimals as doubles.
+//! Numbers: operators that fail where a result is out of range, quotients, rounding, decimals as doubles, and floats as decimals.
 
 pub mod checked;
 pub mod decimal_to_double;
+pub mod float_to_decimal;
 pub mod quotient;
 pub mod rounding;

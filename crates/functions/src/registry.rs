@@ -12,7 +12,7 @@ use crate::datetime::{date_part, date_trunc, duration, time_unit, time_zone};
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
-use crate::math::{checked, decimal_to_double, quotient, rounding};
+use crate::math::{checked, decimal_to_double, float_to_decimal, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
@@ -29,6 +29,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         date_trunc::function(),
         duration::function(),
         decimal_to_double::function(),
+        float_to_decimal::function(),
         time_zone::moment(),
         time_zone::timezone(),
         named_cast::function(),

@@ -514,8 +514,7 @@ pub fn without_twin(name: &str) -> &str {
 }
 
 /// Functions that DataFusion has by another name alone.
-const OTHER_NAMES: [(&str, &str); 4] =
-    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var_samp")];
+const OTHER_NAMES: [(&str, &str); 3] = [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")];
 
 /// The parts of a name as DataFusion understands them: small letters unless they are quoted.
 fn parts(name: &ObjectName) -> Vec<String> {

@@ -1,9 +1,8 @@
 //! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with
 //! fifteen digits behind the point, which neither infinity nor many a number is.
 //!
-//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and
-//! DataFusion takes it for both (`16777216::real = 16777217`). A literal that is a real exactly stays one
-//! where it is compared, so that bounds of files still help.
+//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and DataFusion takes it for
+//! both (`16777216::real = 16777217`). So are roots and roundings of a REAL. A literal that is a real exactly stays one where it is compared, so that bounds of files still help.
 //!
 //! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to
 //! PostgreSQL and doubles to DataFusion. Such a number beside a decimal, compared with it or added to it, is
@@ -38,6 +37,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::math::decimal_to_double::{self, DIGITS_EXACT};
+use harrier_functions::math::float_to_decimal;
 
 use crate::rewrite::{level_keys, level_sides, rewritten, schema_below};
 
@@ -112,8 +112,14 @@ fn take_nearest(expr: &mut Expr, schema: &DFSchema) -> bool {
     is_long
 }
 
-/// Has the number of places be of the type that the function takes: by it, it tells the type of what it
-/// gives.
+/// Functions that are of doubles, or of NUMERIC; a REAL is a double to them.
+const OF_DOUBLES: &[&str] = &[
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "cos", "cosh", "cot",
+    "degrees", "exp", "floor", "ln", "log", "log10", "log2", "power", "radians", "round", "sign", "signum",
+    "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+];
+
+/// Has the number of places be of the type that the function takes: by it, it tells the type of what it gives.
 fn count_places(function: &mut ScalarFunction) -> bool {
     let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
     match places {
@@ -160,8 +166,12 @@ impl Scope<'_> {
                 self.widen_real(left, right)
                     || matches!(op, Operator::Plus | Operator::Minus) && self.add_exactly(left, right)
             }
-            Expr::ScalarFunction(function) if matches!(function.name(), "round" | "trunc") => {
-                count_places(function)
+            Expr::Cast(Cast { expr, field }) if field.data_type().is_decimal() => {
+                self.take_digits(expr, field.data_type())
+            }
+            Expr::ScalarFunction(function) if OF_DOUBLES.contains(&function.name()) => {
+                let is_counted = matches!(function.name(), "round" | "trunc") && count_places(function);
+                self.widen_arguments(function) || is_counted
             }
             other => {
                 let is_leveled = self.take_reals(other) || level_sides(other, |sides| self.level(sides));
@@ -231,8 +241,33 @@ impl Scope<'_> {
         is_mixed && widen(&mut sides, &types)
     }
 
-    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed
-    /// anything.
+    /// Makes doubles of reals that a function takes which PostgreSQL has of none; tells whether it has changed anything.
+    fn widen_arguments(&self, function: &mut ScalarFunction) -> bool {
+        let mut is_changed = false;
+        for argument in &mut function.args {
+            if argument.get_type(self.schema).is_ok_and(|kind| is_real(&kind)) {
+                *argument = cast(std::mem::take(argument), DataType::Float64);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Has a float become a decimal by the digits that it surely has; tells whether it was one. What is NUMERIC to PostgreSQL has more.
+    fn take_digits(&self, expr: &mut Expr, kind: &DataType) -> bool {
+        let is_float = matches!(kind, DataType::Decimal128(_, 0..)) && self.is_double(expr);
+        match ScalarValue::try_from(kind) {
+            Ok(null) if is_float => {
+                let arguments = vec![std::mem::take(expr), Expr::Literal(null, None)];
+                *expr =
+                    Expr::ScalarFunction(ScalarFunction::new_udf(float_to_decimal::function(), arguments));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
     fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
         let number = match (is_decimal(left), is_decimal(right)) {
