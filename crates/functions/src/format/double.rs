@@ -14,6 +14,13 @@ use datafusion::logical_expr::{
 const REAL_DIGITS: i32 = 6;
 const DOUBLE_DIGITS: i32 = 15;
 
+/// From here on all numbers are whole, and what is between two of them may have as few digits as they.
+const REAL_WHOLE: f32 = 16_777_216.0;
+const DOUBLE_WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// What is between larger numbers has more digits than they.
+const WHOLE_MAX: f64 = 1e38;
+
 /// (double or real) → text, such as `5`, `1e+300` and `Infinity`.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
@@ -74,12 +81,56 @@ pub(crate) fn shown(values: &dyn Array) -> Result<StringArray> {
 
 /// Writes a real as its text.
 pub fn put_real(out: &mut impl BufMut, value: f32) {
-    put(out, value.into(), &format!("{value:e}"), REAL_DIGITS);
+    let mut text = format!("{value:e}");
+    if value.abs() >= REAL_WHOLE && value.is_finite() {
+        let between = |other: f32| (f64::from(value) + f64::from(other)) / 2.0;
+        let bounds = [between(value.next_down()), between(value.next_up())];
+        let is_inside = |text: &str| text.parse().is_ok_and(|read: f64| !bounds.contains(&read));
+        text =
+            inside(text, |digits| format!("{value:.digits$e}"), |text| text.parse() == Ok(value), is_inside);
+    }
+    put(out, value.into(), &text, REAL_DIGITS);
 }
 
 /// Writes a double as its text.
 pub fn put_double(out: &mut impl BufMut, value: f64) {
-    put(out, value, &format!("{value:e}"), DOUBLE_DIGITS);
+    let mut text = format!("{value:e}");
+    if value.abs() > DOUBLE_WHOLE && value.is_finite() {
+        let size = value.abs();
+        let exact = |number: f64| (number < WHOLE_MAX).then_some(number as u128);
+        let below = exact(size).zip(exact((size - size.next_down()) / 2.0)).map(|(size, half)| size - half);
+        let above = exact(size).zip(exact((size.next_up() - size) / 2.0)).map(|(size, half)| size + half);
+        let bounds = [below, above];
+        let is_inside = |text: &str| whole(text).is_none_or(|read| !bounds.contains(&Some(read)));
+        text =
+            inside(text, |digits| format!("{value:.digits$e}"), |text| text.parse() == Ok(value), is_inside);
+    }
+    put(out, value, &text, DOUBLE_DIGITS);
+}
+
+/// The fewest digits that are the number's, which a text half the way to another number is not to PostgreSQL. `text` is one that may be:
+/// `1e23` is between two doubles.
+fn inside(
+    text: String,
+    of_digits: impl Fn(usize) -> String,
+    is_number: impl Fn(&str) -> bool,
+    is_inside: impl Fn(&str) -> bool,
+) -> String {
+    const DIGITS_MAX: usize = 17;
+    if is_inside(&text) {
+        return text;
+    }
+    let more = (1..DIGITS_MAX).map(of_digits).find(|more| is_number(more) && is_inside(more));
+    more.unwrap_or(text)
+}
+
+/// What a text such as `1.25e30` says without its sign, if that is a whole number.
+fn whole(text: &str) -> Option<u128> {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (first, rest) = mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa, ""));
+    let digits: u128 = format!("{}{rest}", first.trim_start_matches('-')).parse().ok()?;
+    let zeros = exponent.parse::<u32>().ok()?.checked_sub(rest.len() as u32)?;
+    digits.checked_mul(10_u128.checked_pow(zeros)?)
 }
 
 /// Writes a number: the fewest digits that tell it from others, with an exponent where PostgreSQL has one. `scientific`: how it is written
@@ -133,14 +184,31 @@ mod tests {
             (f64::NEG_INFINITY, "-Infinity"),
             (0.0, "0"),
             (-0.0, "-0"),
+            (1e23, "9.999999999999999e+22"),
+            (-1e23, "-9.999999999999999e+22"),
+            (2e23, "1.9999999999999998e+23"),
+            (8.41e21, "8.409999999999999e+21"),
+            (9_007_199_254_740_992.0, "9.007199254740992e+15"),
+            (1e22, "1e+22"),
+            (1e38, "1e+38"),
+            (1e300, "1e+300"),
         ];
         for (value, text) in cases {
             let mut out = Vec::new();
             put_double(&mut out, value);
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
-        let mut out = Vec::new();
-        put_real(&mut out, 1e6);
-        assert_eq!(out, b"1e+06");
+        for (value, text) in [
+            (1e6, "1e+06"),
+            (50_331_648.0, "5.0331648e+07"),
+            (-3e10, "-3.0000001e+10"),
+            (16_777_216.0, "1.6777216e+07"),
+            (1e10, "1e+10"),
+            (f32::MAX, "3.4028235e+38"),
+        ] {
+            let mut out = Vec::new();
+            put_real(&mut out, value);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
     }
 }
