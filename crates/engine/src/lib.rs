@@ -75,7 +75,6 @@ mod sequences;
 mod series;
 mod server_functions;
 mod session;
-mod session_planner;
 pub mod settings;
 mod spill;
 pub mod split;

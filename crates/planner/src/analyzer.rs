@@ -16,6 +16,7 @@ pub mod outer_reference_types;
 pub mod scalar_subquery;
 pub mod session_time_zone;
 pub mod set_operation_all;
+pub mod set_operation_types;
 pub mod subquery_order_by;
 pub mod text_casts;
 pub mod text_constants;

@@ -39,6 +39,7 @@ use crate::analyzer::outer_reference_types::OuterReferenceTypes;
 use crate::analyzer::scalar_subquery::ScalarSubqueries;
 use crate::analyzer::session_time_zone::{LocalTimeCasts, SessionTimeZone};
 use crate::analyzer::set_operation_all::SetOperationAll;
+use crate::analyzer::set_operation_types::SetOperationTypes;
 use crate::analyzer::subquery_order_by::SubqueryOrderBy;
 use crate::analyzer::text_casts::TextCasts;
 use crate::analyzer::timestamp_coercion::{TimestampCoercion, TimestampPrecisionComparisons};
@@ -200,6 +201,7 @@ fn before_coercion(
         (Arc::new(TimestampCoercion), Mends(&[22759, 8336, 19527])),
         (Arc::new(OutOfRangeTimestamps), Mends(&[22759, 8336])),
         (Arc::new(DecimalDoubleComparisons), Mends(&[14272, 8302])),
+        (Arc::new(SetOperationTypes), Standard("PostgreSQL 10.5")),
         (Arc::new(ByteaLike), Standard("PostgreSQL 9.5")),
         (Arc::new(BooleanTextCasts), Standard("PostgreSQL 9.4")),
         (Arc::new(JoinConditionSubqueries), Mends(&[])),

@@ -344,9 +344,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is
-/// computed.
-fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
+/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is computed.
+pub(crate) fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
     let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
         let scope = Scope { schema: input.schema(), inputs: vec![input] };
         expr.is_none_or(|expr| scope.is_double(expr))

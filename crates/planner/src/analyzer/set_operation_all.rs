@@ -17,14 +17,16 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::window::ranking::row_number;
+
+use crate::analyzer::set_operation_types::is_set_operation;
 
 /// The rule; to stand behind the coercion of types, by which values of both sides can be compared.
 #[derive(Debug)]
@@ -51,13 +53,8 @@ const TURN: &str = "harrier_turn";
 /// compare all columns: of what a DELETE reads, which has been optimized before, EXISTS may do the first.
 /// Without ALL the left side is DISTINCT. Rows that are so anyway have no second turn.
 fn is_of_all(join: &Join) -> bool {
-    let is_set_operation = matches!(join.join_type, JoinType::LeftAnti | JoinType::LeftSemi)
-        && join.null_equality == NullEquality::NullEqualsNull
-        && join.filter.is_none()
-        && join.on.len() == join.left.schema().fields().len()
-        && join.on.len() == join.right.schema().fields().len();
     let is_done = || join.left.schema().fields().last().is_some_and(|last| last.name() == TURN);
-    is_set_operation && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_)) && !is_done()
+    is_set_operation(join) && !matches!(join.left.as_ref(), LogicalPlan::Distinct(_)) && !is_done()
 }
 
 fn counted(mut join: Join) -> Result<LogicalPlan> {
