@@ -75,6 +75,7 @@ mod sequences;
 mod series;
 mod server_functions;
 mod session;
+mod session_planner;
 pub mod settings;
 mod spill;
 pub mod split;

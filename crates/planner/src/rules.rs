@@ -50,6 +50,7 @@ use crate::analyzer::window_functions::WindowFunctions;
 use crate::analyzer::window_peers::WindowPeers;
 use crate::binder::array_overlap::ArrayOverlapPlanner;
 use crate::binder::column_aliases::ColumnAliasPlanner;
+use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::operator_chains::OperatorChainPlanner;
 use crate::binder::table_functions::TableFunctionPlanner;
 use crate::binder::table_sample::TableSamplePlanner;
@@ -162,6 +163,7 @@ fn expr_planners(
     vec![
         (time_differences, Standard("PostgreSQL 10.2")),
         (Arc::new(OperatorChainPlanner), Mends(&[12604])),
+        (Arc::new(IntegerShiftPlanner), Standard("PostgreSQL 9.3")),
         (Arc::new(ByteaOperatorPlanner), Standard("PostgreSQL 9.5")),
         (json_operators, Standard("PostgreSQL 9.16")),
         (Arc::new(ArrayOverlapPlanner), Standard("PostgreSQL 9.19")),

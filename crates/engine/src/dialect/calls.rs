@@ -1,12 +1,14 @@
 //! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and `substring` by a pattern.
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, Ident, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
+    BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
 };
 use harrier_pgcatalog::function_call;
 
 use super::{call_words, patterns};
+use crate::names::plain;
 
 /// The function that has the replacement of `regexp_replace` be what the planner's understands.
 const REPLACEMENT: &str = "harrier_replacement";
@@ -43,6 +45,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 }
                 return;
             }
+            count_pairs(function);
             if let Some(named) = interval_of_named(function) {
                 *expr = Expr::Function(named);
                 return;
@@ -70,6 +73,15 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 ("age", [from]) => {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))
+                }
+                ("to_hex", [number]) if is_integer(number) => {
+                    let number = cast(number, DataType::Integer(None));
+                    Some(call_of("to_hex", vec![number]))
+                }
+                ("array_remove", [list, value]) if !is_value(value) => {
+                    let all = call("array_remove_all", list, value);
+                    let nulls = call_of("harrier_without_nulls", vec![Expr::clone(list)]);
+                    Some(if_null(value, nulls, all))
                 }
                 // PostgreSQL's take all of them, the planner's the first one.
                 ("array_remove" | "array_replace", arguments) => {
@@ -285,6 +297,66 @@ fn is_row(expr: &Expr) -> bool {
         Expr::Tuple(_) => true,
         Expr::Function(function) => plain_call(function).is_some_and(|(name, _)| name == "row"),
         _ => false,
+    }
+}
+
+/// `regr_count(y, x)`, of which the planner has a number without a sign: how often `y` is there where `x` is.
+fn count_pairs(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(first)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(second)),
+    ] = list.args.as_mut_slice()
+    else {
+        return;
+    };
+    let is_one = function
+        .name
+        .0
+        .last()
+        .and_then(|name| name.as_ident())
+        .is_some_and(|name| plain(name) == "regr_count");
+    if is_one && list.duplicate_treatment.is_none() {
+        let pair = if_null(second, Expr::value(Value::Null), first.clone());
+        list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))];
+        function.name = ObjectName::from(vec![Ident::new("count")]);
+    }
+}
+
+/// Whether an expression is a number that is an integer of 32 bits, as those in a statement are that fit.
+fn is_integer(expr: &Expr) -> bool {
+    number_of(expr).is_some_and(|number| i32::try_from(number).is_ok())
+}
+
+fn number_of(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Nested(inner) => number_of(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => number_of(expr)?.checked_neg(),
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Whether an expression is a value that is not NULL.
+fn is_value(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_value(inner),
+        Expr::UnaryOp { expr, .. } => is_value(expr),
+        Expr::Value(value) => value.value != Value::Null,
+        _ => false,
+    }
+}
+
+fn if_null(value: &Expr, null: Expr, other: Expr) -> Expr {
+    if matches!(value, Expr::Value(ValueWithSpan { value: Value::Null, .. })) {
+        return null;
+    }
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen { condition: Expr::IsNull(Box::new(value.clone())), result: null }],
+        else_result: Some(Box::new(other)),
     }
 }
 

@@ -89,6 +89,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::Decimal128(Some(value), DIGITS, scale as i8)
             .cast_to(&datafusion::arrow::datatypes::DataType::Utf8)
     }),
+    Definition::new("to_hex", &[Number], Text, |values| {
+        let is_short =
+            matches!(values[0], ScalarValue::Int8(_) | ScalarValue::Int16(_) | ScalarValue::Int32(_));
+        let digits = match exact(&values[0]) {
+            Some((value, 0)) if is_short => i32::try_from(value).map(|value| format!("{value:x}")),
+            Some((value, 0)) => i64::try_from(value).map(|value| format!("{value:x}")),
+            _ => return Err(out_of_range()),
+        };
+        digits.map(ScalarValue::from).map_err(|_| out_of_range())
+    }),
     Definition::new("factorial", &[Int], Whole, |values| match int(&values[0]) {
         ..0 => Err(SqlError::new(
             SqlState::NUMERIC_VALUE_OUT_OF_RANGE,

@@ -1,0 +1,59 @@
+//! `n << 2` and `n >> 2` of the type of `n`, whose bits are lost beyond it: DataFusion shifts 64 bits where the count has them, as a number
+//! in a statement does.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast, lit};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+/// Plans shifts of integers of 16 and of 32 bits.
+#[derive(Debug)]
+pub(crate) struct IntegerShiftPlanner;
+
+impl ExprPlanner for IntegerShiftPlanner {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let operator = match expr.op {
+            BinaryOperator::PGBitwiseShiftLeft => Operator::BitwiseShiftLeft,
+            BinaryOperator::PGBitwiseShiftRight => Operator::BitwiseShiftRight,
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
+            return Ok(PlannerResult::Original(expr));
+        };
+        if !right.is_integer() {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let is_short = left == DataType::Int16;
+        if !is_short && left != DataType::Int32 && !is_integer_literal(&expr.left) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        let shifted =
+            binary_expr(cast(expr.left, DataType::Int32), operator, cast(expr.right, DataType::Int32));
+        Ok(PlannerResult::Planned(match is_short {
+            true => cast(lower_half(shifted), DataType::Int16),
+            false => shifted,
+        }))
+    }
+}
+
+/// The lower 16 of 32 bits as an integer with a sign.
+fn lower_half(number: Expr) -> Expr {
+    let half = || lit(16_i32);
+    let upper = binary_expr(number, Operator::BitwiseShiftLeft, half());
+    binary_expr(upper, Operator::BitwiseShiftRight, half())
+}
+
+/// Whether a number in a statement is one of 32 bits, as those are that fit.
+fn is_integer_literal(expr: &Expr) -> bool {
+    let number = match expr {
+        Expr::Negative(inner) => match inner.as_ref() {
+            Expr::Literal(ScalarValue::Int64(Some(number)), _) => number.checked_neg(),
+            _ => None,
+        },
+        Expr::Literal(ScalarValue::Int64(number), _) => *number,
+        _ => None,
+    };
+    number.is_some_and(|number| i32::try_from(number).is_ok())
+}
