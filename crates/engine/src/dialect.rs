@@ -25,6 +25,7 @@ mod ordered_sets;
 mod orderings;
 mod patterns;
 mod quantified;
+mod recursion;
 mod result_orders;
 mod row_counts;
 mod rows;
@@ -125,6 +126,9 @@ impl VisitorMut for Dialect {
     type Break = DataFusionError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
+        if let Err(error) = recursion::check(query) {
+            return ControlFlow::Break(error);
+        }
         read_tables(&mut query.body);
         set_functions::unfold(query);
         fetch::to_limit(query);
