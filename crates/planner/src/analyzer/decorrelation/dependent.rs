@@ -15,6 +15,7 @@
 //! | ORDER BY o LIMIT n OFFSET m | row_number() OVER (PARTITION BY values ORDER BY o) BETWEEN m + 1 AND m + n |
 //! | JOIN, UNION | of the sides, which are joined by the values too |
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -35,7 +36,7 @@ use datafusion::logical_expr::{
 use harrier_functions::window::ranking::row_number;
 
 use super::conditions::{next_number, same, same_values, unsupported};
-use super::references::{Reference, free, free_of, is_lateral, moved, moved_of};
+use super::references::{Reference, free, free_of, has_subquery, is_lateral, moved, moved_of};
 
 /// The distinct values of the columns of a query that a subquery speaks of.
 pub(super) struct Outer {
@@ -50,14 +51,59 @@ pub(super) struct Pushed {
     pub(super) keys: Vec<Column>,
 }
 
+/// Whether the first of these rows are the same each time: all columns of theirs are keys of their order.
+fn is_ordered_by_all(rows: &LogicalPlan) -> bool {
+    let (mut shown, mut rows) = (None, rows);
+    loop {
+        match rows {
+            LogicalPlan::SubqueryAlias(alias) => {
+                // Below it columns have other names.
+                shown = None;
+                rows = &alias.input;
+            }
+            LogicalPlan::Projection(projection) if !projection.expr.iter().any(has_subquery) => {
+                shown = Some(columns_of(&projection.expr));
+                rows = &projection.input;
+            }
+            LogicalPlan::Sort(sort) => {
+                let keys: Vec<&Expr> = sort.expr.iter().map(|key| &key.expr).collect();
+                let all = || sort.input.schema().columns().into_iter().collect();
+                return are_keys(&shown.unwrap_or_else(all), &keys);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a row of each group is the same each time: what is shown of it is in the keys of the order.
+fn tells_all_apart(on: &DistinctOn) -> bool {
+    let order = on.sort_expr.iter().flatten().map(|key| &key.expr);
+    !on.select_expr.iter().any(has_subquery)
+        && are_keys(&columns_of(&on.select_expr), &on.on_expr.iter().chain(order).collect::<Vec<_>>())
+}
+
+fn columns_of(exprs: &[Expr]) -> HashSet<Column> {
+    exprs.iter().flat_map(Expr::column_refs).cloned().collect()
+}
+
+fn are_keys(columns: &HashSet<Column>, keys: &[&Expr]) -> bool {
+    columns.iter().all(|column| keys.iter().any(|key| matches!(key, Expr::Column(key) if key == column)))
+}
+
 impl Outer {
     /// The values that `columns` have among the rows of `query`.
     ///
-    /// Errors: the rows of the query may be others each time that it is run (0A000).
+    /// Errors: the rows of the query may be others each time that it is run (0A000). Those of a LIMIT are not where all columns are keys of its
+    /// order.
     pub(super) fn of(query: &LogicalPlan, columns: Vec<Column>) -> Result<Self> {
         let changes = query.exists(|node| {
             let is_volatile = node.expressions().iter().any(Expr::is_volatile);
-            Ok(is_volatile || matches!(node, LogicalPlan::Limit(_) | LogicalPlan::Distinct(Distinct::On(_))))
+            Ok(is_volatile
+                || match node {
+                    LogicalPlan::Limit(limit) => !is_ordered_by_all(&limit.input),
+                    LogicalPlan::Distinct(Distinct::On(on)) => !tells_all_apart(on),
+                    _ => false,
+                })
         })?;
         if changes {
             return Err(unsupported("a query around it that has LIMIT, DISTINCT ON or volatile functions"));
