@@ -26,7 +26,8 @@ pub(super) fn level_values(values: &mut Values) {
         });
         let Some(data_type) = kind else { continue };
         for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(at)) {
-            if matches!(value, Expr::Value(_)) {
+            // A column has bytes of another kind than what is cast.
+            if matches!(value, Expr::Value(_)) || data_type == DataType::Bytea {
                 *value = Expr::Cast {
                     kind: CastKind::Cast,
                     expr: Box::new(value.clone()),

@@ -1,4 +1,4 @@
-//! Timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
+//! Days, timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIME: &str = "%H:%M:%S%.f";
 const ZONE: &str = "%:z";
 
-/// (timestamp) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
+/// (day, timestamp or time) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
@@ -45,7 +45,9 @@ impl ScalarUDFImpl for Shown {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)] => Ok(DataType::Utf8),
+            [DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)] => {
+                Ok(DataType::Utf8)
+            }
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
     }
@@ -136,7 +138,7 @@ impl DisplayIndex for Infinite<'_> {
     }
 }
 
-/// The texts of timestamps and times of day.
+/// The texts of days, timestamps and times of day.
 pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
     let options = FormatOptions::new()
@@ -154,10 +156,22 @@ pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     Ok(texts.finish())
 }
 
+/// With a year of its own era: the year before the first one is 0 to Arrow.
+fn before_christ(text: &str) -> String {
+    let years = text.trim_start_matches('-');
+    let (year, rest) = years.split_once('-').unwrap_or((years, ""));
+    let year = year.parse::<u32>().unwrap_or_default() + 1;
+    format!("{} BC", trimmed(format!("{year:04}-{rest}")))
+}
+
 /// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone that has none.
 pub fn trimmed(mut text: String) -> String {
     if text.starts_with('+') {
         text.remove(0);
+    } else if text.starts_with('-') && text[1..].starts_with(|sign: char| sign.is_ascii_digit())
+        || text.starts_with("0000-")
+    {
+        return before_christ(&text);
     }
     if text.ends_with(":00") && text.rfind(['+', '-']).is_some_and(|sign| sign + 6 == text.len()) {
         text.truncate(text.len() - 3);
@@ -194,5 +208,8 @@ mod tests {
         assert_eq!(of(Some("+05:30"))[..2], ["2024-03-10 06:32:03.5+05:30", "1970-01-01 05:30:00+05:30"]);
         assert_eq!(of(Some("-08:00"))[1], "1969-12-31 16:00:00-08");
         assert_eq!(trimmed("+10000-01-01 00:00:00".to_string()), "10000-01-01 00:00:00");
+        assert_eq!(trimmed("0000-12-31".to_string()), "0001-12-31 BC");
+        assert_eq!(trimmed("-0043-03-15 01:00:00.500+00:00".to_string()), "0044-03-15 01:00:00.5+00 BC");
+        assert_eq!(trimmed("-infinity".to_string()), "-infinity");
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn texts(values: &ArrayRef, style: IntervalStyle) -> Result<StringArr
             format::interval::shown(intervals.as_primitive::<IntervalMonthDayNanoType>(), style)
         }
         DataType::Float32 | DataType::Float64 => format::double::shown(values.as_ref()),
-        DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
+        DataType::Date32 | DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => {
             format::datetime::shown(values)
         }
         DataType::Struct(_) => rows(values.as_struct(), style),

@@ -265,7 +265,7 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
         }
         data_type => {
             let value = match data_type {
-                DataType::Interval(_) | DataType::Float32 | DataType::Float64 => {
+                DataType::Date32 | DataType::Interval(_) | DataType::Float32 | DataType::Float64 => {
                     let texts = format::value::texts(&array.slice(row, 1), IntervalStyle::default())?;
                     texts.value(0).to_string()
                 }

@@ -131,7 +131,7 @@ fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<
 /// whether it changed anything.
 fn write(expr: &mut Expr, style: IntervalStyle, schema: &DFSchema) -> bool {
     let (function, style) = match expr.get_type(schema) {
-        Ok(DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
+        Ok(DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_)) => {
             (format::datetime::function(), None)
         }
         Ok(DataType::Float32 | DataType::Float64) => (format::double::function(), None),
