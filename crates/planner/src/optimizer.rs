@@ -1,5 +1,6 @@
 //! Rules that keep the meaning of a logical plan, and guards that keep DataFusion's from changing it.
 
+pub mod columnless_windows;
 pub mod computed_sort_keys;
 pub mod distinct_list_aggregates;
 pub mod duplicate_sort_keys;
