@@ -7,9 +7,10 @@ use super::scope::{Kind, Scope};
 impl Maker<'_> {
     /// A query with columns of these types.
     pub(super) fn ordered_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
-        match self.choices.happens(1, 2) {
-            true => self.numbered_rows(kinds, depth, scope),
-            false => {
+        match self.choices.choose(6) {
+            5 => self.joined_rows(kinds, depth, scope),
+            3 | 4 => self.numbered_rows(kinds, depth, scope),
+            _ => {
                 let items: Vec<String> =
                     kinds.iter().map(|kind| self.of_ordered(*kind, depth, scope)).collect();
                 format!("SELECT {}", named(&items))
@@ -36,6 +37,48 @@ impl Maker<'_> {
             "SELECT {columns} FROM (SELECT {columns}, row_number() OVER () AS place FROM ({rows}) AS {inner}({columns})) \
              AS {outer} WHERE place {operator} {place}"
         )
+    }
+
+    /// The first rows of a join, each side of which has an order of its own, in the order of columns of both.
+    fn joined_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let aliases = [self.alias(), self.alias()];
+        // Beside the columns that are shown, what the sides are joined by.
+        let mut sides = [vec![Kind::Int], vec![Kind::Int]];
+        let mut items = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            let at = self.choices.choose(2);
+            sides[at].push(*kind);
+            items.push(format!("{}.c{}", aliases[at], sides[at].len()));
+        }
+        let [left, right] = [0, 1].map(|at| {
+            let rows = self.ordered_rows(&sides[at], depth.min(1), scope);
+            let columns: Vec<String> = (1..=sides[at].len()).map(|number| format!("c{number}")).collect();
+            format!("({rows}) AS {}({})", aliases[at], columns.join(", "))
+        });
+        let join = self.choices.one_of(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]);
+        let from = format!("{left} {join} {right} ON {}.c1 = {}.c1", aliases[0], aliases[1]);
+        let mut keys = items.clone();
+        keys.rotate_left(self.choices.choose(items.len()));
+        let keys: Vec<String> = keys
+            .iter()
+            .map(|key| {
+                format!("{key}{}", self.choices.one_of(&["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]))
+            })
+            .collect();
+        let (list, order, outer) = (named(&items), keys.join(", "), self.alias());
+        let columns: Vec<String> = (1..=kinds.len()).map(|number| format!("c{number}")).collect();
+        let columns = columns.join(", ");
+        match self.choices.happens(1, 2) {
+            true => format!(
+                "SELECT {columns} FROM (SELECT {list}, row_number() OVER (ORDER BY {order}) AS place FROM {from}) \
+                 AS {outer} WHERE place <= {}",
+                1 + self.choices.choose(8)
+            ),
+            false => format!(
+                "SELECT {columns} FROM (SELECT {list} FROM {from} ORDER BY {order}{}) AS {outer}",
+                self.limit()
+            ),
+        }
     }
 
     /// A value that is about the order of rows.
