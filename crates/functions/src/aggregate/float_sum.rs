@@ -1,16 +1,18 @@
-//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, and a sum of floats of 32 bits is one of these, which is
+//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, a sum of finite numbers that is infinite is out of range (22003), and a sum of floats of 32 bits is one of these, which is
 //! added up with 64 bits and rounded once, so that it depends neither on the order of rows nor on how many ranks share them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 use crate::math::checked::{as_reals, without_signed_nan};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 /// The field that floats have while they are added up; `None`: `field` is of another type.
 pub(crate) fn wide(field: &FieldRef) -> Option<FieldRef> {
@@ -23,12 +25,12 @@ pub(crate) fn is_float(kind: &DataType) -> bool {
 
 /// Of an accumulator of floats of 64 bits, one of floats whose result is of the type `kind`.
 pub(crate) fn accumulator(inner: Box<dyn Accumulator>, kind: &DataType) -> Box<dyn Accumulator> {
-    Box::new(Floats { inner, kind: kind.clone() })
+    Box::new(Floats { inner, kind: kind.clone(), has_infinite: false })
 }
 
 /// The same of many groups.
 pub(crate) fn groups(inner: Box<dyn GroupsAccumulator>, kind: &DataType) -> Box<dyn GroupsAccumulator> {
-    Box::new(FloatGroups { inner, kind: kind.clone() })
+    Box::new(FloatGroups { inner, kind: kind.clone(), infinite: Vec::new() })
 }
 
 /// Of a frame that moves over the rows: its sum or, if `is_mean`, its average.
@@ -46,18 +48,50 @@ fn narrowed(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     if *kind == DataType::Float32 { as_reals(&values) } else { Ok(values) }
 }
 
+/// Whether a value at a place is infinite, or none; of a list, whether one in it is.
+fn is_beyond(values: &ArrayRef, at: usize) -> bool {
+    match (values.as_primitive_opt::<Float64Type>(), values.as_list_opt::<i32>()) {
+        (Some(values), _) => values.is_valid(at) && !values.value(at).is_finite(),
+        (_, Some(lists)) => lists.is_valid(at) && has_beyond(&lists.value(at)),
+        _ => false,
+    }
+}
+
+/// Whether any value of a column of floats is infinite, or none.
+fn has_beyond(values: &ArrayRef) -> bool {
+    match (values.as_primitive_opt::<Float64Type>(), values.as_list_opt::<i32>()) {
+        (Some(values), _) => values.values().iter().any(|value| !value.is_finite()),
+        (_, Some(lists)) => has_beyond(lists.values()),
+        _ => false,
+    }
+}
+
+/// Errors: a sum is infinite of which `is_known` does not know an infinite number (22003).
+fn check(sums: &ArrayRef, is_known: impl Fn(usize) -> bool) -> Result<()> {
+    if !has_beyond(sums) || (0..sums.len()).all(|at| !is_beyond(sums, at) || is_known(at)) {
+        return Ok(());
+    }
+    let message = "value out of range: overflow";
+    Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion())
+}
+
 #[derive(Debug)]
 struct Floats {
     inner: Box<dyn Accumulator>,
     kind: DataType,
+    /// What was added has an infinite number, or none: in a state, one that was added elsewhere.
+    has_infinite: bool,
 }
 
 impl Accumulator for Floats {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.update_batch(&widened(values)?)
+        let values = widened(values)?;
+        self.has_infinite |= values.iter().any(has_beyond);
+        self.inner.update_batch(&values)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.has_infinite |= states.iter().any(has_beyond);
         self.inner.merge_batch(states)
     }
 
@@ -70,11 +104,16 @@ impl Accumulator for Floats {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
+        let state = self.inner.state()?;
+        for value in &state {
+            check(&value.to_array()?, |_| self.has_infinite)?;
+        }
+        Ok(state)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?.to_array()?;
+        check(&value, |_| self.has_infinite)?;
         ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
     }
 
@@ -86,6 +125,32 @@ impl Accumulator for Floats {
 struct FloatGroups {
     inner: Box<dyn GroupsAccumulator>,
     kind: DataType,
+    /// The groups to which an infinite number was added, or none, as far as there is one.
+    infinite: Vec<bool>,
+}
+
+impl FloatGroups {
+    fn note(&mut self, values: &[ArrayRef], groups: &[usize]) {
+        for values in values.iter().filter(|values| has_beyond(values)) {
+            for (_, group) in groups.iter().enumerate().filter(|(at, _)| is_beyond(values, *at)) {
+                self.infinite.resize(self.infinite.len().max(group + 1), false);
+                self.infinite[*group] = true;
+            }
+        }
+    }
+
+    /// Errors: as [`check`].
+    fn emitted(&mut self, sums: &[ArrayRef], emit: EmitTo) -> Result<()> {
+        for sums in sums {
+            check(sums, |at| self.infinite.get(at) == Some(&true))?;
+        }
+        let gone = match emit {
+            EmitTo::All => self.infinite.len(),
+            EmitTo::First(groups) => groups.min(self.infinite.len()),
+        };
+        self.infinite.drain(..gone);
+        Ok(())
+    }
 }
 
 impl GroupsAccumulator for FloatGroups {
@@ -96,18 +161,25 @@ impl GroupsAccumulator for FloatGroups {
         filter: Option<&BooleanArray>,
         groups_total: usize,
     ) -> Result<()> {
-        self.inner.update_batch(&widened(values)?, groups, filter, groups_total)
+        let values = widened(values)?;
+        self.note(&values, groups);
+        self.inner.update_batch(&values, groups, filter, groups_total)
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
-        narrowed(&self.inner.evaluate(emit)?, &self.kind)
+        let sums = self.inner.evaluate(emit)?;
+        self.emitted(std::slice::from_ref(&sums), emit)?;
+        narrowed(&sums, &self.kind)
     }
 
     fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.inner.state(emit)
+        let state = self.inner.state(emit)?;
+        self.emitted(&state, emit)?;
+        Ok(state)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], groups_total: usize) -> Result<()> {
+        self.note(states, groups);
         self.inner.merge_batch(states, groups, groups_total)
     }
 
@@ -116,7 +188,7 @@ impl GroupsAccumulator for FloatGroups {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.inner.size()
+        size_of_val(self) + self.infinite.capacity() + self.inner.size()
     }
 }
 
@@ -215,6 +287,7 @@ impl Accumulator for Frame {
             (_, false) => Some(self.sum()),
         };
         let value: ArrayRef = Arc::new(Float64Array::from(vec![value]));
+        check(&value, |_| self.nans + self.infinite + self.negative_infinite > 0)?;
         ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
     }
 
