@@ -1,7 +1,7 @@
 //! Names this build: the crate's version and a digest of the sources that decide what goes over the wire.
 //!
-//! Ranks of different builds must not work together. Two builds of the same sources are the same build, wherever and
-//! whenever they were made, so the name is made from file contents and from nothing else.
+//! Ranks of different builds must not work together. Two builds of the same sources are the same build,
+//! wherever and whenever they were made, so the name is made from file contents and from nothing else.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Has `libmpid.so` stay loaded once it is: the C library calls it when the process ends (`src/ends.rs`), also if it was closed before.
+//! Has `libmpid.so` stay loaded once it is: the C library calls it when the process ends (`src/ends.rs`),
+//! also if it was closed before.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

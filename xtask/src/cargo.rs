@@ -20,8 +20,8 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// What the profile is read from, relative to the checkout, if it is not the workspace's own. Scripts that call cargo find it in
-    /// [`CONFIG_VARIABLE`].
+    /// What the profile is read from, relative to the checkout, if it is not the workspace's own. Scripts
+    /// that call cargo find it in [`CONFIG_VARIABLE`].
     pub fn config(self) -> Option<&'static str> {
         match self {
             Self::Release => None,
@@ -190,7 +190,8 @@ pub fn command(root: &Path) -> Command {
     command
 }
 
-/// Takes away what the cargo that runs this program tells it of itself: build scripts would take that for a change.
+/// Takes away what the cargo that runs this program tells it of itself: build scripts would take that for a
+/// change.
 pub fn forget_package(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();

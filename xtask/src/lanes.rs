@@ -64,8 +64,8 @@ impl Queue {
     }
 }
 
-/// Runs all jobs in lanes and reports each when it ends. `earlier` are the seconds that jobs took before. Returns what came of them, in
-/// the order of their ends.
+/// Runs all jobs in lanes and reports each when it ends. `earlier` are the seconds that jobs took before.
+/// Returns what came of them, in the order of their ends.
 pub fn run_all(
     root: &Path,
     logs: &Path,

@@ -19,7 +19,8 @@ impl Load {
         Self { since: Instant::now(), idle, total, share: 0.0 }
     }
 
-    /// Forgets what was measured, because somebody has begun to work: nothing is idle until the next span is over.
+    /// Forgets what was measured, because somebody has begun to work: nothing is idle until the next span is
+    /// over.
     pub fn start_anew(&mut self) {
         *self = Self::new();
     }

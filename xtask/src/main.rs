@@ -1,4 +1,5 @@
-//! Builds and runs the project's checks in four tiers: `check`, `test`, `test-all` and `soak`; `make` calls it.
+//! Builds and runs the project's checks in four tiers: `check`, `test`, `test-all` and `soak`; `make` calls
+//! it.
 //!
 //! ```text
 //! cargo build ─┐
@@ -6,8 +7,8 @@
 //! install.sh ──┘   cargo.rs    units.rs lanes.rs run.rs                            report.rs
 //! ```
 //!
-//! A unit is a test program, or a module or a single test of one; several run beside each other. What has passed with the
-//! same bytes of all that it uses is not run again by `check` and `test` (`passed.rs`).
+//! A unit is a test program, or a module or a single test of one; several run beside each other. What has
+//! passed with the same bytes of all that it uses is not run again by `check` and `test` (`passed.rs`).
 
 mod cargo;
 mod lanes;
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    /// `steadily` of the scripts, of a command that has ended before what tells of it has begun. The script's traps are those of `make demo`.
+    /// `steadily` of the scripts, of a command that has ended before what tells of it has begun. The script's
+    /// traps are those of `make demo`.
     #[test]
     fn what_tells_of_a_command_ends_with_it() {
         let script = "trap 'exit 130' INT TERM; n=0; while [ $n -lt 100 ]; do steadily x true; n=$((n + 1)); done; echo $n";

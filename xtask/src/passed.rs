@@ -1,8 +1,10 @@
-//! Programs that have passed: a unit whose program, products and data are byte for byte what they were is not run again.
+//! Programs that have passed: a unit whose program, products and data are byte for byte what they were is not
+//! run again.
 //!
-//! The digest of a unit covers its program, the binaries, examples and libraries of all packages that its own uses, every file of
-//! the checkout that is not compiled (data, scripts, Python, C), the versions of what was installed, and variables that begin with
-//! `HARRIER_`. Nothing that fails is remembered. Where `b2sum` is missing, or no home folder can be written to, nothing is.
+//! The digest of a unit covers its program, the binaries, examples and libraries of all packages that its own
+//! uses, every file of the checkout that is not compiled (data, scripts, Python, C), the versions of what was
+//! installed, and variables that begin with `HARRIER_`. Nothing that fails is remembered. Where `b2sum` is
+//! missing, or no home folder can be written to, nothing is.
 //!
 //! Memory bound: records of more than [`DAYS_KEPT`] days are removed.
 

@@ -1,4 +1,5 @@
-//! What a run tells: a line for each job when it ends, a table of seconds, what was left out, and `N passed, N failed`.
+//! What a run tells: a line for each job when it ends, a table of seconds, what was left out, and `N passed,
+//! N failed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -122,7 +123,8 @@ pub fn write_table(path: &Path, outcomes: &[Outcome]) -> Result<(), String> {
     fs::write(path, format!("{HEAD}{rows}")).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Prints the end of a run: the longest jobs, what was skipped, remembered and left out, and the sums. Returns whether all passed.
+/// Prints the end of a run: the longest jobs, what was skipped, remembered and left out, and the sums.
+/// Returns whether all passed.
 pub fn conclude(report: &Report, outcomes: &[Outcome], left_out: &LeftOut, table: &Path) -> bool {
     let mut longest: Vec<&Outcome> =
         outcomes.iter().filter(|outcome| outcome.state != State::Remembered).collect();

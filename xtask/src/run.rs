@@ -15,7 +15,8 @@ const SECONDS_MAX: u64 = 1500;
 /// From being asked to end to being killed.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs a command with its output in a file, and writes down the processor time of all that it has waited for: POSIX `times`.
+/// Runs a command with its output in a file, and writes down the processor time of all that it has waited
+/// for: POSIX `times`.
 const WRAPPER: &str =
     r#"log=$1 times=$2; shift 2; "$@" >"$log" 2>&1 </dev/null; status=$?; times >"$times"; exit $status"#;
 

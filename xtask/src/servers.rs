@@ -74,8 +74,8 @@ mod tests {
     fn a_keeper_ends_with_its_standard_input() {
         let folder = tempfile::tempdir().unwrap();
         let keeper = folder.path().join("keeper");
-        // Another process writes it: one that a thread of this one has just forked may hold open what this one has written, and then
-        // it cannot be executed (ETXTBSY).
+        // Another process writes it: one that a thread of this one has just forked may hold open what this
+        // one has written, and then it cannot be executed (ETXTBSY).
         let write = r#"printf '#!/bin/sh\necho X=1\necho up\ncat >/dev/null\n' >"$0" && chmod +x "$0""#;
         assert!(Command::new("sh").args(["-c", write]).arg(&keeper).status().unwrap().success());
         let servers = Servers::start(&keeper, &folder.path().join("log")).unwrap();

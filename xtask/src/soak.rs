@@ -1,8 +1,9 @@
 //! `soak`: long searches for faults, in parts of at most an hour, each of which goes on where it stopped.
 //!
-//! A part is a list of items, each a unit of tests with variables of its own, or a command. What has ended is written down in
-//! `.harrier/soak/PART.tsv`; the next run begins with the first item that is not there. Seeds follow from a number that is drawn when
-//! a part begins and stands in the first line, so that whatever is found can be repeated.
+//! A part is a list of items, each a unit of tests with variables of its own, or a command. What has ended is
+//! written down in `.harrier/soak/PART.tsv`; the next run begins with the first item that is not there. Seeds
+//! follow from a number that is drawn when a part begins and stands in the first line, so that whatever is
+//! found can be repeated.
 
 use std::collections::BTreeSet;
 use std::fs;

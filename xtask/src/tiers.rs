@@ -19,8 +19,8 @@ use crate::servers::Servers;
 use crate::turns::{self, Turn};
 use crate::units::{self, Unit};
 
-/// Names of the units, and of programs and modules whose units they are, that `check` runs beside all unit tests: what is simulated or a contract, the SQL suite on
-/// one process, and the command line.
+/// Names of the units, and of programs and modules whose units they are, that `check` runs beside all unit
+/// tests: what is simulated or a contract, the SQL suite on one process, and the command line.
 const IN_CHECK: [&str; 12] = [
     "testkit::layers",
     "engine::in_process::contract",
@@ -258,7 +258,8 @@ struct Chosen {
     in_part: BTreeSet<String>,
 }
 
-/// The units that a tier runs; of the others it is noted why not. `recent` are the suite's files that changed lately.
+/// The units that a tier runs; of the others it is noted why not. `recent` are the suite's files that changed
+/// lately.
 fn choose(
     mut units: Vec<Unit>,
     tier: Tier,
@@ -309,7 +310,8 @@ fn is_named(name: &str, names: &[String]) -> bool {
     names.is_empty() || names.iter().any(|part| name.contains(part.as_str()))
 }
 
-/// What is run beside the programs of tests, with the sources that it looks at; it is always run if there are none.
+/// What is run beside the programs of tests, with the sources that it looks at; it is always run if there are
+/// none.
 fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])> {
     let lint: (Job, &[&str]) =
         (Job::command("lint", &["scripts/lint.sh"]), &["crates", "xtask", "Cargo.toml", "Cargo.lock"]);
@@ -320,7 +322,8 @@ fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])
     valgrind.skip_status = Some(77);
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let checks = format!("{target}/checks");
-    // Outside of the workspace, so that the model checker's libraries select no other features of the ones they share.
+    // Outside of the workspace, so that the model checker's libraries select no other features of the ones
+    // they share.
     let manifest = "checks/handshake/Cargo.toml";
     let handshake = Job::command(
         "handshake",

@@ -1,8 +1,10 @@
-//! Configurations of the SQL suite that take turns: `test` runs a quarter of them, the one that waited longest.
+//! Configurations of the SQL suite that take turns: `test` runs a quarter of them, the one that waited
+//! longest.
 //!
-//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is not named here. The others run the files
-//! that changed lately: what is new would fail first in the configuration whose turn comes last.
-//! On a machine that remembers nothing, turns follow from the number of commits.
+//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is
+//! not named here. The others run the files that changed lately: what is new would fail first in the
+//! configuration whose turn comes last. On a machine that remembers nothing, turns follow from the number of
+//! commits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +21,8 @@ const FOLDERS: [&str; 2] = ["tests/slt", "tests/warehouse"];
 /// How many commits back a change of a file is recent.
 const RECENT_COMMITS: usize = 40;
 
-/// Names of tests, by turn: each has one of single processes, one of Open MPI of the system and one of another transport or runtime.
+/// Names of tests, by turn: each has one of single processes, one of Open MPI of the system and one of
+/// another transport or runtime.
 const TURNS: [&[&str]; 4] = [
     &["batches_of_one_row", "two_ranks", "three_ranks_of_mpich"],
     &["little_memory", "seven_ranks", "three_ranks_of_the_open_mpi_wheel"],
@@ -32,7 +35,8 @@ const TURNS: [&[&str]; 4] = [
 pub struct Turn(usize);
 
 impl Turn {
-    /// `HARRIER_TURN` (0 to 3), else the one that this machine has not run for longest, else by the number of commits.
+    /// `HARRIER_TURN` (0 to 3), else the one that this machine has not run for longest, else by the number of
+    /// commits.
     ///
     /// Errors: the variable is no turn.
     pub fn choose(root: &Path, cache: Option<&Path>) -> Result<Self, String> {
@@ -104,7 +108,8 @@ fn last_runs(path: &Path) -> [u64; TURNS.len()] {
     last
 }
 
-/// Names of the suite's files that the last commits changed, or that differ from the last commit; none where git does not tell.
+/// Names of the suite's files that the last commits changed, or that differ from the last commit; none where
+/// git does not tell.
 pub fn recent_files(root: &Path) -> Vec<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).arg("--").args(FOLDERS).current_dir(root).output();

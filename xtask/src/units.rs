@@ -6,7 +6,8 @@ use std::process::Command;
 
 use crate::cargo::Program;
 
-/// Packages and programs whose modules are units, and modules and programs whose tests are, so that lanes are filled evenly.
+/// Packages and programs whose modules are units, and modules and programs whose tests are, so that lanes are
+/// filled evenly.
 const SPLIT: [(&str, Split); 10] = [
     ("harrier", Split::Modules),
     ("engine", Split::Modules),
@@ -35,7 +36,8 @@ enum Split {
 /// What one process runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// As people name it: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec (unit tests)`.
+    /// As people name it: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec
+    /// (unit tests)`.
     pub name: String,
     pub program: Program,
     /// The names of its tests, if it is not all of the program.

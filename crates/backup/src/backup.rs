@@ -1,4 +1,5 @@
-//! A backup is made: the catalog as of one moment, and the files that it names and that no earlier backup has.
+//! A backup is made: the catalog as of one moment, and the files that it names and that no earlier backup
+//! has.
 //!
 //! ```text
 //!   lock ─► told to VACUUM ─► catalog copied ─► files copied ─► catalog and files on the disk ─► manifest ─► old ones removed
@@ -41,11 +42,11 @@ pub struct Backup {
     pub removed: (usize, usize),
 }
 
-/// Makes a backup of a warehouse at `target`, a path or a URL. `keep`: how many backups are to be left there afterwards; of all if `None`.
-/// `tell`: is told of what a person may want to know meanwhile.
+/// Makes a backup of a warehouse at `target`, a path or a URL. `keep`: how many backups are to be left there
+/// afterwards; of all if `None`. `tell`: is told of what a person may want to know meanwhile.
 ///
-/// Errors: as of [`Error`]; in `target` is something else (55000), or somebody writes there (55006). Nothing is removed before the new backup is
-/// there.
+/// Errors: as of [`Error`]; in `target` is something else (55000), or somebody writes there (55006). Nothing
+/// is removed before the new backup is there.
 pub async fn backup(
     catalog: &Catalog,
     target: &str,
@@ -120,7 +121,8 @@ async fn from_some_snapshot(
     unreachable!("every attempt but the last one may be followed by another")
 }
 
-/// The copy of the catalog, in a file without a name. It is read at once, so that nobody waits for a slow target before he can commit.
+/// The copy of the catalog, in a file without a name. It is read at once, so that nobody waits for a slow
+/// target before he can commit.
 async fn copy_catalog(catalog: &Catalog) -> Result<(Copied, File)> {
     let unwritten = |error| Error::io("write", std::env::temp_dir().display().to_string(), error);
     let mut lines = Lines::new(tempfile::tempfile().map_err(unwritten)?).map_err(unwritten)?;
@@ -167,7 +169,8 @@ async fn of_snapshot(copied: Copied, file: File, identity: &Identity, target: &T
     Ok(Backup { manifest, copied: copied_count, skipped: skipped_count, removed: (0, 0) })
 }
 
-/// Copies files, and writes down now and then which have been: a backup after one that broke off does not copy them again.
+/// Copies files, and writes down now and then which have been: a backup after one that broke off does not
+/// copy them again.
 async fn copy_files(wanted: &[&CopiedFile], target: &Target) -> Result<Vec<Stored>> {
     let sources = Sources::of(wanted.iter().map(|file| file.source.as_str()))?;
     let copies = wanted.iter().map(|file| copy_file(file, &sources, target));

@@ -26,7 +26,8 @@ type Expected = BTreeMap<(u64, String), Vec<String>>;
 
 /// Checks one backup of a target, or all of them.
 ///
-/// Errors: there are none; the target cannot be read. What is wrong with what is there is no error, but a problem.
+/// Errors: there are none; the target cannot be read. What is wrong with what is there is no error, but a
+/// problem.
 pub async fn check(target: &str, id: Option<&str>) -> Result<Checked> {
     let target = Target::open(target).await?;
     let ids = match id {

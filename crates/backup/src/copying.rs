@@ -37,7 +37,8 @@ pub(crate) async fn look(store: &Store, name: &str) -> Result<Stored> {
     read(store.reader(name).await?, name, async |_| Ok(())).await
 }
 
-/// Writes what is read under a name, when `accept` takes it, which says what is wrong with it otherwise. `source`: what is read, for errors.
+/// Writes what is read under a name, when `accept` takes it, which says what is wrong with it otherwise.
+/// `source`: what is read, for errors.
 ///
 /// Errors: it is damaged; it cannot be written.
 pub(crate) async fn copy(

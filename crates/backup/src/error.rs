@@ -1,4 +1,5 @@
-//! What can go wrong with a backup. The call is dead; backups and warehouses that were there are as they were.
+//! What can go wrong with a backup. The call is dead; backups and warehouses that were there are as they
+//! were.
 
 use std::{fmt, io};
 

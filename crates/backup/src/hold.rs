@@ -1,4 +1,5 @@
-//! Keeps the catalog told that files of a snapshot are being read, so that VACUUM leaves those alone that expire meanwhile.
+//! Keeps the catalog told that files of a snapshot are being read, so that VACUUM leaves those alone that
+//! expire meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::Result;
 /// Several times within the time after which one is forgotten.
 const PAUSE: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
 
-/// Told until it is ended. One that is dropped is forgotten when its process has ended, or after [`WRITER_SILENCE`].
+/// Told until it is ended. One that is dropped is forgotten when its process has ended, or after
+/// [`WRITER_SILENCE`].
 pub(crate) struct Hold {
     catalog: Catalog,
     names: BTreeSet<String>,
@@ -19,7 +21,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// To be called before the catalog is asked for the files. `None`: the catalog can only be read, and VACUUM may take files away.
+    /// To be called before the catalog is asked for the files. `None`: the catalog can only be read, and
+    /// VACUUM may take files away.
     pub async fn begin(catalog: &Catalog) -> Result<Option<Self>> {
         let name = reader_name();
         match catalog.begin_writing(&name).await {

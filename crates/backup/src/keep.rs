@@ -1,7 +1,7 @@
 //! Old backups are removed, and the files that only they had.
 //!
-//! First what says that they are there, then the rest: what is stopped on the way is gone on with by the next one. Nothing else that lies at the target is
-//! touched, whatever it is.
+//! First what says that they are there, then the rest: what is stopped on the way is gone on with by the next
+//! one. Nothing else that lies at the target is touched, whatever it is.
 
 use std::collections::HashSet;
 

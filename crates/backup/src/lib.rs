@@ -11,19 +11,24 @@
 //! ```
 //!
 //! # Invariants
-//! - A backup is there when its manifest is, and then all that it names has been written and, on disks, synchronised.
-//! - A file is written once: files of a warehouse never change, and a later backup names what an earlier one has written.
-//! - Only who holds the lock writes or removes anything, and removes nothing but what has a name that this crate gives.
-//! - A restored warehouse is there when its catalog is, which comes last and in one step. It is another warehouse than the first one.
+//! - A backup is there when its manifest is, and then all that it names has been written and, on disks,
+//!   synchronised.
+//! - A file is written once: files of a warehouse never change, and a later backup names what an earlier one
+//!   has written.
+//! - Only who holds the lock writes or removes anything, and removes nothing but what has a name that this
+//!   crate gives.
+//! - A restored warehouse is there when its catalog is, which comes last and in one step. It is another
+//!   warehouse than the first one.
 //!
 //! # Order of calls
 //! [`backup`], with a catalog that is open; [`list`], [`check`] and [`restore`] at any time.
 //!
 //! # Errors
-//! See [`Error`]. Cancellation: a call that is dropped leaves what a process leaves that is killed: no backup, no warehouse, and files which the next
-//! call uses or writes anew.
+//! See [`Error`]. Cancellation: a call that is dropped leaves what a process leaves that is killed: no
+//! backup, no warehouse, and files which the next call uses or writes anew.
 //!
-//! Memory bound: the names of all files of a backup, and some megabytes for each of [`FILES_AT_ONCE`] that are copied.
+//! Memory bound: the names of all files of a backup, and some megabytes for each of [`FILES_AT_ONCE`] that
+//! are copied.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! What one backup is: which files, of which lengths and checksums, of which snapshot of which warehouse. It has no secrets in it.
+//! What one backup is: which files, of which lengths and checksums, of which snapshot of which warehouse. It
+//! has no secrets in it.
 
 use harrier_error::SqlState;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ pub(crate) const FORMAT: u32 = 1;
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
-    /// Of the catalog below the target; of all else below its folder of files, as it is below the data folder of a warehouse.
+    /// Of the catalog below the target; of all else below its folder of files, as it is below the data folder
+    /// of a warehouse.
     pub name: String,
     /// Its length.
     pub bytes: u64,

@@ -4,8 +4,9 @@
 //!   place is free ─► marked: being restored ─► files copied and compared ─► catalog put in beside its place ─► it gets its name ─► marked: its own
 //! ```
 //!
-//! Until the catalog has its name there is no warehouse, and whoever wants to make one there is told of the restore by the mark. A restore that
-//! broke off is begun anew by the next one, when its process is known to have ended.
+//! Until the catalog has its name there is no warehouse, and whoever wants to make one there is told of the
+//! restore by the mark. A restore that broke off is begun anew by the next one, when its process is known to
+//! have ended.
 
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ use crate::store::{Store, local};
 use crate::target::{FILES, Target, check_outside};
 use crate::{Error, FILES_AT_ONCE, Manifest, Result, Stored, lines};
 
-/// What a mark says of the catalog of a warehouse that is being restored; behind it the backup, a space, and the process.
+/// What a mark says of the catalog of a warehouse that is being restored; behind it the backup, a space, and
+/// the process.
 const RESTORING: &str = "being restored from backup ";
 const BY: &str = " by process ";
 
@@ -51,7 +53,8 @@ pub struct Restored {
 
 /// Makes a warehouse of the backup `id`, or of the newest one. `place` is empty, or not there.
 ///
-/// Errors: something is there (55000, 42P07); the backup is damaged, or of a later version (0A000). The first warehouse is not touched.
+/// Errors: something is there (55000, 42P07); the backup is damaged, or of a later version (0A000). The first
+/// warehouse is not touched.
 pub async fn restore(target: &str, id: Option<&str>, place: &Place) -> Result<Restored> {
     let target = Target::open(target).await?;
     let manifest = target.wanted(id).await?;
@@ -106,7 +109,8 @@ fn data_folder(place: &Place, catalog: Option<&CatalogFile>) -> Result<(String, 
     Ok((root, store))
 }
 
-/// Errors: there is something in the folder for the files which no restore has left that has ended (55000, 55006).
+/// Errors: there is something in the folder for the files which no restore has left that has ended (55000,
+/// 55006).
 async fn check_free(data: &Store) -> Result<()> {
     if let Some(mark) = data.get(MARKER).await? {
         let mark = Marker::parse(&String::from_utf8_lossy(&mark));
@@ -242,7 +246,8 @@ impl CatalogFile {
 
     /// Makes its folder. `has_data`: the files go there, too.
     ///
-    /// Errors: there is a catalog (42P07); there is anything else, where the files go, that no restore has left (55000).
+    /// Errors: there is a catalog (42P07); there is anything else, where the files go, that no restore has
+    /// left (55000).
     fn check_free(&self, has_data: bool) -> Result<()> {
         const HINT: &str = "a restore needs a place that is empty, or not there";
         let folder = self.folder().display().to_string();

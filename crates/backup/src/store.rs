@@ -1,7 +1,7 @@
 //! A folder or a place in an object store, with what a backup asks of one: whole files, one after the other.
 //!
-//! A file comes into being in one step, when it is finished. In a folder it is written beside its place until then, and is on the disk before it gets
-//! its name; the name is after [`Store::settle`].
+//! A file comes into being in one step, when it is finished. In a folder it is written beside its place until
+//! then, and is on the disk before it gets its name; the name is after [`Store::settle`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -210,8 +210,8 @@ impl Store {
         writer.finish().await
     }
 
-    /// Makes a small object, in a store that is none of folders; false if there is one. Where a store cannot make only what is not there, it is
-    /// looked for before.
+    /// Makes a small object, in a store that is none of folders; false if there is one. Where a store cannot
+    /// make only what is not there, it is looked for before.
     pub async fn put_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         use object_store::Error as E;
         let Self::Objects { store, .. } = self else {
@@ -278,13 +278,15 @@ impl Store {
     }
 }
 
-/// Whether a file is what is left of one that was not finished: its name ends in the 32 digits and the word that [`Store::writer`] has given it.
+/// Whether a file is what is left of one that was not finished: its name ends in the 32 digits and the word
+/// that [`Store::writer`] has given it.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     let random = name.strip_suffix(UNFINISHED).and_then(|name| name.rsplit('.').next());
     random.is_some_and(|random| random.len() == 32 && random.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// Calls `each` with what is below a folder, folders too, by names relative to `root`. A folder that is not there has nothing.
+/// Calls `each` with what is below a folder, folders too, by names relative to `root`. A folder that is not
+/// there has nothing.
 fn walk(
     root: &FilePath,
     below: &str,
@@ -347,8 +349,8 @@ impl Reader {
     }
 }
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing in a folder; in an object store what its rules for uploads that
-/// are not completed, or VACUUM there, remove.
+/// A file that is being written. Dropped before it is finished, it leaves nothing in a folder; in an object
+/// store what its rules for uploads that are not completed, or VACUUM there, remove.
 pub(crate) struct Writer {
     shown: String,
     to: To,

@@ -34,7 +34,8 @@ pub(crate) fn is_id(name: &str) -> bool {
     parts.len() == 4 && parts.iter().all(digits) && parts[0].len() == 8 && parts[1].len() == 6
 }
 
-/// The name of a backup that is made at a time such as `2026-11-22 07:30:28.649688+00`. Of two the later one is the greater.
+/// The name of a backup that is made at a time such as `2026-11-22 07:30:28.649688+00`. Of two the later one
+/// is the greater.
 pub(crate) fn id_of(time: &str, snapshot: i64) -> String {
     let mut digits: String =
         time.chars().take_while(|sign| *sign != '+').filter(char::is_ascii_digit).collect();
@@ -149,7 +150,8 @@ impl Target {
         }
     }
 
-    /// Files that are there, by their names: those of the newest backup that can be read, and those of one that has not come to its end.
+    /// Files that are there, by their names: those of the newest backup that can be read, and those of one
+    /// that has not come to its end.
     pub async fn known(&self) -> Result<HashMap<String, Stored>> {
         let mut known = Vec::new();
         for id in self.ids().await?.iter().rev() {
@@ -271,7 +273,8 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Held by who writes or removes. In a folder it ends with its process; in an object store it is an object that says who has made it.
+/// Held by who writes or removes. In a folder it ends with its process; in an object store it is an object
+/// that says who has made it.
 pub(crate) enum Lock {
     Folder { _file: std::fs::File },
     Objects { store: Store },
@@ -323,7 +326,8 @@ impl Lock {
     }
 }
 
-/// Whether a name below the folder of files is one that a data or delete file of this warehouse has, or what is left of one.
+/// Whether a name below the folder of files is one that a data or delete file of this warehouse has, or what
+/// is left of one.
 pub(crate) fn is_file_of(name: &str, identity: &harrier_catalog::Identity) -> bool {
     let own = name.rsplit('/').next().unwrap_or(name);
     let is_data = own.ends_with(".parquet") || is_unfinished(own);

@@ -1,4 +1,5 @@
-//! What a command line cannot bring about: files that go while they are copied, and backups of later versions.
+//! What a command line cannot bring about: files that go while they are copied, and backups of later
+//! versions.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -166,7 +167,8 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
     assert!(!folder.path().join("x").exists());
 }
 
-/// Files that were written before a restore are the warehouse's own afterwards: it knows by which identities it was called.
+/// Files that were written before a restore are the warehouse's own afterwards: it knows by which identities
+/// it was called.
 #[tokio::test]
 async fn a_restored_warehouse_knows_what_it_was() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
 //! Whether an answer is right: equal to a published one, or to another engine's, as text.
 //!
-//! Numbers that are printed with a fraction may differ by half a unit of the second digit after the point and by a
-//! millionth of themselves, but by no more than 99. That is at least as strict as every rule of the TPC-H specification
-//! (2.1.3.5: sums within 100, averages and ratios within 1 % after rounding to hundredths). Everything else is equal or
-//! wrong; blanks around a value do not count (2.1.3.4; the published answers have none), and null is the same as nothing.
+//! Numbers that are printed with a fraction may differ by half a unit of the second digit after the point and
+//! by a millionth of themselves, but by no more than 99. That is at least as strict as every rule of the
+//! TPC-H specification (2.1.3.5: sums within 100, averages and ratios within 1 % after rounding to
+//! hundredths). Everything else is equal or wrong; blanks around a value do not count (2.1.3.4; the published
+//! answers have none), and null is the same as nothing.
 
 /// The rows of an answer, in its order.
 pub type Rows = Vec<Vec<Option<String>>>;
@@ -66,8 +67,8 @@ fn number(text: &str) -> Option<f64> {
         .filter(|n: &f64| n.is_finite())
 }
 
-/// The rows of CSV text after its header line (RFC 4180: fields in double quotes may hold commas, line ends and doubled
-/// quotes).
+/// The rows of CSV text after its header line (RFC 4180: fields in double quotes may hold commas, line ends
+/// and doubled quotes).
 pub fn from_csv(csv: &str) -> Rows {
     let mut rows: Rows = Vec::new();
     let mut row = Vec::new();

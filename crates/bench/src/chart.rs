@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::report::CONFIGURATIONS_MAX;
 
-/// Told apart with any kind of colour vision and on paper; after Okabe and Ito, "Color Universal Design" (2008).
+/// Told apart with any kind of colour vision and on paper; after Okabe and Ito, "Color Universal Design"
+/// (2008).
 pub(super) const COLOURS: [&str; CONFIGURATIONS_MAX] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a", "#b8a800"];
 
@@ -198,7 +199,8 @@ pub(super) fn machine(result: &Value) -> String {
     format!("{cpu}, {} cores", result["machine"]["cores"])
 }
 
-/// Begins a drawing of lines: its title, what else is said of it, and the names of the lines with their colours.
+/// Begins a drawing of lines: its title, what else is said of it, and the names of the lines with their
+/// colours.
 pub(super) fn begin(
     out: &mut String,
     (width, height): (f64, f64),

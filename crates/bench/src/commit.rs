@@ -1,7 +1,9 @@
-//! `harrier bench commit`: what it costs to make a statement's files visible, each way beside the others in one run.
+//! `harrier bench commit`: what it costs to make a statement's files visible, each way beside the others in
+//! one run.
 //!
-//! The experiment of "Up to 15 times improvement in Hive write performance with the Amazon EMR Hive zero-rename feature": INSERT
-//! OVERWRITE of TPC-DS `store_sales` into P table partitions of F files each, onto several stores:
+//! The experiment of "Up to 15 times improvement in Hive write performance with the Amazon EMR Hive
+//! zero-rename feature": INSERT OVERWRITE of TPC-DS `store_sales` into P table partitions of F files each,
+//! onto several stores:
 //!
 //! | way | what is timed |
 //! |---|---|
@@ -9,9 +11,10 @@
 //! | staged | the same operator writes into a staging folder, and the files are renamed three times as Hive does it (`staged.rs`); the catalog's part is left out |
 //! | a peer | a statement of SQL that a worker runs, such as `bench/peers/run spark`, with its own committer |
 //!
-//! Every write goes into a table of its own that is empty; after it was timed, the files that are there are counted, and those of
-//! the direct way read back. Ways take turns, A B C A B C, for each case and store. Where a store's address says who counts requests
-//! (`requests=HOST:PORT`, a proxy of `crates/servers`), those of each write are told.
+//! Every write goes into a table of its own that is empty; after it was timed, the files that are there are
+//! counted, and those of the direct way read back. Ways take turns, A B C A B C, for each case and store.
+//! Where a store's address says who counts requests (`requests=HOST:PORT`, a proxy of `crates/servers`),
+//! those of each write are told.
 //!
 //! Errors: as for `bench`: a write that fails is told in the table, and the command fails at its end.
 
@@ -54,8 +57,8 @@ const PEER_TASKS_MAX: usize = 200;
 
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Where to write: NAME=PATH or NAME=URL, and who counts the requests, as s3=s3://bucket/bench,requests=127.0.0.1:9000
-    /// [default: local=.harrier/bench/commit]
+    /// Where to write: NAME=PATH or NAME=URL, and who counts the requests, as
+    /// s3=s3://bucket/bench,requests=127.0.0.1:9000 [default: local=.harrier/bench/commit]
     #[arg(long = "store", value_name = "NAME=URL[,requests=HOST:PORT]")]
     stores: Vec<Store>,
     /// Numbers of table partitions
@@ -82,7 +85,8 @@ pub struct Options {
     /// Scale factor of the data
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     scale: f64,
-    /// Where store_sales is, as Parquet [default: .harrier/data/tpcds-sf<F>/store_sales, generated when missing]
+    /// Where store_sales is, as Parquet [default: .harrier/data/tpcds-sf<F>/store_sales, generated when
+    /// missing]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Write all measurements here

@@ -1,4 +1,5 @@
-//! What is measured: a configuration, from its text on the command line to the command that starts its worker.
+//! What is measured: a configuration, from its text on the command line to the command that starts its
+//! worker.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ pub const GRPC: &str = "grpc";
 /// The value of `harrier.interconnect` that has all ranks in one process.
 pub const INPROCESS: &str = "inprocess";
 
-/// Kinds of `bench interconnect` that are one process: a copy in memory alone, and one that is read afterwards.
+/// Kinds of `bench interconnect` that are one process: a copy in memory alone, and one that is read
+/// afterwards.
 pub const MEMCPY: &str = "memcpy";
 pub const MEMCPY_SUM: &str = "memcpysum";
 
@@ -27,8 +29,8 @@ pub const UDP: &str = "udp";
 const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
 const LAUNCHER_VARIABLE: &str = "HARRIER_MPIRUN";
 
-/// What launchers are told through their environment, where Open MPI 4, Open MPI 5 and others look for different names and
-/// none minds the names of the rest.
+/// What launchers are told through their environment, where Open MPI 4, Open MPI 5 and others look for
+/// different names and none minds the names of the rest.
 pub const LAUNCHER_ENVIRONMENT: [(&str, &str); 9] = [
     // More ranks than cores are allowed, and no rank is tied to a core that another one uses.
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
@@ -146,7 +148,8 @@ impl Configuration {
         Self::parse(&format!("{}:ranks={}", short.kind, short.ranks))
     }
 
-    /// Reads `[NAME=]COMMAND`. Words of the command are divided by blanks; quotes, double or single, keep them together.
+    /// Reads `[NAME=]COMMAND`. Words of the command are divided by blanks; quotes, double or single, keep
+    /// them together.
     pub fn peer(text: &str) -> Result<Self, String> {
         let name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/');
         let (name, command) = match text.split_once('=') {

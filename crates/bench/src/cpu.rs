@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 const TICKS_PER_S: u64 = 100;
 
 /// The user and system time used so far by process `root`, by those that come from it, and by those of them
-/// that have ended and were waited for. Nothing for a process that has gone. What has ended counts in steps of
-/// 10 ms, and so does all where the system has no clocks of other processes.
+/// that have ended and were waited for. Nothing for a process that has gone. What has ended counts in steps
+/// of 10 ms, and so does all where the system has no clocks of other processes.
 pub fn tree(root: u32) -> Duration {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut used: HashMap<u32, Used> = HashMap::new();

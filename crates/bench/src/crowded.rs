@@ -1,11 +1,14 @@
-//! `harrier bench crowded`: more ranks than cores under queries that compute, and how long statements take then over MPI and over gRPC.
+//! `harrier bench crowded`: more ranks than cores under queries that compute, and how long statements take
+//! then over MPI and over gRPC.
 //!
-//! It is `bench tpch` with many runs of a few queries at a small scale, all configurations started together and in turn, so that one
-//! run has them side by side. Told are the quantiles of the statements' latencies, query by query and over all statements, the
-//! processor time of all ranks, and what every configuration of MPI took of the one of gRPC with as many ranks.
+//! It is `bench tpch` with many runs of a few queries at a small scale, all configurations started together
+//! and in turn, so that one run has them side by side. Told are the quantiles of the statements' latencies,
+//! query by query and over all statements, the processor time of all ranks, and what every configuration of
+//! MPI took of the one of gRPC with as many ranks.
 //!
-//! The aim is that neither the 99th percentile nor the processor time over all statements is more than gRPC's. Ranks over MPI are
-//! asked before and after each statement what they have used (`transport.rs`): that is in their processor time, not in the latencies.
+//! The aim is that neither the 99th percentile nor the processor time over all statements is more than
+//! gRPC's. Ranks over MPI are asked before and after each statement what they have used (`transport.rs`):
+//! that is in their processor time, not in the latencies.
 //!
 //! Errors: as for `bench`.
 

@@ -1,13 +1,17 @@
-//! `harrier bench interconnect`: what it costs to move blocks between ranks, each way beside the others in one run.
+//! `harrier bench interconnect`: what it costs to move blocks between ranks, each way beside the others in
+//! one run.
 //!
-//! The same batches go from the same ranks to the same ranks: over MPI, over QUIC, over gRPC as datafusion-distributed ships it, from task
-//! to task inside one process, and as a plain copy in memory, which is the yardstick. In every way a rank makes batches out
-//! of a pool in memory, and a rank reads every value of what arrives once; see `pool` for how it knows that they are right.
+//! The same batches go from the same ranks to the same ranks: over MPI, over QUIC, over gRPC as
+//! datafusion-distributed ships it, from task to task inside one process, and as a plain copy in memory,
+//! which is the yardstick. In every way a rank makes batches out of a pool in memory, and a rank reads every
+//! value of what arrives once; see `pool` for how it knows that they are right.
 //!
-//! Each case (a pattern, a number of streams, a size) runs in all configurations one after the other, as often as asked for:
-//! once with every value compared, then to find out how many batches take the time of a run, then measured A B A B.
+//! Each case (a pattern, a number of streams, a size) runs in all configurations one after the other, as
+//! often as asked for: once with every value compared, then to find out how many batches take the time of a
+//! run, then measured A B A B.
 //!
-//! Errors: as for `bench`: wrong bytes and failed transfers are told in the table, and the command fails at its end.
+//! Errors: as for `bench`: wrong bytes and failed transfers are told in the table, and the command fails at
+//! its end.
 
 pub mod chart;
 pub mod ranks;
@@ -55,8 +59,8 @@ const CONFIGURATIONS: [&str; 10] = [
     "mpidirect:env.OMPI_MCA_mpi_yield_when_idle=0",
 ];
 
-/// From each sender to each of its readers, where the number of streams is not what is looked at: DataFusion plans no
-/// redistribution to fewer.
+/// From each sender to each of its readers, where the number of streams is not what is looked at: DataFusion
+/// plans no redistribution to fewer.
 const STREAMS: usize = 2;
 
 /// Bytes of a batch where the number of streams is looked at.
@@ -80,7 +84,8 @@ const WARM_UP_ROUND_TRIPS: u64 = 500;
 /// Bytes of the run whose values are compared.
 const COMPARED_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Batches of each stream in that run: at least more than a stream may have under way, and no more than are soon sent.
+/// Batches of each stream in that run: at least more than a stream may have under way, and no more than are
+/// soon sent.
 const COMPARED_BATCHES_MIN: u64 = 16;
 const COMPARED_BATCHES_MAX: u64 = 2000;
 
@@ -89,11 +94,13 @@ const MEASURED_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// What to measure [default: copies in memory, one process, MPI three times, QUIC, gRPC twice, and MPI's own round trips]
+    /// What to measure [default: copies in memory, one process, MPI three times, QUIC, gRPC twice, and MPI's
+    /// own round trips]
     ///
-    /// KIND is mpi, udp (QUIC), grpc, inprocess (from task to task), memcpy (a copy of every batch by one thread), memcpysum (and what a
-    /// reader does with it), or mpidirect (only round trips, by the MPI library alone). KEY is threads (of each rank),
-    /// compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary, or env.NAME (a variable for its ranks).
+    /// KIND is mpi, udp (QUIC), grpc, inprocess (from task to task), memcpy (a copy of every batch by one
+    /// thread), memcpysum (and what a reader does with it), or mpidirect (only round trips, by the MPI
+    /// library alone). KEY is threads (of each rank), compression (of grpc: lz4, zstd, none), mpirun (the
+    /// launcher), binary, or env.NAME (a variable for its ranks).
     #[arg(long = "config", value_name = "KIND[:KEY=VALUE,…]")]
     configurations: Vec<String>,
     /// Who sends to whom, of one-to-one, one-to-many, many-to-one, many-to-many [default: all of them]
@@ -110,7 +117,8 @@ pub struct Options {
         default_value = "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB"
     )]
     sizes: Vec<Size>,
-    /// Simultaneous streams from one rank to one other, measured with batches of 256 KiB; "none" for no such table
+    /// Simultaneous streams from one rank to one other, measured with batches of 256 KiB; "none" for no such
+    /// table
     #[arg(long, value_name = "LIST", default_value = "2,4,8,16,32,64")]
     streams: StreamCounts,
     /// Messages to and fro, measured in each run; 0 for none

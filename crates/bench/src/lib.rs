@@ -1,4 +1,5 @@
-//! `harrier bench`: the time queries take under one or more configurations, measured side by side, every answer checked.
+//! `harrier bench`: the time queries take under one or more configurations, measured side by side, every
+//! answer checked.
 //!
 //! ```text
 //!                      ┌─ worker A: harrier bench-worker ─┐
@@ -6,16 +7,16 @@
 //!                      └─ worker B: mpirun … or a peer ───┘
 //! ```
 //!
-//! A configuration is a command that speaks the protocol: Harrier itself embedded or launched by `mpirun`, or a peer such
-//! as `bench/peers/run duckdb`. All of them are started once and stay, so that no start counts. For each query every
-//! configuration runs once to warm up, then the timed runs go A B A B, so that whatever else the machine does hits all alike.
-//! The worker measures the wall time from the query's text to its last row; the driver measures the CPU time of all
-//! processes of the worker. The answer of every run is compared: with the published one where there is one (TPC-H at
-//! scale 1), else with the first configuration's.
+//! A configuration is a command that speaks the protocol: Harrier itself embedded or launched by `mpirun`, or
+//! a peer such as `bench/peers/run duckdb`. All of them are started once and stay, so that no start counts.
+//! For each query every configuration runs once to warm up, then the timed runs go A B A B, so that whatever
+//! else the machine does hits all alike. The worker measures the wall time from the query's text to its last
+//! row; the driver measures the CPU time of all processes of the worker. The answer of every run is compared:
+//! with the published one where there is one (TPC-H at scale 1), else with the first configuration's.
 //!
-//! Errors: a wrong answer or a failed query is shown in the table, the others go on, and the command fails at its end with
-//! exit status 1. A worker that does not start or that dies ends the benchmark with exit status 3.
-//! Crash: workers end when their standard input ends, so none outlives the driver.
+//! Errors: a wrong answer or a failed query is shown in the table, the others go on, and the command fails at
+//! its end with exit status 1. A worker that does not start or that dies ends the benchmark with exit status
+//! 3. Crash: workers end when their standard input ends, so none outlives the driver.
 
 mod answers;
 mod chart;
@@ -106,11 +107,12 @@ struct Options {
     /// How the ranks of --ranks exchange rows: mpi or grpc
     #[arg(long, value_name = "NAME", requires = "ranks")]
     interconnect: Option<String>,
-    /// What to measure; several are compared, as embedded:threads=2 and grpc:ranks=2,threads=1,compression=none
+    /// What to measure; several are compared, as embedded:threads=2 and
+    /// grpc:ranks=2,threads=1,compression=none
     ///
-    /// KIND is embedded, mpi, grpc, or another value of the setting harrier.interconnect. KEY is ranks, threads (of each
-    /// rank), memory, compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary (another build of harrier),
-    /// env.NAME (a variable for its ranks), or the name of any setting.
+    /// KIND is embedded, mpi, grpc, or another value of the setting harrier.interconnect. KEY is ranks,
+    /// threads (of each rank), memory, compression (of grpc: lz4, zstd, none), mpirun (the launcher), binary
+    /// (another build of harrier), env.NAME (a variable for its ranks), or the name of any setting.
     #[arg(long = "config", value_name = "KIND[:KEY=VALUE,…]")]
     configurations: Vec<String>,
     /// Measure another program that speaks the protocol, as 'duckdb=bench/peers/run duckdb --threads 2'
@@ -177,8 +179,8 @@ impl From<SqlError> for Failure {
     }
 }
 
-/// Runs the command and returns its exit status. Blocks until it is done; the table goes to standard output, progress and
-/// errors to standard error, with a warning if the program is not optimised.
+/// Runs the command and returns its exit status. Blocks until it is done; the table goes to standard output,
+/// progress and errors to standard error, with a warning if the program is not optimised.
 pub fn run(args: Args, is_optimised: bool) -> ExitCode {
     if !is_optimised {
         eprintln!(

@@ -1,6 +1,8 @@
-//! `harrier bench load`: what it costs to bring TPC-H into tables, and what it makes of queries how the tables are kept.
+//! `harrier bench load`: what it costs to bring TPC-H into tables, and what it makes of queries how the
+//! tables are kept.
 //!
-//! First every table is loaded from Parquet and from CSV, each way beside the others, the timed runs interleaved:
+//! First every table is loaded from Parquet and from CSV, each way beside the others, the timed runs
+//! interleaved:
 //!
 //! | way | what is timed |
 //! |---|---|
@@ -9,10 +11,11 @@
 //! | encode | one thread writes the same rows, which are in its memory, with its commit |
 //! | a peer | its `INSERT INTO … SELECT` into a table of DuckLake (`bench/peers/run ducklake`) |
 //!
-//! Then all tables are kept in several ways (of [`LAYOUTS`]), the sizes of their files told, and the same queries run on each.
+//! Then all tables are kept in several ways (of [`LAYOUTS`]), the sizes of their files told, and the same
+//! queries run on each.
 //!
-//! A load is counted after it was timed, its table dropped and its files removed, so that space is needed for one load of each way.
-//! Errors: as for `bench`.
+//! A load is counted after it was timed, its table dropped and its files removed, so that space is needed for
+//! one load of each way. Errors: as for `bench`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -87,8 +90,9 @@ const CSV: &str = "csv";
 const CASES: [(&str, &str, &str); 16] =
     cases!("customer" "lineitem" "nation" "orders" "part" "partsupp" "region" "supplier");
 
-/// Clauses of all tables; `KEY` is the first column of a table's key, `ORDER` what queries most often want a range of. Without a clause
-/// rows are where they were written, in the order they came in, with zstd of level 1.
+/// Clauses of all tables; `KEY` is the first column of a table's key, `ORDER` what queries most often want a
+/// range of. Without a clause rows are where they were written, in the order they came in, with zstd of level
+/// 1.
 const LAYOUTS: [(&str, &str); 11] = [
     ("random", ""),
     ("hash", "DISTRIBUTED BY (KEY)"),

@@ -1,4 +1,5 @@
-//! Ranks of this host that meet over QUIC: a worker of a benchmark that starts the others, as a launcher of MPI would.
+//! Ranks of this host that meet over QUIC: a worker of a benchmark that starts the others, as a launcher of
+//! MPI would.
 
 use std::env;
 use std::fs;
@@ -15,8 +16,8 @@ const HOST: &str = "127.0.0.1";
 /// How long the ranks may take to meet: they are all started here.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts `ranks` - 1 processes with the arguments of this one. Returns what this process is: rank 0 of them, unless it is
-/// one of those that were started so.
+/// Starts `ranks` - 1 processes with the arguments of this one. Returns what this process is: rank 0 of them,
+/// unless it is one of those that were started so.
 pub(crate) fn start(ranks: usize) -> Result<Launch, String> {
     let told = harrier_interconnect::launch(None, false).map_err(|error| error.to_string())?;
     if let Some(launch @ Launch { carrier: Carrier::Quic(_), .. }) = told {

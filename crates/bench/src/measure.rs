@@ -1,4 +1,5 @@
-//! The order of a benchmark: workers started, each query warmed up, then run A B A B, its answers checked, its line printed.
+//! The order of a benchmark: workers started, each query warmed up, then run A B A B, its answers checked,
+//! its line printed.
 
 use std::io::Write;
 use std::path::Path;
@@ -216,7 +217,8 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The nearest rank: of values in ascending order the least that no more than `1 - part` of all are above; `None` of nothing.
+/// The nearest rank: of values in ascending order the least that no more than `1 - part` of all are above;
+/// `None` of nothing.
 pub fn quantile<T: Copy>(ascending: &[T], part: f64) -> Option<T> {
     let last = ascending.len().checked_sub(1)?;
     let rank = (part * ascending.len() as f64).ceil() as usize;

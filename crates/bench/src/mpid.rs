@@ -1,8 +1,9 @@
-//! `harrier bench mpid`: programs in keys and values against Hadoop, Spark and a plain program, and over the values of their knobs.
+//! `harrier bench mpid`: programs in keys and values against Hadoop, Spark and a plain program, and over the
+//! values of their knobs.
 //!
-//! What is measured are whole processes of other programs, so a script drives them (`bench/mpid/run.py` of the checkout, which says what
-//! each figure is and how it is measured); this command checks what it is asked, gives the script the `mpid-programs` of its own build,
-//! and passes its outcome on.
+//! What is measured are whole processes of other programs, so a script drives them (`bench/mpid/run.py` of
+//! the checkout, which says what each figure is and how it is measured); this command checks what it is
+//! asked, gives the script the `mpid-programs` of its own build, and passes its outcome on.
 //!
 //! Errors: 1 if a program failed or answers differ, which the script shows; 3 if it cannot be started.
 

@@ -1,9 +1,11 @@
-//! `harrier bench plan`: what a table of very many files costs before one of them is opened: to commit them, and to plan queries.
+//! `harrier bench plan`: what a table of very many files costs before one of them is opened: to commit them,
+//! and to plan queries.
 //!
-//! The files are not there. The catalog is told of them as by a statement that has written them, so many a commit, with statistics of
-//! every column; each commit is timed. Then `EXPLAIN` of a few queries is timed, embedded, from its text to its last line, each time in an
-//! engine of its own: *cold*, as its first statement, which opens the catalog; *warm*, once more; and *after a commit* of one file by
-//! somebody else. The queries:
+//! The files are not there. The catalog is told of them as by a statement that has written them, so many a
+//! commit, with statistics of every column; each commit is timed. Then `EXPLAIN` of a few queries is timed,
+//! embedded, from its text to its last line, each time in an engine of its own: *cold*, as its first
+//! statement, which opens the catalog; *warm*, once more; and *after a commit* of one file by somebody else.
+//! The queries:
 //!
 //! | query | its filter | files in its plan |
 //! |---|---|---|
@@ -12,8 +14,9 @@
 //! | `hundredth` | a range of the same column | a hundredth |
 //! | `unhelped` | a value of a column whose bounds are the same in all files | all, after all statistics have been looked at |
 //!
-//! How many files a plan has is compared with that. A plan that had asked a file would have failed, as the query does when it runs, which
-//! is looked at, too. What EXPLAIN itself does, to count the files and make text, is in the times: planning alone takes less.
+//! How many files a plan has is compared with that. A plan that had asked a file would have failed, as the
+//! query does when it runs, which is looked at, too. What EXPLAIN itself does, to count the files and make
+//! text, is in the times: planning alone takes less.
 //!
 //! Errors: as for `bench`.
 
@@ -146,7 +149,8 @@ fn of_catalog(error: harrier_catalog::Error) -> Failure {
     Failure::dead(format!("the catalog: {error}"))
 }
 
-/// A file that nobody has written: values of its second column are those of all others, values of each other column its own.
+/// A file that nobody has written: values of its second column are those of all others, values of each other
+/// column its own.
 fn file(number: u32, columns: &[i64]) -> NewFile {
     let stats = |first: u32| ColumnStats {
         bytes: Some(8 * i64::from(FILE_ROWS)),

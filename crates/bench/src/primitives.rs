@@ -1,15 +1,19 @@
-//! `harrier bench primitives`: what it takes to send bytes from one process to another, by each of the means that data systems use.
+//! `harrier bench primitives`: what it takes to send bytes from one process to another, by each of the means
+//! that data systems use.
 //!
-//! Two figures of "Can MPI Benefit Hadoop and MapReduce Applications?" (MPI-D), measured anew: the latency of a message of 1 byte
-//! to 64 MiB, as half of a round trip (figure 2), and the bandwidth of moving 128 MiB in packets of these sizes (figure 3). The means are the MPI
-//! library itself, in shared memory and over TCP, the streams of Harrier's interconnect over it, gRPC, and Hadoop's RPC and HTTP over
-//! Jetty, from Hadoop's own jars (`bench/primitives`). And one of "Hive on DataMPI": tasks that wait for what they have sent,
+//! Two figures of "Can MPI Benefit Hadoop and MapReduce Applications?" (MPI-D), measured anew: the latency of
+//! a message of 1 byte to 64 MiB, as half of a round trip (figure 2), and the bandwidth of moving 128 MiB in
+//! packets of these sizes (figure 3). The means are the MPI library itself, in shared memory and over TCP,
+//! the streams of Harrier's interconnect over it, gRPC, and Hadoop's RPC and HTTP over Jetty, from Hadoop's
+//! own jars (`bench/primitives`). And one of "Hive on DataMPI": tasks that wait for what they have sent,
 //! against tasks that do not, where keys are skewed (figure 6; `blocking.rs`).
 //!
-//! Each size runs by all means one after the other, as often as asked for; figures are medians. A run takes no longer than
-//! `--seconds`: of packets that are so slow that fewer bytes than 128 MiB go in that time, the rate of those is told.
+//! Each size runs by all means one after the other, as often as asked for; figures are medians. A run takes
+//! no longer than `--seconds`: of packets that are so slow that fewer bytes than 128 MiB go in that time, the
+//! rate of those is told.
 //!
-//! Errors: as for `bench`; means that cannot be had are told and left out, unless they were asked for by `--config`.
+//! Errors: as for `bench`; means that cannot be had are told and left out, unless they were asked for by
+//! `--config`.
 
 mod blocking;
 pub mod chart;

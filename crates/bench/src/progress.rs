@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing has been
-/// printed for [`SILENT_S_MAX`].
+/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing
+/// has been printed for [`SILENT_S_MAX`].
 pub struct Progress<'a> {
     out: &'a mut dyn Write,
     /// Before every step.

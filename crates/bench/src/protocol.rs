@@ -16,8 +16,8 @@
 //! end of input                                  exits with status 0
 //! ```
 //!
-//! The wall time is from the statement's text to its last row; making text of the rows is not in it, because that is asked
-//! for apart. A worker runs statements or moves batches, not both.
+//! The wall time is from the statement's text to its last row; making text of the rows is not in it, because
+//! that is asked for apart. A worker runs statements or moves batches, not both.
 
 use std::time::Duration;
 

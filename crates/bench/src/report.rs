@@ -1,4 +1,5 @@
-//! The table of a benchmark: a legend, a line for each query, totals. Columns are as wide as their numbers need.
+//! The table of a benchmark: a legend, a line for each query, totals. Columns are as wide as their numbers
+//! need.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -106,7 +107,8 @@ pub fn footer(lines: &[Vec<Cell>]) -> String {
     text
 }
 
-/// Two configurations with as many ranks of as many threads, by their places: one over MPI or QUIC, the other over gRPC.
+/// Two configurations with as many ranks of as many threads, by their places: one over MPI or QUIC, the other
+/// over gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     pub own: usize,
@@ -183,8 +185,8 @@ pub fn ratios_text(ratios: &[Ratio]) -> Option<String> {
     (!ratios.is_empty()).then_some(text)
 }
 
-/// What moving rows took of the processor time of a whole column, from 0 to 1: its queries' shares, weighted by their processor
-/// time. `None` if none tells.
+/// What moving rows took of the processor time of a whole column, from 0 to 1: its queries' shares, weighted
+/// by their processor time. `None` if none tells.
 pub fn transport_share(column: &[&Cell]) -> Option<f64> {
     let told = column.iter().filter_map(|cell| cell.transport_share().zip(cell.cpu_s()));
     let (moved_s, all_s) =

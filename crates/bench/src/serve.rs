@@ -1,4 +1,5 @@
-//! `harrier bench serve`: `harrier serve` under the load of many clients, against other servers of the same statements.
+//! `harrier bench serve`: `harrier serve` under the load of many clients, against other servers of the same
+//! statements.
 //!
 //! ```text
 //!                    ┌── PostgreSQL protocol ── harrier serve ── ranks
@@ -6,14 +7,16 @@
 //!                    └── HiveServer2 ────────── Spark's Thrift server
 //! ```
 //!
-//! All servers are started once and stay. Every statement's answer is first compared with the first server's; a query of TPC-H that a
-//! server does not answer, or answers otherwise, is left out for all. Then come windows of load (`load.rs`): in every round each kind of
-//! load with each number of clients runs on one server after the other, A B C A B C, so that whatever else the machine does hits all
-//! alike; figures are medians of the rounds. Beside the load: rows that are thrown away (`streaming.rs`), idle connections
+//! All servers are started once and stay. Every statement's answer is first compared with the first server's;
+//! a query of TPC-H that a server does not answer, or answers otherwise, is left out for all. Then come
+//! windows of load (`load.rs`): in every round each kind of load with each number of clients runs on one
+//! server after the other, A B C A B C, so that whatever else the machine does hits all alike; figures are
+//! medians of the rounds. Beside the load: rows that are thrown away (`streaming.rs`), idle connections
 //! (`idle.rs`), and ranks that are killed (`recovery.rs`).
 //!
-//! Errors: a peer that does not start, or fails, is told and left out. The command fails if Harrier does, or answers wrongly.
-//! Crash: peers end with the driver. Harrier's server ends with an interrupt of the terminal, but not when the driver alone is killed.
+//! Errors: a peer that does not start, or fails, is told and left out. The command fails if Harrier does, or
+//! answers wrongly. Crash: peers end with the driver. Harrier's server ends with an interrupt of the
+//! terminal, but not when the driver alone is killed.
 
 pub mod chart;
 
@@ -327,8 +330,8 @@ fn catalog(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Compares one statement of each load, and all queries of TPC-H, over the servers. Queries that do not have the same answer by all are
-/// left out of `source`; returned are the servers that are left out of that load.
+/// Compares one statement of each load, and all queries of TPC-H, over the servers. Queries that do not have
+/// the same answer by all are left out of `source`; returned are the servers that are left out of that load.
 async fn compared(
     options: &Options,
     systems: &[System],

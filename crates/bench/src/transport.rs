@@ -1,8 +1,9 @@
 //! What part of a statement's processor time went into moving its rows between ranks.
 //!
-//! Counted are making blocks, reading them, and the threads that send and receive them, on all ranks together. The first two
-//! are clocked, not processor time: where more threads want to run than there are cores, they are counted too high.
-//! gRPC does its work on the threads of the operators, where nobody tells it from theirs: its share is not known.
+//! Counted are making blocks, reading them, and the threads that send and receive them, on all ranks
+//! together. The first two are clocked, not processor time: where more threads want to run than there are
+//! cores, they are counted too high. gRPC does its work on the threads of the operators, where nobody tells
+//! it from theirs: its share is not known.
 
 use harrier_engine::{Engine, Session};
 

@@ -85,7 +85,8 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Answers the requests on standard input until it ends. For rank 0, or the only process; statements run one at a time.
+/// Answers the requests on standard input until it ends. For rank 0, or the only process; statements run one
+/// at a time.
 ///
 /// Errors: only those of standard input and output; what is wrong with a statement is a reply.
 pub async fn serve(engine: &Engine) -> io::Result<()> {

@@ -1,8 +1,8 @@
 //! The driver's hold on one worker: its processes, and what is asked of it.
 //!
-//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`. A worker that moves
-//! batches: `transfer` and `round_trips` instead.
-//! Crash: dropping it closes the worker's standard input, at which it ends; one that does not within [`END_S_MAX`] is killed.
+//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`. A worker
+//! that moves batches: `transfer` and `round_trips` instead. Crash: dropping it closes the worker's standard
+//! input, at which it ends; one that does not within [`END_S_MAX`] is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
@@ -16,7 +16,8 @@ use super::cpu;
 use super::interconnect::transfer::Transfer;
 use super::protocol::{Latency, Moved, Reply, Request};
 
-/// A worker that says nothing for so long is given up: an hour, the longest that a query at a large scale may take.
+/// A worker that says nothing for so long is given up: an hour, the longest that a query at a large scale may
+/// take.
 const REPLY_S_MAX: u64 = 3600;
 /// How long a worker may take to end.
 const END_S_MAX: u64 = 10;
@@ -241,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_worker_answers() {
-        // Double quotes end a word of the command line, so the script prints its JSON with printf and octal quotes.
+        // Double quotes end a word of the command line, so the script prints its JSON with printf and octal
+        // quotes.
         let script = "printf 'noise\\n{\\042engine\\042: \\042test 1\\042}\\n'; read a; printf '{\\042ok\\042: true}\\n'; \
                       read a; printf '{\\042wall_s\\042: 0.5, \\042rows\\042: 2}\\n'; \
                       read a; printf '{\\042error\\042: \\042no rows\\042}\\n'; read a";

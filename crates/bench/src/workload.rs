@@ -72,8 +72,9 @@ static TPCDS: [(&str, &str); 103] = tpcds!("01" "02" "03" "04" "05" "06" "07" "0
 /// Query 11 keeps parts worth more than this fraction of all, divided by the scale factor (TPC-H 2.4.11.3).
 const Q11_FRACTION: &str = "0.0001";
 
-/// Every row crosses a motion by a key with about as many values as there are rows, and little is done to it before and
-/// after: groups that do not shrink, a window, and a join of two large tables on a column neither is ordered by.
+/// Every row crosses a motion by a key with about as many values as there are rows, and little is done to it
+/// before and after: groups that do not shrink, a window, and a join of two large tables on a column neither
+/// is ordered by.
 const SHUFFLE: [(&str, &str); 4] = [
     (
         "narrow",

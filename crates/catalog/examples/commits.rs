@@ -1,4 +1,5 @@
-//! Measures commits: how many a second so many connections make, and how long one of ten thousand files takes.
+//! Measures commits: how many a second so many connections make, and how long one of ten thousand files
+//! takes.
 //!
 //! usage: commits URL [CONNECTIONS] [SECONDS]     URL names a warehouse that does not exist yet
 

@@ -1,7 +1,7 @@
 //! Who may do what in a warehouse: roles, privileges, owners, row filters and resource queues.
 //!
-//! DuckLake has no place for it: it is in tables of Harrier's own in the catalog's database, made when the first role or queue is.
-//! All of it is one plain value, [`Access`], with a version that counts its changes.
+//! DuckLake has no place for it: it is in tables of Harrier's own in the catalog's database, made when the
+//! first role or queue is. All of it is one plain value, [`Access`], with a version that counts its changes.
 //!
 //! ```text
 //!   Catalog::access ─► Access ─► Rights of one role ─► may, columns, row_filter       rights.rs, no I/O
@@ -9,13 +9,15 @@
 //!                        changes.rs, no I/O             store.rs
 //! ```
 //!
-//! Invariants: as long as there is no role, everybody may everything. A number of a role or a queue is never used again. The
-//! privileges of what a transaction has made and not committed are its own: objects with numbers below zero belong to whoever asks.
+//! Invariants: as long as there is no role, everybody may everything. A number of a role or a queue is never
+//! used again. The privileges of what a transaction has made and not committed are its own: objects with
+//! numbers below zero belong to whoever asks.
 //!
-//! What it is not: a wall around the database. Whoever can open that, or the data files, without Harrier can read all of it.
+//! What it is not: a wall around the database. Whoever can open that, or the data files, without Harrier can
+//! read all of it.
 //!
-//! Changes are no part of a transaction of the warehouse: each is visible at once. What is dropped keeps its privileges
-//! as long as a snapshot has it; [`Catalog::clean_access`] forgets them after that.
+//! Changes are no part of a transaction of the warehouse: each is visible at once. What is dropped keeps its
+//! privileges as long as a snapshot has it; [`Catalog::clean_access`] forgets them after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -99,7 +101,8 @@ pub struct Membership {
     pub may_administer: bool,
 }
 
-/// What a password is checked against: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`. Never in Debug output.
+/// What a password is checked against: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`. Never
+/// in Debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier(String);
 
@@ -344,7 +347,8 @@ pub struct RoleOptions {
     pub verifier: Option<Option<Verifier>>,
     /// `Some(None)`: no queue of its own.
     pub queue: Option<Option<String>>,
-    /// For CREATE ROLE: roles that it becomes a member of, that become its members, and that may then grant it as well.
+    /// For CREATE ROLE: roles that it becomes a member of, that become its members, and that may then grant
+    /// it as well.
     pub in_roles: Vec<String>,
     pub members: Vec<String>,
     pub administrators: Vec<String>,
@@ -403,8 +407,8 @@ impl Catalog {
         known.as_ref().filter(|known| known.version == version).cloned()
     }
 
-    /// CREATE ROLE. The first role of a warehouse takes from everybody else what they might until then; so a role of the
-    /// actor's name that is a superuser is made with it, unless the first is one itself.
+    /// CREATE ROLE. The first role of a warehouse takes from everybody else what they might until then; so a
+    /// role of the actor's name that is a superuser is made with it, unless the first is one itself.
     pub async fn create_role(&self, actor: Actor<'_>, name: &str, options: &RoleOptions) -> Result<()> {
         self.change_access(actor, |change| change.create_role(name, options)).await
     }
@@ -414,8 +418,8 @@ impl Catalog {
         self.change_access(actor, |change| change.alter_role(name, options)).await
     }
 
-    /// ALTER ROLE … SET and RESET: a parameter that sessions of the role begin with; `None` takes it away. The caller has checked that there is one
-    /// of this name that may have the value.
+    /// ALTER ROLE … SET and RESET: a parameter that sessions of the role begin with; `None` takes it away.
+    /// The caller has checked that there is one of this name that may have the value.
     pub async fn set_role_setting(
         &self,
         actor: Actor<'_>,
@@ -473,8 +477,9 @@ impl Catalog {
         self.change_access(actor, |change| change.grant(privileges, with_grant_option)).await
     }
 
-    /// REVOKE. Superusers and owners take away what anybody has granted, others what they have. What was granted upon it by
-    /// those who lose it goes with `cascade`, and prevents it without (2BP01). Warnings (01006) as those of `grant`.
+    /// REVOKE. Superusers and owners take away what anybody has granted, others what they have. What was
+    /// granted upon it by those who lose it goes with `cascade`, and prevents it without (2BP01). Warnings
+    /// (01006) as those of `grant`.
     pub async fn revoke(
         &self,
         actor: Actor<'_>,
@@ -500,8 +505,9 @@ impl Catalog {
         self.change_access(actor, |change| change.reassign_owned(from, to)).await
     }
 
-    /// Lets a role see the rows of a table for which a predicate is true. From the first filter of a table on, roles that none is for
-    /// see nothing of it, except its owner and superusers. The predicate is SQL that the caller has checked.
+    /// Lets a role see the rows of a table for which a predicate is true. From the first filter of a table
+    /// on, roles that none is for see nothing of it, except its owner and superusers. The predicate is SQL
+    /// that the caller has checked.
     pub async fn put_row_filter(
         &self,
         actor: Actor<'_>,
@@ -531,8 +537,8 @@ impl Catalog {
         self.change_access(actor, |change| change.drop_queue(name)).await
     }
 
-    /// Forgets owners, privileges and filters of schemas, tables and views that no snapshot has any more; how many of these
-    /// there were. To be called when snapshots have expired.
+    /// Forgets owners, privileges and filters of schemas, tables and views that no snapshot has any more; how
+    /// many of these there were. To be called when snapshots have expired.
     pub async fn clean_access(&self) -> Result<usize> {
         if self.access_version().await? == 0 {
             return Ok(0);
@@ -552,7 +558,8 @@ impl Catalog {
         Ok(gone.len())
     }
 
-    /// Changes it by a function that keeps the rules, and writes the difference: all of it or, upon an error, nothing.
+    /// Changes it by a function that keeps the rules, and writes the difference: all of it or, upon an error,
+    /// nothing.
     async fn change_access<T>(
         &self,
         actor: Actor<'_>,

@@ -1,4 +1,5 @@
-//! What ANALYZE has found out about tables: counts and values that no file's statistics tell. It is for planning alone, so it may be old.
+//! What ANALYZE has found out about tables: counts and values that no file's statistics tell. It is for
+//! planning alone, so it may be old.
 //!
 //! DuckLake has no place for it: it is in tables of Harrier's own, made when the first table is analyzed.
 
@@ -48,7 +49,8 @@ pub struct ColumnAnalysis {
 pub struct Histogram {
     /// The most common values, the most common first, with the share of all rows that has them.
     pub common: Vec<(String, f64)>,
-    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the greatest included.
+    /// Of the other values: between two neighbours lie equally many rows. In their order, the least and the
+    /// greatest included.
     pub bounds: Vec<String>,
 }
 
@@ -103,8 +105,8 @@ impl Catalog {
         retry_if_lost(read).await
     }
 
-    /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that were removed since.
-    /// Compaction changes none.
+    /// Rows in files that were added or deleted after a snapshot, as far as they still are, and in those that
+    /// were removed since. Compaction changes none.
     pub async fn rows_changed(&self, table: ObjectId, since: SnapshotId) -> Result<i64> {
         retry_if_lost(|| async { rows_changed(&mut self.inner.database.read().await?, table, since).await })
             .await

@@ -1,8 +1,9 @@
-//! Many rows of one table at once: the database packs thousands of them into one text, which is taken apart here.
+//! Many rows of one table at once: the database packs thousands of them into one text, which is taken apart
+//! here.
 //!
 //! A driver hands on rows one by one, and that costs more than finding them does. So a query asks for
-//! `group_concat(concat(…))` of a range of rows, in which a number is its digits and a space, NULL the space alone, and a text its length in
-//! bytes, a colon and its bytes, NULL the colon alone.
+//! `group_concat(concat(…))` of a range of rows, in which a number is its digits and a space, NULL the space
+//! alone, and a text its length in bytes, a colon and its bytes, NULL the colon alone.
 //!
 //! Memory bound: the texts of one range: `RANGE_ROWS` rows of the table at most.
 //!
@@ -11,7 +12,8 @@
 use crate::database::{Dialect, Session};
 use crate::error::{Error, Result};
 
-/// Rows of the table that one packed text is of, at most. SQLite's texts end at 1 GB, as PostgreSQL's: a row may have 8 KB of text.
+/// Rows of the table that one packed text is of, at most. SQLite's texts end at 1 GB, as PostgreSQL's: a row
+/// may have 8 KB of text.
 const RANGE_ROWS: i64 = 1 << 17;
 
 /// A column of the answer: an expression over the table's columns.
@@ -74,9 +76,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Hands every row of `table` that fulfils `condition` to `take`, which reads all of its fields. The order is the database's own.
+/// Hands every row of `table` that fulfils `condition` to `take`, which reads all of its fields. The order is
+/// the database's own.
 ///
-/// `after`: rows of SQLite up to this row number are left out. Returns SQLite's greatest row number as of now.
+/// `after`: rows of SQLite up to this row number are left out. Returns SQLite's greatest row number as of
+/// now.
 pub(crate) async fn each(
     session: &mut Session,
     table: &str,
@@ -95,7 +99,8 @@ pub(crate) async fn each(
     let dialect = session.dialect();
     let packed = packed(dialect, wanted);
     if dialect == Dialect::Postgres {
-        // No statement of PostgreSQL passes on rows of a range of places, but all of them may come as so many groups.
+        // No statement of PostgreSQL passes on rows of a range of places, but all of them may come as so many
+        // groups.
         let sql = format!(
             "SELECT string_agg({packed}, '') FROM (SELECT *, row_number() OVER () / {RANGE_ROWS} AS harrier_range \
              FROM {table} WHERE {condition}) ranged GROUP BY harrier_range"

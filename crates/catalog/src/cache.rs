@@ -1,14 +1,15 @@
-//! A cache of what was read of tables at snapshots: the next statement asks the database for the newest snapshot alone, or for what
-//! later snapshots have beyond what is cached.
+//! A cache of what was read of tables at snapshots: the next statement asks the database for the newest
+//! snapshot alone, or for what later snapshots have beyond what is cached.
 //!
-//! Invariants: only what belongs to committed snapshots is cached, never what a transaction is about to do. Files and inlined rows are cached
-//! under the number of one snapshot. Statistics of a file never change: they are cached under the table and the column, with the range of
-//! file numbers that they are of. An entry of an older snapshot than the newest is compared with the database again when there are newer
-//! ones than when it was read. A snapshot that expires while it is cached is still read by those that have it; `Catalog::at` does not
-//! give it to others.
+//! Invariants: only what belongs to committed snapshots is cached, never what a transaction is about to do.
+//! Files and inlined rows are cached under the number of one snapshot. Statistics of a file never change:
+//! they are cached under the table and the column, with the range of file numbers that they are of. An entry
+//! of an older snapshot than the newest is compared with the database again when there are newer ones than
+//! when it was read. A snapshot that expires while it is cached is still read by those that have it;
+//! `Catalog::at` does not give it to others.
 //!
-//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, inlined rows and statistics together, of all
-//! sessions. The least recently used entry goes first.
+//! Memory bound: `ENTRIES_MAX` answers of each kind; and as many bytes as is said of files, inlined rows and
+//! statistics together, of all sessions. The least recently used entry goes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -22,7 +23,8 @@ use crate::state::{Column, ColumnId, ObjectId, SnapshotId};
 const ENTRIES_MAX: usize = 128;
 /// Tables and columns of which is kept what may be large. Many of them are small.
 const LARGE_ENTRIES_MAX: usize = 1024;
-/// For files, kept rows and statistics, unless something else is said: three tables of 100 000 files with four filtered columns each.
+/// For files, kept rows and statistics, unless something else is said: three tables of 100 000 files with
+/// four filtered columns each.
 pub(crate) const BYTES_MAX: usize = 256 << 20;
 
 #[derive(Default)]
@@ -102,8 +104,8 @@ pub(crate) struct CachedData {
     pub data: Arc<TableData>,
     /// Of the snapshot, in microseconds since 1970: see `history.rs`.
     pub time: i64,
-    /// The newest snapshot when they were compared with the database. DuckDB's merging of files makes a snapshot and gives older ones other
-    /// files with the same rows: those that they had may be gone soon.
+    /// The newest snapshot when they were compared with the database. DuckDB's merging of files makes a
+    /// snapshot and gives older ones other files with the same rows: those that they had may be gone soon.
     pub compared_at: SnapshotId,
 }
 

@@ -1,16 +1,18 @@
 //! A warehouse's catalog: what programs call.
 //!
-//! Invariants: a snapshot, once committed, always reads the same until it expires. Snapshots are numbered without gaps.
-//! Between two snapshots lies one transaction, all of it or nothing.
+//! Invariants: a snapshot, once committed, always reads the same until it expires. Snapshots are numbered
+//! without gaps. Between two snapshots lies one transaction, all of it or nothing.
 //!
 //! Order of calls: `open` or `create`; `head` (or `at`) for what there is; `data` for the files of a table; a
-//! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many processes.
+//! `Transaction` upon the state; `commit`. All of it may be called by many tasks at once, and by many
+//! processes.
 //!
 //! Memory bound: a state has every schema, table, column and view of the warehouse; the states of the last
-//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as `cache.rs` says.
+//! `STATES_MAX` versions are kept. `data` has every file of one table; what is kept of it is bounded as
+//! `cache.rs` says.
 //!
-//! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already sent may
-//! have happened. Crash: the database rolls back what was not committed.
+//! Errors: see `Error`. Cancellation: a dropped future leaves nothing behind, but a commit that was already
+//! sent may have happened. Crash: the database rolls back what was not committed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +33,8 @@ use crate::state::{Column, ObjectId, SnapshotId, State, Table};
 use crate::transaction::Transaction;
 use crate::{conflicts, inlined, layout, table_data};
 
-/// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in time.
+/// States kept for `head` and `at`, by version of the schema. A handful, for statements that look back in
+/// time.
 const STATES_MAX: usize = 8;
 /// How often `create` starts again when another program makes the tables at the same time.
 const CREATE_ATTEMPTS_MAX: usize = 5;
@@ -62,14 +65,15 @@ impl std::fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Makes nothing: `Error::NotFound` if there is no
-    /// warehouse.
+    /// Opens the catalog at `sqlite:PATH` or `postgres://HOST/DATABASE`. Makes nothing: `Error::NotFound` if
+    /// there is no warehouse.
     pub async fn open(url: &str) -> Result<Self> {
         Self::open_fenced(url, None).await
     }
 
-    /// Ends all connections, of clones too, and waits for that: a database is to be copied or to be removed. Without it they end on their own
-    /// after the last clone is dropped, a moment later. What is called afterwards fails.
+    /// Ends all connections, of clones too, and waits for that: a database is to be copied or to be removed.
+    /// Without it they end on their own after the last clone is dropped, a moment later. What is called
+    /// afterwards fails.
     pub async fn close(&self) {
         self.inner.database.close().await;
     }
@@ -89,7 +93,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Opens it, and makes it if there is none. `data_path` is where data files go; it ends in `/` and is stored as given.
+    /// Opens it, and makes it if there is none. `data_path` is where data files go; it ends in `/` and is
+    /// stored as given.
     pub async fn create(url: &str, data_path: &str) -> Result<Self> {
         Self::create_fenced(url, data_path, None).await
     }
@@ -200,7 +205,8 @@ impl Catalog {
 
     /// Every file and kept row of a table in a state.
     ///
-    /// Errors: `Error::Conflict` if the catalog was put back to an earlier one since that was read, and has others.
+    /// Errors: `Error::Conflict` if the catalog was put back to an earlier one since that was read, and has
+    /// others.
     pub async fn data_in(&self, state: &State, table: &Table) -> Result<Arc<TableData>> {
         self.data_at(table, state.snapshot, Some(state.time)).await
     }
@@ -283,16 +289,17 @@ impl Catalog {
         retry_if_lost(|| async { load::snapshots(&mut self.inner.database.read().await?, "").await }).await
     }
 
-    /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake uses, or that
-    /// differ in case only, or too many of them.
+    /// Whether the catalog can keep rows of this table itself. It cannot if columns have names that DuckLake
+    /// uses, or that differ in case only, or too many of them.
     pub fn can_inline(&self, table: &Table) -> bool {
         inlined::fits(self.inner.database.dialect(), table)
     }
 
-    /// Puts a transaction upon the newest snapshot, for the next statement of one that is read committed. Without changes of
-    /// its own it costs no more than `head`, nor while nobody else commits.
+    /// Puts a transaction upon the newest snapshot, for the next statement of one that is read committed.
+    /// Without changes of its own it costs no more than `head`, nor while nobody else commits.
     ///
-    /// Errors: `Error::Conflict` if its commit would be refused as others have committed meanwhile; it stays as it was then.
+    /// Errors: `Error::Conflict` if its commit would be refused as others have committed meanwhile; it stays
+    /// as it was then.
     pub async fn rebase(&self, transaction: &mut Transaction) -> Result<()> {
         let newest = self.head().await?;
         let base = &transaction.base;
@@ -310,14 +317,16 @@ impl Catalog {
         Ok(())
     }
 
-    /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes nothing. Not
-    /// cancel-safe in that a dropped call may have committed. An empty transaction gives the snapshot it began with.
+    /// Makes everything the transaction did visible, at once, as the next snapshot; or fails and changes
+    /// nothing. Not cancel-safe in that a dropped call may have committed. An empty transaction gives the
+    /// snapshot it began with.
     pub async fn commit(&self, transaction: &Transaction, note: &CommitNote) -> Result<Committed> {
         self.commit_while(transaction, note, &|| true).await
     }
 
-    /// The same for a caller that may stop waiting while the commit runs: an attempt that has come to nothing, as the connection was lost or
-    /// the number taken, is followed by another one only while `wanted` says so.
+    /// The same for a caller that may stop waiting while the commit runs: an attempt that has come to
+    /// nothing, as the connection was lost or the number taken, is followed by another one only while
+    /// `wanted` says so.
     pub async fn commit_while(
         &self,
         transaction: &Transaction,

@@ -1,7 +1,7 @@
 //! What a snapshot changed, in the words of `ducklake_snapshot_changes.changes_made`.
 //!
-//! They tell who may have come between a transaction and its commit. Where they are too coarse (a delete names a table,
-//! not a file) `conflicts.rs` looks at the rows themselves.
+//! They tell who may have come between a transaction and its commit. Where they are too coarse (a delete
+//! names a table, not a file) `conflicts.rs` looks at the rows themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,8 +150,8 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// `None` for a commit that has only changed what there are no words for, such as options: DuckDB cannot read an
-    /// empty list.
+    /// `None` for a commit that has only changed what there are no words for, such as options: DuckDB cannot
+    /// read an empty list.
     pub fn text(&self) -> Result<Option<String>> {
         let mut words: Vec<String> = Vec::new();
         let ids = |words: &mut Vec<String>, word: &str, ids: &BTreeSet<ObjectId>| {

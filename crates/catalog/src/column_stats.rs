@@ -1,4 +1,5 @@
-//! Reads what is known of columns in single files: all files of a table at once, and later only those that came after.
+//! Reads what is known of columns in single files: all files of a table at once, and later only those that
+//! came after.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::state::{ColumnId, ObjectId};
 const TABLE: &str = "ducklake_file_column_stats";
 
 impl Catalog {
-    /// What is known of columns in the files of a table with the numbers `first` to `last`, as far as these are committed, and perhaps in
-    /// others. A column of which nothing is known has an empty answer.
+    /// What is known of columns in the files of a table with the numbers `first` to `last`, as far as these
+    /// are committed, and perhaps in others. A column of which nothing is known has an empty answer.
     pub async fn column_stats(
         &self,
         table: ObjectId,
@@ -89,7 +90,8 @@ async fn read(
     mut before: BTreeMap<ColumnId, Arc<FileStats>>,
 ) -> Result<(Option<StatsRow>, BTreeMap<ColumnId, Arc<FileStats>>)> {
     let first = start.after.map_or(start.first, |(last, _)| last + 1);
-    // Rows come behind all others, so none of those before it has to be looked at again; if it is where it was, none of them has moved.
+    // Rows come behind all others, so none of those before it has to be looked at again; if it is where it
+    // was, none of them has moved.
     let mut after = None;
     if let Some((_, Some(row))) = start.after
         && row_at(session, row.row).await? == Some(row)

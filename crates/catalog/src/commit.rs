@@ -1,4 +1,5 @@
-//! A commit: one database transaction that checks for conflicts, gives out numbers, and writes the next snapshot.
+//! A commit: one database transaction that checks for conflicts, gives out numbers, and writes the next
+//! snapshot.
 //!
 //! ```text
 //!   lock ─► read the newest snapshot ─► conflicts ─► draft (SQL as text) ─► run it ─► COMMIT
@@ -9,11 +10,11 @@
 //!     └───────────────── wait, from the start ◄──────────────────────────────┴──────────┘
 //! ```
 //!
-//! Invariants: nothing is written before all conflicts are checked; the snapshot's row is written in the same database
-//! transaction as all that it made.
+//! Invariants: nothing is written before all conflicts are checked; the snapshot's row is written in the same
+//! database transaction as all that it made.
 //!
-//! Crash: the database rolls back. A connection lost while COMMIT is on its way leaves the outcome open; the snapshot
-//! carries the transaction's id, so that it can be looked up.
+//! Crash: the database rolls back. A connection lost while COMMIT is on its way leaves the outcome open; the
+//! snapshot carries the transaction's id, so that it can be looked up.
 
 mod draft;
 
@@ -89,7 +90,8 @@ pub(crate) async fn commit(
         return Ok(Committed { snapshot: transaction.base.snapshot, state_changed: false, objects });
     }
     verify(transaction)?;
-    // What was begun in one term of this process is not done in a later one: whoever served between has another picture of it.
+    // What was begun in one term of this process is not done in a later one: whoever served between has
+    // another picture of it.
     let term = catalog.inner.database.term();
     let mut reconnects = reconnect_backoff().build();
     let mut collisions = collision_backoff().build();
@@ -222,7 +224,8 @@ async fn after_failure(
     let waits = ExponentialBuilder::default().with_min_delay(Duration::from_millis(5)).with_factor(4.0);
     let mut waits = waits.with_max_delay(Duration::from_millis(500)).with_max_times(LOOKUPS_MAX - 1).build();
     let unreadable = loop {
-        // The lock of a commit: what still runs in the server on the lost connection ends before this is answered.
+        // The lock of a commit: what still runs in the server on the lost connection ends before this is
+        // answered.
         let found = async {
             let mut session = catalog.inner.database.lock().await?;
             load::find_transaction(&mut session, transaction.base.snapshot, &extra).await

@@ -12,9 +12,9 @@
 //! | drops a schema           | made anything in it                                                                     |
 //! | creates or renames       | taken the name; dropped the schema                                                      |
 //!
-//! Called within the transaction that commits, which excludes others: what is found holds until its end. And before a
-//! statement of a read committed transaction, which would else mix what it sees with changes that no longer fit it: a later
-//! commit is compared again.
+//! Called within the transaction that commits, which excludes others: what is found holds until its end. And
+//! before a statement of a read committed transaction, which would else mix what it sees with changes that no
+//! longer fit it: a later commit is compared again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,12 +31,14 @@ use crate::state::{
 use crate::transaction::Transaction;
 use crate::{commit, history, inlined, sequences};
 
-/// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live with.
+/// Fails with `Error::Conflict` if a snapshot after those that the transaction saw did what it cannot live
+/// with.
 pub(crate) async fn check(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
     compare(session, transaction, head, false).await
 }
 
-/// The same for a transaction that is not at its end: what was not touched since it was put upon its base was compared then.
+/// The same for a transaction that is not at its end: what was not touched since it was put upon its base was
+/// compared then.
 pub(crate) async fn check_newer(session: &mut Session, transaction: &Transaction, head: &Head) -> Result<()> {
     compare(session, transaction, head, true).await
 }
@@ -280,7 +282,8 @@ async fn state(
         }
     }
 
-    // What is to have this name must be the only one; those that this transaction drops or renames give theirs up.
+    // What is to have this name must be the only one; those that this transaction drops or renames give
+    // theirs up.
     let free = |id: ObjectId, schema: ObjectId, name: &str| {
         if schema >= 0 && !schemas.contains_key(&schema) {
             let of = own.schemas.get(&schema).map_or("", |schema| schema.name.as_str());
@@ -396,7 +399,8 @@ async fn state(
     macros(session, transaction).await
 }
 
-/// Macros are DuckDB's; a schema that is dropped takes them along, which is right for those that were there before.
+/// Macros are DuckDB's; a schema that is dropped takes them along, which is right for those that were there
+/// before.
 async fn macros(session: &mut Session, transaction: &Transaction) -> Result<()> {
     let since = transaction.since.unwrap_or(transaction.base.snapshot);
     for (id, schema) in &transaction.base.schemas {

@@ -5,14 +5,18 @@
 //!   Line, Line, …     ─► copy_in      ─► another catalog, of an identity of its own  one transaction that writes
 //! ```
 //!
-//! What is in it: DuckLake's tables, Harrier's own (roles, sequences, what ANALYZE found), and rows that the catalog keeps. What is not: where the
-//! catalog and its data are, which warehouse it is of, who is writing or serving just then, and files of snapshots that have expired.
+//! What is in it: DuckLake's tables, Harrier's own (roles, sequences, what ANALYZE found), and rows that the
+//! catalog keeps. What is not: where the catalog and its data are, which warehouse it is of, who is writing
+//! or serving just then, and files of snapshots that have expired.
 //!
 //! # Invariants
-//! - In a copy every file is named relative to the folder of its table. One that lay elsewhere is named anew ([`CopiedFile::name`]).
-//! - A copy that was made of one database can be put into the other, unless that cannot hold what it has, which is an error (0A000).
+//! - In a copy every file is named relative to the folder of its table. One that lay elsewhere is named anew
+//!   ([`CopiedFile::name`]).
+//! - A copy that was made of one database can be put into the other, unless that cannot hold what it has,
+//!   which is an error (0A000).
 //!
-//! Memory bound: some hundred rows, and the names of all files. Crash: a database into which a copy was being put has nothing of it.
+//! Memory bound: some hundred rows, and the names of all files. Crash: a database into which a copy was being
+//! put has nothing of it.
 
 use std::io;
 
@@ -220,7 +224,8 @@ fn renamed(
     Ok(CopiedFile { name, source, bytes })
 }
 
-/// FNV-1a, which is the same in every version: two files of one number, in histories that went apart, have different names.
+/// FNV-1a, which is the same in every version: two files of one number, in histories that went apart, have
+/// different names.
 fn fingerprint(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -295,11 +300,13 @@ fn unreadable(error: io::Error) -> Error {
     Error::Corrupt(format!("cannot read the copy of the catalog: {error}"))
 }
 
-/// Makes a catalog of a copy at `sqlite:PATH` or `postgres://HOST/DATABASE`, where there is none. `data_path`: where its files are; ends in `/`.
-/// `identity`: which warehouse it is of, by where it is. Returns its newest snapshot. All of it is there at once, or nothing; the file of an
-/// SQLite database may be.
+/// Makes a catalog of a copy at `sqlite:PATH` or `postgres://HOST/DATABASE`, where there is none.
+/// `data_path`: where its files are; ends in `/`. `identity`: which warehouse it is of, by where it is.
+/// Returns its newest snapshot. All of it is there at once, or nothing; the file of an SQLite database may
+/// be.
 ///
-/// Errors: there is a warehouse (42P07); the database cannot hold what the copy has (0A000); the copy makes no sense (XX001).
+/// Errors: there is a warehouse (42P07); the database cannot hold what the copy has (0A000); the copy makes
+/// no sense (XX001).
 pub async fn copy_in(
     url: &str,
     lines: impl Iterator<Item = io::Result<Line>>,

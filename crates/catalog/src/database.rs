@@ -1,7 +1,7 @@
 //! Connections to the database that holds the catalog, and the two dialects of SQL it may speak.
 //!
-//! Everything above writes SQL as text, with literals made here, and reads rows as plain cells: a commit of ten thousand
-//! files is a few statements of many rows, and both databases run the same code.
+//! Everything above writes SQL as text, with literals made here, and reads rows as plain cells: a commit of
+//! ten thousand files is a few statements of many rows, and both databases run the same code.
 //!
 //! Cancellation: a `Session` that is dropped rolls back.
 
@@ -37,8 +37,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between attempts where SQLite does not wait for a lock itself.
 const BUSY_DELAY: Duration = Duration::from_millis(10);
 
-/// How long a statement waits for one of the connections below, and for a server that does not answer. Commits of one
-/// process queue for them.
+/// How long a statement waits for one of the connections below, and for a server that does not answer.
+/// Commits of one process queue for them.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The wait before a server that cannot be reached is asked again.
 const CONNECT_WAIT: Duration = Duration::from_millis(200);
@@ -46,11 +46,11 @@ const CONNECT_WAIT: Duration = Duration::from_millis(200);
 const POSTGRES_READERS_MAX: u32 = 6;
 /// Connections to PostgreSQL that commit: while one does, the other has begun and waits for its lock.
 const POSTGRES_WRITERS_MAX: u32 = 2;
-/// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in order
-/// instead of polling for the lock.
+/// Connections to SQLite that only read. Commits have one of their own, so that those of one process queue in
+/// order instead of polling for the lock.
 const SQLITE_READERS_MAX: u32 = 4;
-/// Bytes of SQL at which a statement of many rows is ended and the next begun: large enough that the round trip does not
-/// matter, small enough to be parsed in little memory.
+/// Bytes of SQL at which a statement of many rows is ended and the next begun: large enough that the round
+/// trip does not matter, small enough to be parsed in little memory.
 const STATEMENT_BYTES: usize = 256 * 1024;
 
 /// Bytes of a query of SQLite at most whose plan is kept. A connection keeps a hundred of them.
@@ -96,8 +96,9 @@ pub(crate) enum Session {
 pub(crate) struct Row(Vec<Cell>);
 
 impl Database {
-    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it. With a `fence`, which is for
-    /// PostgreSQL alone, nothing is written but while this process has the right to.
+    /// Connects. `create` makes the file of an SQLite database if there is none; nothing is written to it.
+    /// With a `fence`, which is for PostgreSQL alone, nothing is written but while this process has the right
+    /// to.
     pub async fn connect(url: &str, create: bool, fence: Option<&Fence>) -> Result<Self> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             return sqlite(path.strip_prefix("//").unwrap_or(path), create).await;
@@ -183,7 +184,8 @@ impl Database {
     /// A transaction that may write, beside others that do.
     pub async fn begin(&self) -> Result<Session> {
         match self {
-            // Its log may hold commits that the file does not, which the writer cannot see: it would take them for lost.
+            // Its log may hold commits that the file does not, which the writer cannot see: it would take
+            // them for lost.
             Self::Sqlite { path, is_foreign: true, .. } => Err(Error::ReadOnly(format!(
                 "the catalog can only be read: no file can be made beside \"{path}\""
             ))),
@@ -214,8 +216,8 @@ impl Database {
         match self {
             Self::Sqlite { .. } => Ok(session),
             Self::Postgres { .. } => {
-                // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert, and then
-                // finds its number taken.
+                // DuckDB takes no lock, but has to insert into this table to commit: it waits at its insert,
+                // and then finds its number taken.
                 if session.has_table("ducklake_snapshot").await? {
                     // A server may take long to notice that whoever holds the lock has gone.
                     let ms = ACQUIRE_TIMEOUT.as_millis();
@@ -275,8 +277,9 @@ async fn begun(pool: &PgPool, begin: &'static str) -> Result<sqlx::Transaction<'
     connected(|| pool.begin_with(begin)).await
 }
 
-/// What asks a pool of PostgreSQL for a connection, and nothing else. A pool waits for a server that refuses connections, or says that it is not
-/// ready yet; this does too for one whose socket is not there, or behind which a proxy ends them.
+/// What asks a pool of PostgreSQL for a connection, and nothing else. A pool waits for a server that refuses
+/// connections, or says that it is not ready yet; this does too for one whose socket is not there, or behind
+/// which a proxy ends them.
 async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn() -> F) -> Result<T> {
     let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     loop {
@@ -327,8 +330,9 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
     };
-    // Several processes may make it at once. The change to a write-ahead log turns a lock for reading into one for writing, and where
-    // another connection does the same, SQLite answers that it is busy at once: it waits only where none of the two would have to give way.
+    // Several processes may make it at once. The change to a write-ahead log turns a lock for reading into
+    // one for writing, and where another connection does the same, SQLite answers that it is busy at once: it
+    // waits only where none of the two would have to give way.
     let began = Instant::now();
     let connect = || pool(1).connect_with(options.clone());
     let writer = connect
@@ -347,7 +351,8 @@ fn file_at(path: &str) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Connections stay at the file that they have opened, whatever is at its path now: what is written to one that was replaced is lost.
+/// Connections stay at the file that they have opened, whatever is at its path now: what is written to one
+/// that was replaced is lost.
 ///
 /// Errors: another file is there (55000).
 fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
@@ -361,10 +366,12 @@ fn check_in_place(path: &str, opened: Option<(u64, u64)>) -> Result<()> {
     }
 }
 
-/// A transaction that reads a database with a write-ahead log in a folder where this process may make no files.
+/// A transaction that reads a database with a write-ahead log in a folder where this process may make no
+/// files.
 ///
-/// While others have it open, the log and the memory they share are files beside it, and that is all it takes. While nobody has, it is
-/// read as a file that does not change, and after every query one looks whether it did not.
+/// While others have it open, the log and the memory they share are files beside it, and that is all it
+/// takes. While nobody has, it is read as a file that does not change, and after every query one looks
+/// whether it did not.
 async fn foreign(path: &str) -> Result<Session> {
     let resting = Resting::look(path)?;
     let options = SqliteConnectOptions::new()
@@ -408,8 +415,8 @@ impl Resting {
     }
 }
 
-/// Whether a folder is on a file system of this machine alone: only there may processes share the memory that a write-ahead log
-/// needs, and only where that is sure is it used.
+/// Whether a folder is on a file system of this machine alone: only there may processes share the memory that
+/// a write-ahead log needs, and only where that is sure is it used.
 fn is_local(folder: &Path) -> bool {
     use nix::sys::statfs::{
         BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
@@ -447,8 +454,8 @@ fn not_sqlite(path: &str, error: sqlx::Error) -> Error {
     }
 }
 
-/// Whether the URL of a database, or the environment, says who connects; else it is the user that runs this, as with PostgreSQL's own
-/// clients.
+/// Whether the URL of a database, or the environment, says who connects; else it is the user that runs this,
+/// as with PostgreSQL's own clients.
 fn names_user(url: &str) -> bool {
     let place = url.split_once("://").map_or(url, |(_, place)| place);
     let (authority, rest) = place.split_at(place.find(['/', '?']).unwrap_or(place.len()));
@@ -469,8 +476,8 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
     if let Some(fence) = fence {
         options = options.application_name(&fence.application());
     }
-    // The first connection, made here without the patience of a pool, tells a database that does not exist from one that
-    // cannot be reached.
+    // The first connection, made here without the patience of a pool, tells a database that does not exist
+    // from one that cannot be reached.
     match PgConnection::connect_with(&options).await {
         Ok(connection) => drop(connection.close().await),
         Err(error) if postgres_code(&error) == Some(SqlState::INVALID_CATALOG_NAME) => {
@@ -484,8 +491,8 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    // What text of other types looks like, and how literals are read, must not depend on the server's
-                    // settings.
+                    // What text of other types looks like, and how literals are read, must not depend on the
+                    // server's settings.
                     let settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; \
                         SET extra_float_digits = 1; SET standard_conforming_strings = on; SET bytea_output = 'hex'; \
                         SET client_min_messages = warning";
@@ -583,7 +590,8 @@ impl Session {
         }
     }
 
-    /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait for its lock.
+    /// Ends it without a trace. Dropping it does the same, but on a busy runtime later, and others may wait
+    /// for its lock.
     pub async fn rollback(self) {
         let outcome = match self {
             Self::Sqlite(transaction) | Self::Resting(transaction, _) => transaction.rollback().await,
@@ -734,7 +742,8 @@ impl Row {
     }
 }
 
-/// A boolean column as 0, 1 or NULL. SQLite has no booleans: DuckDB stores numbers, other programs perhaps words.
+/// A boolean column as 0, 1 or NULL. SQLite has no booleans: DuckDB stores numbers, other programs perhaps
+/// words.
 pub(crate) fn flag(column: &str) -> String {
     format!("CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END")
 }
@@ -894,16 +903,18 @@ fn is_full(error: &sqlx::Error) -> Error {
         .with_detail(error.to_string())
 }
 
-/// Whether a commit has failed for want of space. It has not happened then: what was written of it is no part of the database.
+/// Whether a commit has failed for want of space. It has not happened then: what was written of it is no part
+/// of the database.
 pub(crate) fn has_no_space(error: &sqlx::Error) -> bool {
     sqlite_code(error) == Some(13) || postgres_code(error) == Some(SqlState::DISK_FULL)
 }
 
-/// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies on.
+/// The index of SQLite's log, in memory that processes share, could not grow: the disk is full that it lies
+/// on.
 const SHARED_MEMORY_SIZE: i32 = 4874;
 
-/// A lock could not be taken, given back or looked at, other than because somebody holds it: SQLITE_IOERR_UNLOCK, _RDLOCK, _CHECKRESERVEDLOCK,
-/// _LOCK and _SHMLOCK.
+/// A lock could not be taken, given back or looked at, other than because somebody holds it:
+/// SQLITE_IOERR_UNLOCK, _RDLOCK, _CHECKRESERVEDLOCK, _LOCK and _SHMLOCK.
 const LOCKING_CODES: [i32; 5] = [2058, 2314, 3594, 3850, 5130];
 
 const WITHOUT_LOCKS_HINT: &str = "mount it with locks (Lustre: -o flock), or keep the catalog elsewhere: \
@@ -931,8 +942,8 @@ fn postgres_code(error: &sqlx::Error) -> Option<SqlState> {
     SqlState::parse(database.code())
 }
 
-/// Whether the connection to a server was lost: it ended, or ended its connections. One that does not listen is waited for where connections
-/// are made ([`connected`]).
+/// Whether the connection to a server was lost: it ended, or ended its connections. One that does not listen
+/// is waited for where connections are made ([`connected`]).
 pub(crate) fn is_lost(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     match error {
@@ -945,15 +956,16 @@ pub(crate) fn is_lost(error: &Error) -> bool {
                 | ErrorKind::TimedOut
                 | ErrorKind::UnexpectedEof
         ),
-        // 57P01, 57P02, 57P03: it is being shut down, one of its processes has crashed, it is not up yet. 08: the connection.
+        // 57P01, 57P02, 57P03: it is being shut down, one of its processes has crashed, it is not up yet. 08:
+        // the connection.
         _ => {
             postgres_code(error).is_some_and(|code| code.as_str().starts_with("57P0") || code.class() == "08")
         }
     }
 }
 
-/// Whether the same commit may well succeed if it is tried again from its start: its number was taken (DuckDB takes no
-/// lock), or the server chose it as a victim.
+/// Whether the same commit may well succeed if it is tried again from its start: its number was taken (DuckDB
+/// takes no lock), or the server chose it as a victim.
 pub(crate) fn is_transient(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     if let Some(code) = postgres_code(error) {

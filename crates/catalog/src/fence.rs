@@ -1,4 +1,5 @@
-//! Of several servers on one catalog, which one may commit: a lease in the database, and a term that every commit has to show.
+//! Of several servers on one catalog, which one may commit: a lease in the database, and a term that every
+//! commit has to show.
 //!
 //! ```text
 //!   standby ── nobody holds the lease, or it has run out ──► holder of term n ── renewed in time ──► holder of term n
@@ -7,17 +8,18 @@
 //! ```
 //!
 //! # Invariants
-//! - Terms only grow. A commit of a fenced process locks the row of its term for sharing, so no later term begins before it has ended, and
-//!   fails when a later term has begun.
+//! - Terms only grow. A commit of a fenced process locks the row of its term for sharing, so no later term
+//!   begins before it has ended, and fails when a later term has begun.
 //! - Whether a lease has run out is told by the clock of the database, and by no other.
-//! - The heartbeat and the term are rows of tables of their own: a commit that takes long holds no heartbeat up.
+//! - The heartbeat and the term are rows of tables of their own: a commit that takes long holds no heartbeat
+//!   up.
 //!
 //! # Errors
 //! A commit without the right to it is [`Error::ReadOnly`]; nothing of it is seen.
 //!
 //! # Crash
-//! A holder that has gone, was stopped or is cut off is followed by another when its lease has run out. What it left in the database
-//! (connections, open transactions, their locks) is ended by the next one.
+//! A holder that has gone, was stopped or is cut off is followed by another when its lease has run out. What
+//! it left in the database (connections, open transactions, their locks) is ended by the next one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,8 +70,8 @@ impl Fence {
         format!("{APPLICATION}{}", self.name)
     }
 
-    /// Checks, inside of a transaction that is about to write, that this process may, by the right of this term; and that stays so until its
-    /// end.
+    /// Checks, inside of a transaction that is about to write, that this process may, by the right of this
+    /// term; and that stays so until its end.
     pub(crate) async fn check(&self, session: &mut Session, term: i64) -> Result<()> {
         let held = format!("SELECT 1 FROM harrier_term WHERE term = {term} FOR SHARE");
         if term == 0 || term != self.term() || session.query(held).await?.is_empty() {
@@ -132,13 +134,13 @@ impl Lease {
         session.commit().await.map_err(Error::Database)
     }
 
-    /// Becomes the holder if nobody is: for so long, unless it is renewed. Returns the new term. What the last holder still has open in the
-    /// database is ended.
+    /// Becomes the holder if nobody is: for so long, unless it is renewed. Returns the new term. What the
+    /// last holder still has open in the database is ended.
     pub async fn take(&self, time: Duration) -> Result<Option<i64>> {
         let mut session = self.database.begin().await?;
         let name = text(&self.fence.name)?;
-        // Of several that try, one locks the row, and the others find it renewed. What this process has taken without hearing of it is
-        // taken again.
+        // Of several that try, one locks the row, and the others find it renewed. What this process has taken
+        // without hearing of it is taken again.
         let free = format!("renewed_until < clock_timestamp() OR holder = {name}");
         let last = session
             .query(format!("SELECT holder FROM harrier_lease WHERE {free} FOR UPDATE SKIP LOCKED"))
@@ -182,7 +184,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Stays the holder for so long from now on. False: this process is not any more; its fence is closed then.
+    /// Stays the holder for so long from now on. False: this process is not any more; its fence is closed
+    /// then.
     pub async fn renew(&self, time: Duration) -> Result<bool> {
         let (term, ms, name) = (self.fence.term(), time.as_millis(), text(&self.fence.name)?);
         let renewed = self

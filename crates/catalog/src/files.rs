@@ -23,7 +23,8 @@ pub struct DataFile {
     /// By position of the key in the partitioning; `None` is NULL.
     pub partition_values: Vec<Option<String>>,
     pub mapping: Option<i64>,
-    /// The file holds rows of several snapshots, up to this one, told apart by a column `_ducklake_internal_snapshot_id`.
+    /// The file holds rows of several snapshots, up to this one, told apart by a column
+    /// `_ducklake_internal_snapshot_id`.
     pub partial_max: Option<SnapshotId>,
     pub deletes: Option<Box<DeleteFile>>,
     /// Rows deleted by entries in the catalog (`ducklake_inlined_delete_…`): positions in the file.
@@ -70,7 +71,8 @@ pub struct NewFile {
     pub deletes: Option<NewDeleteFile>,
 }
 
-/// A delete file that a transaction has written: all positions deleted from one data file, older ones included.
+/// A delete file that a transaction has written: all positions deleted from one data file, older ones
+/// included.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewDeleteFile {
     pub path: Location,
@@ -88,7 +90,8 @@ pub enum NewDeletes {
     File { file: NewDeleteFile, positions: BTreeSet<i64> },
 }
 
-/// A cell of a row that the catalog keeps, in the encoding DuckLake gives the column's type for the catalog database.
+/// A cell of a row that the catalog keeps, in the encoding DuckLake gives the column's type for the catalog
+/// database.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     Null,
@@ -114,7 +117,8 @@ pub struct InlinedRows {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableChanges {
     pub added: Vec<NewFile>,
-    /// Rows for the catalog to keep: every top-level column of the table as the transaction sees it, in order.
+    /// Rows for the catalog to keep: every top-level column of the table as the transaction sees it, in
+    /// order.
     pub inlined: Vec<Vec<Cell>>,
     /// With the same order of columns: what the rows of `inlined` contribute to the table's statistics.
     pub inlined_stats: BTreeMap<ColumnId, ColumnStats>,

@@ -1,11 +1,13 @@
-//! Which history of snapshots a catalog has. It may be put back to an earlier state while a process has it open, from a backup or by a replica
-//! that takes the place of its primary without the last commits: the numbers of snapshots and files that come then were others' before.
+//! Which history of snapshots a catalog has. It may be put back to an earlier state while a process has it
+//! open, from a backup or by a replica that takes the place of its primary without the last commits: the
+//! numbers of snapshots and files that come then were others' before.
 //!
 //! # Invariants
-//! - A snapshot is known by its number and its time together. Commits never go back in time, so a history that was put back and went on has no
-//!   snapshot with both of one that was lost.
-//! - What a process keeps is of one history. Whoever asks for the newest snapshot looks whether the newest one that was seen before is still
-//!   there; if not, everything is forgotten. What was read before that moment is not kept after it: see `History::generation`.
+//! - A snapshot is known by its number and its time together. Commits never go back in time, so a history
+//!   that was put back and went on has no snapshot with both of one that was lost.
+//! - What a process keeps is of one history. Whoever asks for the newest snapshot looks whether the newest
+//!   one that was seen before is still there; if not, everything is forgotten. What was read before that
+//!   moment is not kept after it: see `History::generation`.
 //! - A transaction commits upon the history that it began with, or not at all (40001).
 
 use std::sync::{Mutex, PoisonError};
@@ -60,8 +62,8 @@ impl Catalog {
         self.inner.history.generation()
     }
 
-    /// Looks whether the newest snapshot continues the history that is known, and forgets all that is kept if it does not. An older one may
-    /// have been read before another task saw a newer one.
+    /// Looks whether the newest snapshot continues the history that is known, and forgets all that is kept if
+    /// it does not. An older one may have been read before another task saw a newer one.
     pub(crate) async fn follow(&self, head: &Head) -> Result<()> {
         let history = &self.inner.history;
         let is_same = match history.seen().newest {
@@ -91,7 +93,8 @@ impl Catalog {
     }
 }
 
-/// Looks whether a snapshot that was read before is in the history that ends with `head`. One that has expired may be.
+/// Looks whether a snapshot that was read before is in the history that ends with `head`. One that has
+/// expired may be.
 ///
 /// Errors: it is not (40001).
 pub(crate) async fn check(

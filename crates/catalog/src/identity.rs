@@ -1,11 +1,15 @@
-//! Which warehouse a catalog is of: an identity that stays when the catalog is moved, and that a copy changes for one of its own.
+//! Which warehouse a catalog is of: an identity that stays when the catalog is moved, and that a copy changes
+//! for one of its own.
 //!
-//! It stands in `ducklake_metadata`, beside where the catalog lay when that was written. DuckDB takes keys that it does not know for options
-//! that nobody asks for. Whoever writes data files has the folder of these files carry the identity too, so that a folder is one catalog's.
+//! It stands in `ducklake_metadata`, beside where the catalog lay when that was written. DuckDB takes keys
+//! that it does not know for options that nobody asks for. Whoever writes data files has the folder of these
+//! files carry the identity too, so that a folder is one catalog's.
 //!
 //! # Invariants
-//! - `data_path` is absolute, as DuckDB wants it. Where it lies in the folder of an SQLite catalog it means that folder wherever it is now.
-//! - The names of data files begin with a part of the identity that they were written under: that, or one that the catalog had before.
+//! - `data_path` is absolute, as DuckDB wants it. Where it lies in the folder of an SQLite catalog it means
+//!   that folder wherever it is now.
+//! - The names of data files begin with a part of the identity that they were written under: that, or one
+//!   that the catalog had before.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,8 +37,8 @@ const PREFIX_DIGITS: usize = 12;
 pub struct Place {
     /// `HOST:PATH` of an SQLite file, `postgres:SYSTEM/DATABASE` of a database.
     pub name: String,
-    /// The number of the SQLite file and its time of birth, or that of the database: one that is renamed keeps them, a copy has others.
-    /// Empty where nobody may ask.
+    /// The number of the SQLite file and its time of birth, or that of the database: one that is renamed
+    /// keeps them, a copy has others. Empty where nobody may ask.
     pub file: String,
     /// The folder of the SQLite file: absolute, without a `/` at its end.
     pub folder: Option<String>,
@@ -67,7 +71,8 @@ impl Place {
         }
     }
 
-    /// Whether the catalog that lay there is the one that lies here: at the same place, or the same file renamed.
+    /// Whether the catalog that lay there is the one that lies here: at the same place, or the same file
+    /// renamed.
     pub fn is_of(&self, name: &str, file: &str) -> bool {
         self.name == name || is_same_file(&self.file, file)
     }
@@ -148,8 +153,8 @@ fn prefix(id: &str) -> &str {
     id.get(..PREFIX_DIGITS).unwrap_or(id)
 }
 
-/// A name that no other writer has, for the files of one statement. `warehouse`: the identity of the catalog; files of one that has none
-/// yet are not known for its own when they are abandoned.
+/// A name that no other writer has, for the files of one statement. `warehouse`: the identity of the catalog;
+/// files of one that has none yet are not known for its own when they are abandoned.
 pub fn writer_name(warehouse: Option<&str>) -> String {
     let random = Uuid::new_v4().simple().to_string();
     match warehouse {
@@ -158,8 +163,9 @@ pub fn writer_name(warehouse: Option<&str>) -> String {
     }
 }
 
-/// Where data files are now. `stored`: the path that the catalog has. `place`: where the catalog lay when that was written, if it says so.
-/// `folder`: the one it lies in now. A folder that lay in the catalog's is where the catalog is, unless it was left behind.
+/// Where data files are now. `stored`: the path that the catalog has. `place`: where the catalog lay when
+/// that was written, if it says so. `folder`: the one it lies in now. A folder that lay in the catalog's is
+/// where the catalog is, unless it was left behind.
 pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&str>) -> String {
     let Some(folder) = folder else { return stored.to_string() };
     let below = match place {
@@ -167,7 +173,8 @@ pub(crate) fn data_path_now(stored: &str, place: Option<&str>, folder: Option<&s
             let before = path_in(place).rsplit_once('/').map_or("", |(folder, _)| folder);
             stored.strip_prefix(before).and_then(|below| below.strip_prefix('/')).filter(|_| before != folder)
         }
-        // Catalogs of earlier versions do not say where they were made. Beside its catalog the folder has this name.
+        // Catalogs of earlier versions do not say where they were made. Beside its catalog the folder has
+        // this name.
         None => stored.ends_with("/data/").then_some("data/"),
     };
     let moved = below.map(|below| format!("{folder}/{below}"));
@@ -203,13 +210,14 @@ impl Catalog {
         retry_if_lost(|| self.inner.database.place()).await
     }
 
-    /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into since.
+    /// Which warehouse it is of; `None` in one of an earlier version that nobody has written files into
+    /// since.
     pub async fn identity(&self) -> Result<Option<Identity>> {
         retry_if_lost(|| async { read(&mut self.inner.database.read().await?).await }).await
     }
 
-    /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced it since it was found to be
-    /// `before`. Returns the one that there is now.
+    /// Replaces an identity and the path of the data, which ends in `/`, unless another program has replaced
+    /// it since it was found to be `before`. Returns the one that there is now.
     pub async fn set_identity(
         &self,
         before: Option<&Identity>,

@@ -1,7 +1,8 @@
-//! Rows that the catalog itself keeps: the table for each version of a user's table, and the encoding of its cells.
+//! Rows that the catalog itself keeps: the table for each version of a user's table, and the encoding of its
+//! cells.
 //!
-//! Cells look the same to callers whichever database holds them: whole numbers of up to 64 bits with a sign, and
-//! booleans as 0 and 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
+//! Cells look the same to callers whichever database holds them: whole numbers of up to 64 bits with a sign,
+//! and booleans as 0 and 1, are `Integer`; blobs are `Blob`; everything else is `Text`.
 
 use crate::database::{self, Dialect};
 use crate::error::{Error, Result};

@@ -1,8 +1,10 @@
-//! The tables of DuckLake 1.0, as DuckDB makes them in each database, and the version of what Harrier adds to them.
+//! The tables of DuckLake 1.0, as DuckDB makes them in each database, and the version of what Harrier adds to
+//! them.
 //!
-//! DuckLake has no place for tables, tags and options of other programs, which have a version of their own: [`OWN`]. A catalog says which one it
-//! has, and which Harrier wrote it last. A later Harrier upgrades it within the first commit that it makes, so that nobody sees half of it; one that
-//! only reads changes nothing. An earlier one refuses it by the name of the Harrier that wrote it.
+//! DuckLake has no place for tables, tags and options of other programs, which have a version of their own:
+//! [`OWN`]. A catalog says which one it has, and which Harrier wrote it last. A later Harrier upgrades it
+//! within the first commit that it makes, so that nobody sees half of it; one that only reads changes
+//! nothing. An earlier one refuses it by the name of the Harrier that wrote it.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +19,8 @@ use crate::values;
 /// The version of DuckLake's layout that is written, and the only one that is read.
 pub(crate) const VERSION: &str = "1.0";
 
-/// The version of what Harrier adds to it. 0: the catalog says none, as those that were made before there was one, and DuckDB's. 1: it says
-/// that it is this one.
+/// The version of what Harrier adds to it. 0: the catalog says none, as those that were made before there was
+/// one, and DuckDB's. 1: it says that it is this one.
 pub const OWN: i64 = 1;
 
 /// The keys of `ducklake_metadata` that say so.
@@ -249,7 +251,8 @@ pub(crate) async fn create_tables(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// DuckDB keeps in SQLite, which has no types, what other databases keep as booleans in a number, and other types as text.
+/// DuckDB keeps in SQLite, which has no types, what other databases keep as booleans in a number, and other
+/// types as text.
 fn typed(dialect: Dialect, columns: &str) -> String {
     match dialect {
         Dialect::Postgres => columns.to_string(),

@@ -1,7 +1,7 @@
 //! What the catalog holds at a snapshot, read from its tables.
 //!
-//! Every function reads within one database transaction, so that what it returns is of one moment even while snapshots
-//! are expired.
+//! Every function reads within one database transaction, so that what it returns is of one moment even while
+//! snapshots are expired.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub struct SnapshotInfo {
 /// What is known of a whole table. Bounds hold for every snapshot.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableStats {
-    /// Rows that were ever put in, those deleted since included. Those that are left are the sum over `Catalog::data`.
+    /// Rows that were ever put in, those deleted since included. Those that are left are the sum over
+    /// `Catalog::data`.
     pub record_count: i64,
     pub next_row_id: i64,
     pub file_size_bytes: i64,
@@ -178,7 +179,8 @@ pub(crate) fn is_fixed(key: &str) -> bool {
         || layout::KEYS.contains(&key)
 }
 
-/// Everything but the data files, at the snapshot of `head`. `folder`: where the catalog lies, if it is a file.
+/// Everything but the data files, at the snapshot of `head`. `folder`: where the catalog lies, if it is a
+/// file.
 pub(crate) async fn state(session: &mut Session, head: &Head, folder: Option<&str>) -> Result<State> {
     let mut state = State {
         snapshot: head.snapshot,

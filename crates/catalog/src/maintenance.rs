@@ -1,11 +1,12 @@
 //! Snapshots that expire, and the files that nobody needs then.
 //!
-//! Expiry removes snapshots and what only they could see, and notes the files that go with them for deletion. Deleting
-//! files is not done here: whoever does it asks for `scheduled`, waits as long as readers may still be at them, deletes,
-//! and calls `unschedule`. Files that no commit ever referenced are those that `referenced_paths` does not have.
+//! Expiry removes snapshots and what only they could see, and notes the files that go with them for deletion.
+//! Deleting files is not done here: whoever does it asks for `scheduled`, waits as long as readers may still
+//! be at them, deletes, and calls `unschedule`. Files that no commit ever referenced are those that
+//! `referenced_paths` does not have.
 //!
-//! Invariants: the newest snapshot never expires. A file that some snapshot can see is never scheduled. The columns of
-//! tables that exist stay known, of all times: files and kept rows may need them.
+//! Invariants: the newest snapshot never expires. A file that some snapshot can see is never scheduled. The
+//! columns of tables that exist stay known, of all times: files and kept rows may need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,8 +98,8 @@ impl Catalog {
         Ok(session.commit().await?)
     }
 
-    /// Every file that the catalog knows, of any snapshot and scheduled ones, by absolute path. Others in the warehouse's
-    /// folder were never committed, or not yet.
+    /// Every file that the catalog knows, of any snapshot and scheduled ones, by absolute path. Others in the
+    /// warehouse's folder were never committed, or not yet.
     pub async fn referenced_paths(&self) -> Result<BTreeSet<String>> {
         let database = &self.inner.database;
         retry_if_lost(|| async { referenced_paths(&mut database.read().await?, database.folder()).await })

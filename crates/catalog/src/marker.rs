@@ -1,4 +1,5 @@
-//! Whose a data folder is, in the words of a small file in it. What follows from them is decided by those who write into the folder.
+//! Whose a data folder is, in the words of a small file in it. What follows from them is decided by those who
+//! write into the folder.
 
 use crate::identity::Identity;
 

@@ -1,12 +1,12 @@
 //! Retries work whose connection to the database was lost before it had an effect.
 //!
-//! A PostgreSQL server that restarts, or whose place another one takes, ends every connection, and whoever has one hears of it at
-//! the next message. A read has lost nothing by that, and neither has a commit that is known not to have happened: both are
-//! retried, on a connection that waits for the server (`database.rs` says for how long). A COMMIT whose outcome nobody knows is not
-//! retried but looked up (`commit.rs`).
+//! A PostgreSQL server that restarts, or whose place another one takes, ends every connection, and whoever
+//! has one hears of it at the next message. A read has lost nothing by that, and neither has a commit that is
+//! known not to have happened: both are retried, on a connection that waits for the server (`database.rs`
+//! says for how long). A COMMIT whose outcome nobody knows is not retried but looked up (`commit.rs`).
 //!
-//! Changes of roles and queues, results of ANALYZE, and the expiry of snapshots fail with their connection: nobody looks up whether they have
-//! happened.
+//! Changes of roles and queues, results of ANALYZE, and the expiry of snapshots fail with their connection:
+//! nobody looks up whether they have happened.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub(crate) fn reconnect_backoff() -> ExponentialBuilder {
         .with_max_times(ATTEMPTS_MAX - 1)
 }
 
-/// Does work, and retries it where its connection was lost. It has to be such that this does no harm, whatever of it was done before.
+/// Does work, and retries it where its connection was lost. It has to be such that this does no harm,
+/// whatever of it was done before.
 pub(crate) async fn retry_if_lost<T, F: Future<Output = Result<T>>>(work: impl Fn() -> F) -> Result<T> {
     work.retry(reconnect_backoff())
         .when(is_lost)

@@ -1,8 +1,9 @@
 //! Sequences: what one is, where the catalog keeps it, and how ranges of its values are given out.
 //!
-//! DuckLake has no place for them: they are in two tables of Harrier's own, made with the first sequence. What a sequence is belongs to the
-//! transaction that says it, and has snapshots as a view has. What its next value is does not: it is taken in a transaction of the database of
-//! its own, at once and for good, so that a rollback leaves a gap.
+//! DuckLake has no place for them: they are in two tables of Harrier's own, made with the first sequence.
+//! What a sequence is belongs to the transaction that says it, and has snapshots as a view has. What its next
+//! value is does not: it is taken in a transaction of the database of its own, at once and for good, so that
+//! a rollback leaves a gap.
 //!
 //! ```text
 //!   CREATE, ALTER, DROP ─► State::sequences ─► commit                        harrier_sequence
@@ -11,7 +12,8 @@
 //! ```
 //!
 //! # Invariants
-//! - No two ranges of one sequence have a value in common, whoever takes them, unless it cycles or its value is set.
+//! - No two ranges of one sequence have a value in common, whoever takes them, unless it cycles or its value
+//!   is set.
 //! - A process that may not commit takes none.
 //!
 //! # Crash
@@ -210,7 +212,8 @@ fn sequence(row: &Row) -> Result<Sequence> {
     }
 }
 
-/// The sequences that a snapshot sees, without comments. One whose table or column another program has dropped is gone with it.
+/// The sequences that a snapshot sees, without comments. One whose table or column another program has
+/// dropped is gone with it.
 pub(crate) async fn load(
     session: &mut Session,
     snapshot: SnapshotId,
@@ -255,7 +258,8 @@ pub(crate) async fn live(session: &mut Session) -> Result<Vec<(ObjectId, ObjectI
     rows.iter().map(|row| Ok((row.integer(0)?, row.integer(1)?, row.text(2)?, row.integer(3)?))).collect()
 }
 
-/// The statements by which a commit writes what its transaction has done to sequences. `real`: the number of an object after it.
+/// The statements by which a commit writes what its transaction has done to sequences. `real`: the number of
+/// an object after it.
 pub(crate) async fn changes(
     session: &mut Session,
     transaction: &Transaction,
@@ -333,7 +337,8 @@ pub(crate) async fn sweep(
 }
 
 impl Catalog {
-    /// Takes up to `wanted` values of a sequence, at once and for good; fewer where it comes to its end or begins anew.
+    /// Takes up to `wanted` values of a sequence, at once and for good; fewer where it comes to its end or
+    /// begins anew.
     ///
     /// Errors: it has none left (2200H); it was dropped (42P01); this process may not write.
     pub async fn take_values(&self, sequence: ObjectId, wanted: u64) -> Result<Taken> {
@@ -357,8 +362,9 @@ impl Catalog {
         .await
     }
 
-    /// Whether values that this process took when [`Catalog::histories`] was `histories` still are given out, as far as the catalog tells: it may
-    /// have been put back to a time before, and would give them once more.
+    /// Whether values that this process took when [`Catalog::histories`] was `histories` still are given out,
+    /// as far as the catalog tells: it may have been put back to a time before, and would give them once
+    /// more.
     pub async fn has_given(&self, sequence: ObjectId, taken: &Taken, histories: u64) -> Result<bool> {
         // Sees whether its history is another one.
         self.head().await?;

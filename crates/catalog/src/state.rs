@@ -1,4 +1,5 @@
-//! What a warehouse holds at one snapshot: schemas, tables, views. Plain values; a transaction changes a copy.
+//! What a warehouse holds at one snapshot: schemas, tables, views. Plain values; a transaction changes a
+//! copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,26 +14,29 @@ pub type ObjectId = i64;
 /// A column's number within its table, never used again in it. Data files carry it as their Parquet field id.
 pub type ColumnId = i64;
 
-/// The tag of a table that has its keys and its CHECK constraints, as JSON. Of what is in it the catalog knows [`CHECK`] alone.
+/// The tag of a table that has its keys and its CHECK constraints, as JSON. Of what is in it the catalog
+/// knows [`CHECK`] alone.
 pub const KEYS_TAG: &str = "harrier.keys";
 /// What a text of [`KEYS_TAG`] has if rows are asked for something.
 pub const CHECK: &str = r#""kind":"check""#;
 /// The tag of a column that has its declared type, as SQL writes it.
 pub const DECLARED_TYPE_TAG: &str = "harrier.type";
 
-/// The option that says how a table is divided by ranges or lists of values, which DuckLake has no words for. What is to be in it is
-/// not the catalog's to know; a change of it is one of the table.
+/// The option that says how a table is divided by ranges or lists of values, which DuckLake has no words for.
+/// What is to be in it is not the catalog's to know; a change of it is one of the table.
 pub const TABLE_PARTITIONS_OPTION: &str = "harrier_table_partitions";
 
 /// Everything but the data files, as of one snapshot, or as a transaction has changed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub snapshot: SnapshotId,
-    /// That of the snapshot, in microseconds since 1970: one of the same number in a catalog that was put back has another.
+    /// That of the snapshot, in microseconds since 1970: one of the same number in a catalog that was put
+    /// back has another.
     pub time: i64,
     /// Counts the commits that changed a schema, table or view: equal versions mean equal schemas.
     pub schema_version: i64,
-    /// The identity of the catalog; `None` in one of an earlier version that nobody has written files into since.
+    /// The identity of the catalog; `None` in one of an earlier version that nobody has written files into
+    /// since.
     pub warehouse: Option<String>,
     /// Where relative paths of schemas begin; ends in `/`.
     pub data_path: String,
@@ -160,8 +164,8 @@ pub struct View {
     /// Names for its first columns, in quotes with commas between them.
     pub column_aliases: String,
     pub comment: Option<String>,
-    /// Of each table that it reads, the number that the next column was to get when the view was made ([`Table::next_column`]). Later
-    /// columns are none of the view's.
+    /// Of each table that it reads, the number that the next column was to get when the view was made
+    /// ([`Table::next_column`]). Later columns are none of the view's.
     pub columns_below: BTreeMap<ObjectId, ColumnId>,
 }
 
@@ -198,7 +202,8 @@ pub struct Unusable {
     pub reason: String,
 }
 
-/// A path that is relative to its parent's (file to table, table to schema, schema to the data path), or absolute.
+/// A path that is relative to its parent's (file to table, table to schema, schema to the data path), or
+/// absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     pub path: String,
@@ -219,7 +224,8 @@ impl Location {
 /// How DuckLake calls the schema that is there from the start.
 pub const DEFAULT_SCHEMA: &str = "main";
 
-/// How PostgreSQL does, and its clients expect it. It is a name of that schema unless the warehouse has another schema of this name.
+/// How PostgreSQL does, and its clients expect it. It is a name of that schema unless the warehouse has
+/// another schema of this name.
 pub const PUBLIC_SCHEMA: &str = "public";
 
 impl State {

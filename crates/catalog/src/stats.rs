@@ -1,14 +1,17 @@
 //! What the catalog knows of a whole table: counts, and bounds of its columns.
 //!
-//! Bounds only widen: they hold for every snapshot. Something that is not known of one file is not known of the table.
+//! Bounds only widen: they hold for every snapshot. Something that is not known of one file is not known of
+//! the table.
 //!
-//! A row of `ducklake_table_column_stats` without bounds says that the column has no value yet, be it of no rows or of NULLs alone: DuckDB
-//! takes the bounds of the next values for those of the whole table then. A column of which something is not known has no row, and never gets
-//! one again, for DuckDB changes rows that are there and adds none (`docs/decisions/0042-what-bounds-in-the-catalog-mean.md`).
+//! A row of `ducklake_table_column_stats` without bounds says that the column has no value yet, be it of no
+//! rows or of NULLs alone: DuckDB takes the bounds of the next values for those of the whole table then. A
+//! column of which something is not known has no row, and never gets one again, for DuckDB changes rows that
+//! are there and adds none (`docs/decisions/0042-what-bounds-in-the-catalog-mean.md`).
 //!
-//! The count is of all rows that were ever put in, and never falls. DuckDB compares it with the rows that are left: if they
-//! are as many, nothing was ever deleted, the bounds are exact, and it answers `min` and `max` from them. So bounds of the
-//! whole table are kept only as long as they are exact, and a compaction counts nothing.
+//! The count is of all rows that were ever put in, and never falls. DuckDB compares it with the rows that are
+//! left: if they are as many, nothing was ever deleted, the bounds are exact, and it answers `min` and `max`
+//! from them. So bounds of the whole table are kept only as long as they are exact, and a compaction counts
+//! nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -23,7 +26,8 @@ use crate::state::{Column, ColumnId, ObjectId, Table};
 use crate::types::ColumnType;
 use crate::values;
 
-/// Writers of Parquet cut the bounds of text at 64 bytes, or a character before. What is as long may not be exact.
+/// Writers of Parquet cut the bounds of text at 64 bytes, or a character before. What is as long may not be
+/// exact.
 const EXACT_TEXT_BYTES_MAX: usize = 60;
 
 /// The statistics of one table, as a commit changes them.
@@ -49,7 +53,8 @@ impl Totals {
         let known = before.is_some();
         let before = before.unwrap_or_default();
         let mut now = before.clone();
-        // A column that was added to a table with rows has values that nobody has looked at: it stays unknown.
+        // A column that was added to a table with rows has values that nobody has looked at: it stays
+        // unknown.
         if before.next_row_id == 0 && now.columns.is_empty() {
             for column in kinds.keys() {
                 let nothing = TableColumnStats { contains_null: Some(false), ..TableColumnStats::default() };
@@ -61,7 +66,8 @@ impl Totals {
         Ok(totals)
     }
 
-    /// Bounds that were written as another type than the column has now, and are read as another value, are not known.
+    /// Bounds that were written as another type than the column has now, and are read as another value, are
+    /// not known.
     async fn forget_other_types(&mut self, session: &mut Session) -> Result<()> {
         let is_bounded = |column: &ColumnId| self.before.columns.get(column).is_some_and(has_bounds);
         let unsure = |kind: ColumnType| matches!(kind, ColumnType::Float64 | ColumnType::Varchar);
@@ -86,8 +92,9 @@ impl Totals {
         Ok(())
     }
 
-    /// Looks whether columns that get their first values from these changes have had none indeed: rows without bounds were written by earlier
-    /// versions for columns of which nothing is known, and are by DuckDB for those with texts that it knows no bounds of.
+    /// Looks whether columns that get their first values from these changes have had none indeed: rows
+    /// without bounds were written by earlier versions for columns of which nothing is known, and are by
+    /// DuckDB for those with texts that it knows no bounds of.
     pub async fn verify_first_values(
         &mut self,
         session: &mut Session,
@@ -234,8 +241,8 @@ fn has_bounds(stats: &TableColumnStats) -> bool {
     stats.min.is_some() || stats.max.is_some()
 }
 
-/// Whether a text that was written for a value of the one type is that of the same value of the other, to which a column was widened, and
-/// the greater of two is so among both.
+/// Whether a text that was written for a value of the one type is that of the same value of the other, to
+/// which a column was widened, and the greater of two is so among both.
 pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
     use ColumnType::*;
     match (written, now) {
@@ -245,9 +252,10 @@ pub(crate) fn keeps_texts(written: ColumnType, now: ColumnType) -> bool {
     }
 }
 
-/// The statements by which what is known of a column, and what the catalog keeps of its rows, is that of its new type: texts that were
-/// written as REAL say which DOUBLE PRECISION each is, which reads as the same REAL at earlier snapshots; bounds that cannot be told are not
-/// known any more. `kept`: the tables of rows that the catalog keeps, and the name of the column.
+/// The statements by which what is known of a column, and what the catalog keeps of its rows, is that of its
+/// new type: texts that were written as REAL say which DOUBLE PRECISION each is, which reads as the same REAL
+/// at earlier snapshots; bounds that cannot be told are not known any more. `kept`: the tables of rows that
+/// the catalog keeps, and the name of the column.
 pub(crate) async fn retyped_stats(
     session: &mut Session,
     table: ObjectId,
@@ -310,7 +318,8 @@ async fn exact_texts(
     exact.chunks(TEXTS_MAX).map(replaced).collect()
 }
 
-/// Whether a table of rows that the catalog keeps has a value in a column of this name. It may have no such column.
+/// Whether a table of rows that the catalog keeps has a value in a column of this name. It may have no such
+/// column.
 async fn has_kept_values(session: &mut Session, kept: &str, column: &str) -> Result<bool> {
     if !session.has_column(kept, column).await? {
         return Ok(false);
@@ -356,8 +365,8 @@ fn add(total: &mut TableColumnStats, kind: ColumnType, stats: &ColumnStats) -> b
     }
 }
 
-/// The bounds of a column as the catalog can keep them. It cannot keep a character of code 0: what stands before it is
-/// still a lower bound; there is no upper one.
+/// The bounds of a column as the catalog can keep them. It cannot keep a character of code 0: what stands
+/// before it is still a lower bound; there is no upper one.
 pub(crate) fn bounds(stats: &ColumnStats) -> (Option<&str>, Option<&str>) {
     let min = stats.min.as_deref().map(|min| min.split('\0').next().unwrap_or_default());
     let max = stats.max.as_deref().filter(|max| !max.contains('\0'));

@@ -1,11 +1,13 @@
-//! The files of one table at a snapshot: read as a whole, or as what differs from an earlier snapshot that is known already.
+//! The files of one table at a snapshot: read as a whole, or as what differs from an earlier snapshot that is
+//! known already.
 //!
-//! What differs is told by the numbers of files: a commit gives its files numbers that none before it has, Harrier's and DuckDB's alike,
-//! and a file that a snapshot does not have is in later ones only with a number of theirs. So of the files up to the greatest known number
-//! a later snapshot has those that are known or fewer, and all others have greater numbers.
+//! What differs is told by the numbers of files: a commit gives its files numbers that none before it has,
+//! Harrier's and DuckDB's alike, and a file that a snapshot does not have is in later ones only with a number
+//! of theirs. So of the files up to the greatest known number a later snapshot has those that are known or
+//! fewer, and all others have greater numbers.
 //!
-//! Rows of files do not change but for the snapshot they end with. This is not taken on trust: counts and sums over the known files are
-//! compared with those of the database, and if they differ, everything is read.
+//! Rows of files do not change but for the snapshot they end with. This is not taken on trust: counts and
+//! sums over the known files are compared with those of the database, and if they differ, everything is read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +49,8 @@ pub(crate) async fn load(
     Ok(TableData { table, snapshot, files, inlined })
 }
 
-/// The files of a later snapshot than `known`, with the deletions of `known`; `None`: the database has other rows for them.
+/// The files of a later snapshot than `known`, with the deletions of `known`; `None`: the database has other
+/// rows for them.
 async fn newer(
     session: &mut Session,
     known: &TableData,

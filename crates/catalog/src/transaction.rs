@@ -1,4 +1,5 @@
-//! A transaction: a snapshot, a changed copy of what it holds, and what is done to rows. Nobody else sees it before it commits.
+//! A transaction: a snapshot, a changed copy of what it holds, and what is done to rows. Nobody else sees it
+//! before it commits.
 //!
 //! It is a plain value: a savepoint is a clone, and rolling back to it puts the clone back.
 
@@ -108,7 +109,8 @@ impl Transaction {
     }
 }
 
-/// Makes the changes that led from `base` to `own` in `newer`; `merge` those of one object that is in all three.
+/// Makes the changes that led from `base` to `own` in `newer`; `merge` those of one object that is in all
+/// three.
 fn overlay<T: PartialEq>(
     base: &BTreeMap<ObjectId, Arc<T>>,
     own: &BTreeMap<ObjectId, Arc<T>>,

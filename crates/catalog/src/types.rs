@@ -104,7 +104,8 @@ impl ColumnType {
         matches!(self, Self::Struct | Self::List | Self::Map)
     }
 
-    /// Whether every value of `self` is one of `wider`, so that a column may be retyped without touching its files.
+    /// Whether every value of `self` is one of `wider`, so that a column may be retyped without touching its
+    /// files.
     pub fn widens_to(self, wider: Self) -> bool {
         use ColumnType::*;
         matches!(

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::types::ColumnType;
 
-/// Which of two bounds of a column of this type is smaller; `None` if that cannot be told, as from text that is no value
-/// of the type.
+/// Which of two bounds of a column of this type is smaller; `None` if that cannot be told, as from text that
+/// is no value of the type.
 pub(crate) fn compare(kind: ColumnType, left: &str, right: &str) -> Option<Ordering> {
     use ColumnType::*;
     if left == right {
@@ -74,7 +74,8 @@ fn decimal(left: &str, right: &str) -> Option<Ordering> {
     })
 }
 
-/// Orders dates and times, of any year, before and after Christ: the year, and the rest, whose text is in order.
+/// Orders dates and times, of any year, before and after Christ: the year, and the rest, whose text is in
+/// order.
 fn moment(text: &str) -> Option<(i64, String)> {
     match text {
         "infinity" => return Some((i64::MAX, String::new())),
@@ -88,8 +89,8 @@ fn moment(text: &str) -> Option<(i64, String)> {
     Some((if before_christ { 1 - year } else { year }, rest.replace(" (BC)", "")))
 }
 
-/// Microseconds since 1970 of a time such as `2026-11-22 07:30:28.6+00`, `2026-11-22T07:30:28Z` or `2026-11-22`; without
-/// a zone, UTC.
+/// Microseconds since 1970 of a time such as `2026-11-22 07:30:28.6+00`, `2026-11-22T07:30:28Z` or
+/// `2026-11-22`; without a zone, UTC.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
     let (date, rest) = match text.find(['T', 't', ' ']) {
@@ -150,7 +151,8 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar: whole years of March to February, whose leap day is their last.
+/// Days since 1970 of a date of the Gregorian calendar: whole years of March to February, whose leap day is
+/// their last.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::state::{ObjectId, SnapshotId};
 
 impl Catalog {
-    /// The snapshots at which the columns of a table changed, ascending. Files written between two of them have the same columns.
-    /// `snapshot`: up to which they are needed.
+    /// The snapshots at which the columns of a table changed, ascending. Files written between two of them
+    /// have the same columns. `snapshot`: up to which they are needed.
     pub async fn column_versions(&self, table: ObjectId, snapshot: SnapshotId) -> Result<Vec<SnapshotId>> {
         if let Some(known) = self.inner.cache.versions.get(&(table, snapshot)) {
             return Ok(Vec::clone(&known));

@@ -1,7 +1,8 @@
 //! Who is writing files that no snapshot refers to yet, so that nobody takes those files for leftovers.
 //!
-//! A statement that writes files is known by the name that its files begin with: from before the first of them is made until the end of
-//! its transaction. DuckLake has no place for it: it is in a table of Harrier's own, made when the first file is written.
+//! A statement that writes files is known by the name that its files begin with: from before the first of
+//! them is made until the end of its transaction. DuckLake has no place for it: it is in a table of Harrier's
+//! own, made when the first file is written.
 //!
 //! ```text
 //!   begin_writing ─► files ─► keep_writing, again and again ─┬─► commit: the name goes with it, or the commit fails
@@ -11,16 +12,19 @@
 //!
 //! # Invariants
 //! - A transaction whose writers are not known any more does not commit (40001): its files may be gone.
-//! - Who sweeps lists the files first, then asks for the `writers`, then for the paths that snapshots refer to. The writer of a file in that
-//!   list was known before the file was; if it is not any more, its transaction has ended, and its files are referred to or nobody's.
+//! - Who sweeps lists the files first, then asks for the `writers`, then for the paths that snapshots refer
+//!   to. The writer of a file in that list was known before the file was; if it is not any more, its
+//!   transaction has ended, and its files are referred to or nobody's.
 //! - How long a writer has been silent is told by the clock of the database, and by no other.
 //!
 //! Crash: a writer of this host whose process has ended is forgotten at once, another after [`SILENCE`].
 //!
-//! Who reads files of a snapshot for long, as a backup does, is known in the same way, before it asks what the snapshot has. Who sweeps
-//! asks for what has expired before it asks who is known: of what it finds then, no such reader has anything.
+//! Who reads files of a snapshot for long, as a backup does, is known in the same way, before it asks what
+//! the snapshot has. Who sweeps asks for what has expired before it asks who is known: of what it finds then,
+//! no such reader has anything.
 //!
-//! Other programs that write into the warehouse are not known here; only the age of their files protects those.
+//! Other programs that write into the warehouse are not known here; only the age of their files protects
+//! those.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -38,11 +42,12 @@ const TABLE: &str = "harrier_writer";
 /// A writer of which nothing was heard for so long is forgotten.
 pub const SILENCE: Duration = Duration::from_secs(120);
 
-/// What the names of those begin with who read files of a snapshot for long, as a backup does. While one is known, nobody removes files of
-/// snapshots that have expired since.
+/// What the names of those begin with who read files of a snapshot for long, as a backup does. While one is
+/// known, nobody removes files of snapshots that have expired since.
 const READER: &str = "reader-";
 
-/// A name that nobody else has, for one who reads files of a snapshot for long. It is made known, kept and ended as a writer's is.
+/// A name that nobody else has, for one who reads files of a snapshot for long. It is made known, kept and
+/// ended as a writer's is.
 pub fn reader_name() -> String {
     format!("{READER}{}", Uuid::new_v4().simple())
 }
@@ -56,8 +61,8 @@ pub fn is_reader(name: &str) -> bool {
 const ATTEMPTS_MAX: usize = 5;
 
 impl Catalog {
-    /// Makes a writer known. False: it cannot be, since the database lets nobody make its table; then the age of its files has to protect
-    /// them.
+    /// Makes a writer known. False: it cannot be, since the database lets nobody make its table; then the age
+    /// of its files has to protect them.
     pub async fn begin_writing(&self, name: &str) -> Result<bool> {
         for attempt in 1.. {
             match self.make_writers().await {
@@ -210,11 +215,12 @@ pub mod process {
         format!("{} {}", boot.trim(), space.display())
     }
 
-    /// Clock ticks from the boot to the beginning of a process; `None` if there is no such process, or only what is left of one that has
-    /// ended.
+    /// Clock ticks from the boot to the beginning of a process; `None` if there is no such process, or only
+    /// what is left of one that has ended.
     fn began(pid: &str) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name before may have any sign in it, brackets too; the state is the first field behind it, the start the 20th.
+        // The name before may have any sign in it, brackets too; the state is the first field behind it, the
+        // start the 20th.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?;
         let began = fields.nth(18)?;

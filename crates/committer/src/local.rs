@@ -1,21 +1,25 @@
 //! Commits to folders of a local or shared file system.
 //!
-//! A table is a folder with table partitions as folders below it (`k=v/`). A statement stages its files where nobody looks for
-//! them ([`Places`]), and shows them at its end ([`Statement::publish`]): each folder that it changes takes one step of the
-//! file system from what it was to what it is to be. What is going to be done is written down first ([`journal`]), so that a
-//! statement whose process dies in the middle is completed by the next one that writes or reads here.
+//! A table is a folder with table partitions as folders below it (`k=v/`). A statement stages its files where
+//! nobody looks for them ([`Places`]), and shows them at its end ([`Statement::publish`]): each folder that
+//! it changes takes one step of the file system from what it was to what it is to be. What is going to be
+//! done is written down first ([`journal`]), so that a statement whose process dies in the middle is
+//! completed by the next one that writes or reads here.
 //!
 //! # Invariants
-//! - Only who holds the lock of a table's folder exclusively changes what is shown in it, or removes what others have staged.
-//! - Before the journal is complete nothing has been shown; afterwards the statement has happened, and is completed.
+//! - Only who holds the lock of a table's folder exclusively changes what is shown in it, or removes what
+//!   others have staged.
+//! - Before the journal is complete nothing has been shown; afterwards the statement has happened, and is
+//!   completed.
 //! - Names of files are the statement's own: two statements never stage or show the same one.
-//! - A folder that was exchanged keeps its names for a minute, out of sight: whoever is listing it at that moment sees all of them.
+//! - A folder that was exchanged keeps its names for a minute, out of sight: whoever is listing it at that
+//!   moment sees all of them.
 //! - Files that others have put into a folder stay, except those that an overwriting statement found there.
 //!
 //! # Order of calls
-//! [`Root::create`], [`Root::begin`]; on every process that writes [`Places::of`] and [`Places::staged`]; [`Statement::publish`].
-//! Dropping a statement that was not published takes back what it has staged. A reader calls [`Root::find`] and lists while
-//! it holds what [`Root::read`] gave it.
+//! [`Root::create`], [`Root::begin`]; on every process that writes [`Places::of`] and [`Places::staged`];
+//! [`Statement::publish`]. Dropping a statement that was not published takes back what it has staged. A
+//! reader calls [`Root::find`] and lists while it holds what [`Root::read`] gave it.
 //!
 //! # Threads
 //! Everything blocks, on the disk and on locks that others hold. Nothing is collective.
@@ -45,7 +49,8 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// Nothing has been shown.
     Io { doing: &'static str, path: PathBuf, error: io::Error },
-    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next completes it.
+    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next
+    /// completes it.
     Unfinished { path: PathBuf, error: io::Error },
     /// Another statement has changed what this one was to merge. Nothing has been shown.
     Conflict { path: PathBuf },

@@ -1,21 +1,25 @@
 //! Commits to folders on S3 and HDFS.
 //!
-//! The same contract as that of [`crate::local`], where there are no folders to exchange: a statement has one file for each folder
-//! that it changes, because one file comes in one step. Files are staged ([`Placing`]), and shown when all of them are there
-//! ([`Statement::publish`]), under a lock and after a journal.
+//! The same contract as that of [`crate::local`], where there are no folders to exchange: a statement has one
+//! file for each folder that it changes, because one file comes in one step. Files are staged ([`Placing`]),
+//! and shown when all of them are there ([`Statement::publish`]), under a lock and after a journal.
 //!
 //! # Invariants
-//! - Only who holds a table's lock shows files, removes what was shown, or takes back what others have staged.
-//! - Before the journal is there nothing has been shown; afterwards the statement has happened, and is completed.
-//! - An overwriting file takes the name of one that it replaces, if there is any: a reader never sees old and new, nor neither.
+//! - Only who holds a table's lock shows files, removes what was shown, or takes back what others have
+//!   staged.
+//! - Before the journal is there nothing has been shown; afterwards the statement has happened, and is
+//!   completed.
+//! - An overwriting file takes the name of one that it replaces, if there is any: a reader never sees old and
+//!   new, nor neither.
 //! - Who has not heard from the store for half a lease does nothing more under its lock.
 //!
 //! # Order of calls
-//! [`Root::open`], [`Root::begin`]; on every process that writes [`Placing::begin`]; [`Statement::publish`], or
-//! [`Statement::give_up`]. A reader lists between [`Root::settled`] and [`Root::is_settled`].
+//! [`Root::open`], [`Root::begin`]; on every process that writes [`Placing::begin`]; [`Statement::publish`],
+//! or [`Statement::give_up`]. A reader lists between [`Root::settled`] and [`Root::is_settled`].
 //!
 //! # Cancellation
-//! Publishing is to be run to its end: what is dropped on the way is completed, or taken back, by the next statement when the lease is over.
+//! Publishing is to be run to its end: what is dropped on the way is completed, or taken back, by the next
+//! statement when the lease is over.
 //!
 //! # Crash
 //! See `docs/decisions/0021-hive-folders-on-stores.md`.
@@ -46,13 +50,15 @@ pub type Step<'a> = &'a (dyn Fn(&'static str) + Send + Sync);
 pub enum Error {
     /// Nothing has been shown.
     Store { doing: &'static str, path: String, error: object_store::Error },
-    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next completes it.
+    /// The statement is decided, and a part of it may not be shown yet: whoever uses the folder next
+    /// completes it.
     Unfinished { path: String, error: object_store::Error },
     /// Whether the statement is decided is not known; the next one that uses the folder knows.
     Unknown { path: String, error: object_store::Error },
     /// Another statement has changed what this one was to replace. Nothing has been shown.
     Conflict { path: String },
-    /// It was silent for so long that others took it for dead, and took back what it had staged, or took its lock. Nothing has been shown.
+    /// It was silent for so long that others took it for dead, and took back what it had staged, or took its
+    /// lock. Nothing has been shown.
     TakenBack { path: String },
     /// It was not wanted any more. Nothing has been shown.
     GivenUp { path: String },

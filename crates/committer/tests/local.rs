@@ -1,4 +1,5 @@
-//! Folders are seen whole: by who lists them all the time, by the next one after a crash at any step, and beside other statements.
+//! Folders are seen whole: by who lists them all the time, by the next one after a crash at any step, and
+//! beside other statements.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,7 +15,8 @@ use tempfile::TempDir;
 /// What is shown: the files' contents, folder by folder.
 type State = BTreeMap<String, Vec<String>>;
 
-/// Stages and shows files, each with its content as a name, too; calls `step` after everything that a crash may come after.
+/// Stages and shows files, each with its content as a name, too; calls `step` after everything that a crash
+/// may come after.
 fn write(table: &Path, id: &str, overwrite: bool, files: &[(&str, &str)], step: &dyn Fn(&'static str)) {
     let root = Root::create(table).unwrap();
     let statement = root.begin_in_steps(id, step).unwrap();
@@ -65,7 +67,8 @@ fn state(files: &[(&str, &str)]) -> State {
     state
 }
 
-/// Nothing is staged beside the folder; only its lock is there, and folders that somebody may be listing, which go in a minute.
+/// Nothing is staged beside the folder; only its lock is there, and folders that somebody may be listing,
+/// which go in a minute.
 fn nothing_is_left(table: &Path) {
     let control = table.with_file_name(".harrier-table");
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
@@ -371,7 +374,8 @@ fn what_is_not_shown_is_taken_back() {
     assert!(places.staged("k=1/", "y").is_err(), "a rank that goes on must not stage anything more");
 }
 
-/// A table partition that is a link to another folder, and, where this process may mount, ones on other file systems.
+/// A table partition that is a link to another folder, and, where this process may mount, ones on other file
+/// systems.
 #[test]
 fn table_partitions_lie_elsewhere() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Folders on real servers of S3 and HDFS are seen whole: by who lists them all the time, by the next one after a crash at any step, beside
-//! other statements, and whatever goes wrong between a statement and its store.
+//! Folders on real servers of S3 and HDFS are seen whole: by who lists them all the time, by the next one
+//! after a crash at any step, beside other statements, and whatever goes wrong between a statement and its
+//! store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -127,7 +128,8 @@ async fn written(root: &Root, id: &str, overwrite: bool, files: &[(&str, &str)])
     write(root, id, overwrite, files, &|_| {}).await.unwrap_or_else(|error| panic!("{error} of {id}"))
 }
 
-/// What somebody sees who lists the table and reads what is there. `None`: one of the files was gone before it was read.
+/// What somebody sees who lists the table and reads what is there. `None`: one of the files was gone before
+/// it was read.
 async fn seen(store: &dyn ObjectStore, table: &str) -> Option<State> {
     let table = Path::from(table);
     let mut state = State::new();
@@ -214,7 +216,8 @@ async fn before(store: &dyn ObjectStore, table: &str, scenario: &Scenario) {
     store.put(&Path::from(format!("{table}/_SUCCESS")), "".to_string().into()).await.unwrap();
 }
 
-/// Each folder is what it was or what it is to be, but that some of the old files may be gone where there were several.
+/// Each folder is what it was or what it is to be, but that some of the old files may be gone where there
+/// were several.
 fn check_whole(seen: &State, scenario: &Scenario) {
     let (old, new) = (state(scenario.before), state(scenario.after));
     let folders: BTreeSet<&String> = seen.keys().chain(old.keys()).chain(new.keys()).collect();
@@ -361,8 +364,8 @@ fn die(place: &Place, table: &str, scenario: usize, at: usize) -> bool {
     true
 }
 
-/// After a crash at any step everybody sees folders whole, the next reader of ours the old or the new table, and the next writer
-/// removes what is left.
+/// After a crash at any step everybody sees folders whole, the next reader of ours the old or the new table,
+/// and the next writer removes what is left.
 #[test]
 fn a_crash_leaves_the_old_or_the_new() {
     for place in places() {
@@ -375,7 +378,8 @@ fn a_crash_leaves_the_old_or_the_new() {
     }
 }
 
-/// The same when requests of a process that is dead have been heard: one of them may remove a file while it is looked at.
+/// The same when requests of a process that is dead have been heard: one of them may remove a file while it
+/// is looked at.
 async fn at_last(store: &dyn ObjectStore, table: &str) -> State {
     for _ in 0..50 {
         if let Some(state) = seen(store, table).await {
@@ -423,7 +427,8 @@ fn crash_everywhere(place: &Place, number: usize) {
     });
 }
 
-/// Every look at a table that is overwritten all the time shows each folder whole; our reader sees all folders of one statement.
+/// Every look at a table that is overwritten all the time shows each folder whole; our reader sees all
+/// folders of one statement.
 #[test]
 fn who_lists_all_the_time_sees_folders_whole() {
     const STATEMENTS: usize = 25;
@@ -479,7 +484,8 @@ fn who_lists_all_the_time_sees_folders_whole() {
     }
 }
 
-/// Statements at once, of several roots as of several processes: what is appended is all there; of two that overwrite a folder each is there whole.
+/// Statements at once, of several roots as of several processes: what is appended is all there; of two that
+/// overwrite a folder each is there whole.
 #[test]
 fn statements_at_once() {
     for place in places() {
@@ -507,8 +513,8 @@ fn statements_at_once() {
     }
 }
 
-/// Where the name that a file is bound to is not in the folder any more, it cannot come in one step: the later statement fails, and
-/// can be tried again.
+/// Where the name that a file is bound to is not in the folder any more, it cannot come in one step: the
+/// later statement fails, and can be tried again.
 #[test]
 fn a_statement_whose_place_was_taken_fails() {
     let Some(server) = S3::shared() else { return };
@@ -564,7 +570,8 @@ fn files_are_merged() {
     }
 }
 
-/// Every request of a statement is refused, or cut off after it was done, or answered with an error after it was done, once.
+/// Every request of a statement is refused, or cut off after it was done, or answered with an error after it
+/// was done, once.
 #[test]
 fn a_fault_at_every_request_is_borne() {
     let Some(server) = S3::shared() else { return };
@@ -595,7 +602,8 @@ fn a_fault_at_every_request_is_borne() {
     }
 }
 
-/// A store that goes away in the middle fails the statement, in bounded time; afterwards it has happened or it has not.
+/// A store that goes away in the middle fails the statement, in bounded time; afterwards it has happened or
+/// it has not.
 #[test]
 fn a_store_that_goes_away_leaves_the_old_or_the_new() {
     let Some(server) = S3::shared() else { return };

@@ -1,4 +1,5 @@
-//! `DELETE FROM t AS q WHERE …`: to the planner, which knows no alias there, it is an UPDATE of no column. The plan is made that of a DELETE.
+//! `DELETE FROM t AS q WHERE …`: to the planner, which knows no alias there, it is an UPDATE of no column.
+//! The plan is made that of a DELETE.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives lines of text.
+//! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives
+//! lines of text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,9 +38,10 @@ pub(crate) struct Answer {
     pub batches: Vec<RecordBatch>,
 }
 
-/// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other formats. The rows that it has if
-/// it runs, in `context`, are thrown away unless `keeps_rows`. `history`: what remembers what was run, and its text. `format`: of the
-/// tree of operators, if it is asked for as one text, and whether it is to tell more.
+/// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other
+/// formats. The rows that it has if it runs, in `context`, are thrown away unless `keeps_rows`. `history`:
+/// what remembers what was run, and its text. `format`: of the tree of operators, if it is asked for as one
+/// text, and whether it is to tell more.
 pub(crate) async fn answer(
     state: &SessionState,
     plan: &LogicalPlan,

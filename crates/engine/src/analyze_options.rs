@@ -1,5 +1,5 @@
-//! What `ANALYZE (…)` says about how to look at tables, which the parser does not know: it is cut out of the text, with blanks in its
-//! place, so that positions in errors stay right.
+//! What `ANALYZE (…)` says about how to look at tables, which the parser does not know: it is cut out of the
+//! text, with blanks in its place, so that positions in errors stay right.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;

@@ -1,8 +1,8 @@
-//! What statements put into columns: only values of types that PostgreSQL converts there by itself. The planner casts whatever can be cast,
-//! a number to a day as well.
+//! What statements put into columns: only values of types that PostgreSQL converts there by itself. The
+//! planner casts whatever can be cast, a number to a day as well.
 //!
-//! Where it has cast VALUES and what UPDATE sets, its casts look like those of the user, who may cast more: the statement as it was parsed
-//! tells them apart.
+//! Where it has cast VALUES and what UPDATE sets, its casts look like those of the user, who may cast more:
+//! the statement as it was parsed tells them apart.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -54,7 +54,8 @@ fn family(kind: &DataType) -> Option<Family> {
     })
 }
 
-/// Whether values of a type are assigned to one of another. A text is: nothing tells it from a literal, whose type is not known yet.
+/// Whether values of a type are assigned to one of another. A text is: nothing tells it from a literal, whose
+/// type is not known yet.
 pub(crate) fn fits(from: &DataType, to: &DataType) -> bool {
     use Family::{Date, Interval, Text, Time, Timestamp};
     match (family(from), family(to)) {
@@ -84,7 +85,8 @@ pub(crate) fn check_parameter(number: usize, kind: &DataType, expected: &DataTyp
     Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
 }
 
-/// Checks the plan of a statement that writes rows, or of its EXPLAIN. `statement`: as it was parsed, if it was.
+/// Checks the plan of a statement that writes rows, or of its EXPLAIN. `statement`: as it was parsed, if it
+/// was.
 ///
 /// Errors: a value is not converted to the type of its column (42804).
 pub(crate) fn check(plan: &LogicalPlan, statement: Option<&ast::Statement>) -> Result<()> {

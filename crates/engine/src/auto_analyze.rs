@@ -1,7 +1,7 @@
 //! ANALYZE after a write that has changed much of a table, if the session wants that.
 //!
-//! It is a statement of its own, with a session and a transaction of its own, after the write is committed: the write stays whatever
-//! becomes of it, and who waits for the write waits for it.
+//! It is a statement of its own, with a session and a transaction of its own, after the write is committed:
+//! the write stays whatever becomes of it, and who waits for the write waits for it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What a session is to a client at the other end of a connection: its parameters, and the state of its transaction.
+//! What a session is to a client at the other end of a connection: its parameters, and the state of its
+//! transaction.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ use harrier_planner::analyzer::session_time_zone::UTC;
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
 
-/// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins with `pg_`. In `harrier sql`,
-/// a statement with none of them costs no look at what there is.
+/// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins
+/// with `pg_`. In `harrier sql`, a statement with none of them costs no look at what there is.
 const CATALOG_WORDS: [&str; 14] = [
     "current_catalog",
     "current_database",
@@ -81,8 +82,8 @@ impl Session {
         }
     }
 
-    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to that. To be called once,
-    /// before its first statement.
+    /// Gives the session its beginning: who it is for, and what its client asked to set. RESET goes back to
+    /// that. To be called once, before its first statement.
     ///
     /// Errors: a parameter is unknown (42704) or its value not allowed (22023).
     pub fn begin(
@@ -125,8 +126,9 @@ impl Session {
         self.apply_parameters().map_err(|error| crate::error::in_statement(&error, ""))
     }
 
-    /// The beginning of a session that is no client's: PostgreSQL's catalogs. Whoever runs the process may do everything, and is called
-    /// `user` as long as the warehouse has no roles. To be called once, before its first statement; reads nothing.
+    /// The beginning of a session that is no client's: PostgreSQL's catalogs. Whoever runs the process may do
+    /// everything, and is called `user` as long as the warehouse has no roles. To be called once, before its
+    /// first statement; reads nothing.
     pub fn begin_alone(&self, user: &str) {
         let database = self.context().state_ref().read().config_options().catalog.default_catalog.clone();
         let process = std::process::id() as i32;
@@ -204,7 +206,8 @@ impl Session {
         }
     }
 
-    /// What the catalogs tell of names that whoever talks to the client knows; those of SQL's PREPARE are added.
+    /// What the catalogs tell of names that whoever talks to the client knows; those of SQL's PREPARE are
+    /// added.
     pub fn set_named(&self, mut named: Named) {
         if let Some(source) = self.postgres().get() {
             named.prepared.extend(self.prepared().list());
@@ -222,7 +225,8 @@ impl Session {
         entries.into_iter().find(|entry| entry.key.eq_ignore_ascii_case(name)).and_then(|entry| entry.value)
     }
 
-    /// The parameters that clients are told of, if any may have changed since `version`, with the present version.
+    /// The parameters that clients are told of, if any may have changed since `version`, with the present
+    /// version.
     pub fn reported_parameters(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         self.parameters().reported(version)
     }
@@ -251,7 +255,8 @@ impl Session {
         }
     }
 
-    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables of the session.
+    /// Gives every parameter and setting the value it began with, and forgets prepared statements and tables
+    /// of the session.
     pub async fn discard(&self) -> Result<(), SqlError> {
         let discarded = async {
             self.parameters().reset(None);
@@ -419,7 +424,8 @@ impl Session {
         }
     }
 
-    /// Makes a statement fit for PostgreSQL's catalogs and names; returns what it was, `sent`, and what it may read of them.
+    /// Makes a statement fit for PostgreSQL's catalogs and names; returns what it was, `sent`, and what it
+    /// may read of them.
     pub(crate) fn rewrite(
         &self,
         form: &mut Form,

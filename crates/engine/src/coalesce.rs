@@ -1,5 +1,6 @@
-//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in `coalesce(valid_to, '9999-12-31')`, a
-//! text beside a day or a boolean, and bytes of a column beside those of a literal.
+//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in
+//! `coalesce(valid_to, '9999-12-31')`, a text beside a day or a boolean, and bytes of a column beside those
+//! of a literal.
 
 use std::sync::Arc;
 

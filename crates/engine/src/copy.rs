@@ -1,4 +1,5 @@
-//! COPY: rows from files or from the client into a table, and rows of a table or query to the client or into files.
+//! COPY: rows from files or from the client into a table, and rows of a table or query to the client or into
+//! files.
 //!
 //! ```text
 //!   COPY t FROM file   Parquet, JSON, ORC, Avro, Arrow: a scan, its columns by their names ─┐
@@ -11,8 +12,9 @@
 //!   … FORMAT binary    the rows of a query as batches, which are written where they are sent
 //! ```
 //!
-//! A scan of CSV can be spread over threads and ranks, but does not know the lines of its rows. Where it fails over what a
-//! file holds, the file is read once more line by line for the first error, which then names its place.
+//! A scan of CSV can be spread over threads and ranks, but does not know the lines of its rows. Where it
+//! fails over what a file holds, the file is read once more line by line for the first error, which then
+//! names its place.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -86,7 +88,8 @@ pub struct CopyIn {
     pub schema: SchemaRef,
 }
 
-/// A COPY … FROM STDIN in binary, which is not read here: batches of `schema` come in. Otherwise as [`CopyIn`].
+/// A COPY … FROM STDIN in binary, which is not read here: batches of `schema` come in. Otherwise as
+/// [`CopyIn`].
 pub struct CopyInRows {
     pub input: mpsc::Sender<RecordBatch>,
     pub write: Write,
@@ -103,7 +106,8 @@ pub(crate) struct CopyCheck {
 }
 
 impl CopyCheck {
-    /// To be called with the outcome of running all rows, before they are kept: returns what to tell of those left out.
+    /// To be called with the outcome of running all rows, before they are kept: returns what to tell of those
+    /// left out.
     pub(crate) async fn check<T>(self, outcome: Result<T>) -> Result<(T, Option<String>)> {
         let value = match (outcome, self.explain) {
             (Ok(value), _) => value,
@@ -569,8 +573,8 @@ fn read_as(field: &Field) -> Field {
     Field::new(field.name(), kind, true)
 }
 
-/// Whether a scan reads these files as they are meant: it takes every line for a row, and a quoted field for NULL if it is
-/// written like it.
+/// Whether a scan reads these files as they are meant: it takes every line for a row, and a quoted field for
+/// NULL if it is written like it.
 async fn may_scan(urls: &[ListingTableUrl], layout: &Layout) -> bool {
     let Some(paths) = urls.iter().map(files::local_path).collect::<Option<Vec<_>>>() else {
         return false;

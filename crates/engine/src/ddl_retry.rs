@@ -1,8 +1,9 @@
 //! Retries statements about tables that met another transaction.
 //!
-//! A statement that is a transaction of its own and changes what tables there are, not their rows, has lost nothing when its commit
-//! conflicts: it begins again on the newest snapshot, where PostgreSQL would have waited for the other one's lock. So
-//! `CREATE TABLE IF NOT EXISTS` of several processes at once succeeds in all of them, and a plain CREATE TABLE says that the table is there.
+//! A statement that is a transaction of its own and changes what tables there are, not their rows, has lost
+//! nothing when its commit conflicts: it begins again on the newest snapshot, where PostgreSQL would have
+//! waited for the other one's lock. So `CREATE TABLE IF NOT EXISTS` of several processes at once succeeds in
+//! all of them, and a plain CREATE TABLE says that the table is there.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ impl Attempts {
     }
 }
 
-/// Whether a statement changes schemas, tables, views, indexes or sequences. One that reads rows to do so (SET NOT NULL) reads them again.
+/// Whether a statement changes schemas, tables, views, indexes or sequences. One that reads rows to do so
+/// (SET NOT NULL) reads them again.
 fn changes_tables(statement: &ParsedStatement) -> bool {
     use ast::Statement::{
         AlterIndex, AlterTable, Comment, CreateIndex, CreateSchema, CreateTable, CreateView, Drop,

@@ -1,5 +1,6 @@
-//! Types as columns are declared with them: `varchar(n)`, `char(n)`, `uuid`, `time(n)`. Plans know no lengths: a column of a warehouse has its declared type in a tag,
-//! casts become functions that cut off, and what is written into a column is checked (`docs/decisions/0038-declared-types.md`).
+//! Types as columns are declared with them: `varchar(n)`, `char(n)`, `uuid`, `time(n)`. Plans know no
+//! lengths: a column of a warehouse has its declared type in a tag, casts become functions that cut off, and
+//! what is written into a column is checked (`docs/decisions/0038-declared-types.md`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -392,8 +393,8 @@ fn limit_of(column: &Column) -> Option<Limit> {
     declared.is_of(&kind).then_some(Limit { declared, kind })
 }
 
-/// Which rows of a table keep a column from becoming another type, as a condition of SQL on the column's name in quotes, with the error that
-/// they are; `None`: no rows can.
+/// Which rows of a table keep a column from becoming another type, as a condition of SQL on the column's name
+/// in quotes, with the error that they are; `None`: no rows can.
 pub(crate) fn in_the_way(
     before: Option<DeclaredType>,
     after: Option<DeclaredType>,
@@ -443,8 +444,8 @@ pub(crate) fn in_the_way(
     }
 }
 
-/// The rule: casts to declared types cut off and round, and literals beside a `char(n)` or a UUID are written as these are. To stand before the
-/// coercion of types.
+/// The rule: casts to declared types cut off and round, and literals beside a `char(n)` or a UUID are written
+/// as these are. To stand before the coercion of types.
 #[derive(Debug)]
 pub(crate) struct DeclaredTypes;
 
@@ -529,8 +530,8 @@ fn asked_type(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Has casts to declared types be functions already in lists of VALUES and in WITH RECURSIVE, whose rows the planner wants to have fields that are
-/// the same in all that they say.
+/// Has casts to declared types be functions already in lists of VALUES and in WITH RECURSIVE, whose rows the
+/// planner wants to have fields that are the same in all that they say.
 pub(crate) fn settle(statement: &mut Statement) {
     match statement {
         Statement::Statement(statement) => {
@@ -626,7 +627,8 @@ fn cast_to(expr: Expr, to: DeclaredType, kind: DataType, schema: &DFSchema) -> E
     }
 }
 
-/// Has literals be written as values of the declared type beside them are; tells whether that changed anything.
+/// Has literals be written as values of the declared type beside them are; tells whether that changed
+/// anything.
 fn level_literals(sides: &mut [&mut Expr], name: impl Fn(&Expr) -> Option<String>) -> Result<bool> {
     if !sides.iter().any(|side| literal_text(side).is_some()) {
         return Ok(false);

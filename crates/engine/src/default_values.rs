@@ -1,4 +1,5 @@
-//! `DEFAULT` for a value, and `DEFAULT VALUES`: what a statement means by them, in words that the planner has.
+//! `DEFAULT` for a value, and `DEFAULT VALUES`: what a statement means by them, in words that the planner
+//! has.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What a statement expects and returns, found out without running it: for clients that prepare it before they have its values.
+//! What a statement expects and returns, found out without running it: for clients that prepare it before
+//! they have its values.
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -86,7 +87,8 @@ impl ParsedStatement {
         }
     }
 
-    /// The tag of a statement that has returned so many rows of what it has written; `None` for one that writes nothing.
+    /// The tag of a statement that has returned so many rows of what it has written; `None` for one that
+    /// writes nothing.
     pub fn written_tag(&self, rows: usize) -> Option<String> {
         let Form::Sql(Statement::Statement(statement)) = &self.form else { return None };
         returning::items(statement)?;
@@ -166,7 +168,8 @@ impl Session {
         }
     }
 
-    /// The columns of what EXECUTE runs, called as PostgreSQL calls them; those of other statements as they are.
+    /// The columns of what EXECUTE runs, called as PostgreSQL calls them; those of other statements as they
+    /// are.
     pub(crate) fn as_prepared(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
         match self.prepared().asked(statement) {
             Some(asked) => named_as(&asked, &schema),

@@ -1,5 +1,7 @@
-//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and times, AT TIME ZONE, FETCH, windows made of
-//! windows, TABLE, SIMILAR TO, MERGE that does nothing, types as functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only what would fail, or be misunderstood, is rewritten.
+//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and
+//! times, AT TIME ZONE, FETCH, windows made of windows, TABLE, SIMILAR TO, MERGE that does nothing, types as
+//! functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only
+//! what would fail, or be misunderstood, is rewritten.
 
 mod call_words;
 mod calls;
@@ -72,7 +74,8 @@ use harrier_planner::binder::column_aliases;
 
 /// Rewrites a statement in place, before it is planned.
 ///
-/// Errors: a window that another is made of is not defined (42704), or is changed where it must not be (42P20).
+/// Errors: a window that another is made of is not defined (42704), or is changed where it must not be
+/// (42P20).
 pub(crate) fn prepare(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
@@ -301,7 +304,8 @@ fn decimal_of(text: &str, digits_min: usize) -> Option<Expr> {
     })
 }
 
-/// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP: `sql_types`.)
+/// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP:
+/// `sql_types`.)
 fn count_microseconds(data_type: &mut DataType) {
     if let DataType::Timestamp(precision @ None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type {
         *precision = Some(6);

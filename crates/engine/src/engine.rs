@@ -58,11 +58,13 @@ pub struct EngineOptions {
     pub warehouse: Option<WarehouseOptions>,
     /// Tables of schema `sys` about the process around the engine.
     pub server_tables: Vec<ServerTable>,
-    /// Remembers what statements did that this process or its gang has run; of a gang that it is not part of, others remember.
+    /// Remembers what statements did that this process or its gang has run; of a gang that it is not part of,
+    /// others remember.
     pub history: Option<History>,
     /// What no statement may take more of, whatever its session's settings.
     pub limits: Limits,
-    /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is given a password.
+    /// Makes of a password what it is checked against, or says why it cannot be one. Without it no role is
+    /// given a password.
     pub password_verifier: Option<PasswordVerifier>,
     /// Functions that change what the process around the engine does.
     pub server_functions: Vec<ServerFunction>,
@@ -105,7 +107,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Inner {
     config: SessionConfig,
-    /// What that is when the planner of ranks has said what it needs: settings of every session, once there was one.
+    /// What that is when the planner of ranks has said what it needs: settings of every session, once there
+    /// was one.
     initial: OnceLock<ConfigOptions>,
     runtime: Arc<RuntimeEnv>,
     memory_bytes: Option<u64>,
@@ -180,7 +183,8 @@ impl Engine {
         atomic_sinks::remove_local();
     }
 
-    /// Waits until stores have given up what statements that were canceled or have failed have begun there, some seconds at most.
+    /// Waits until stores have given up what statements that were canceled or have failed have begun there,
+    /// some seconds at most.
     pub async fn settle_stores(&self) {
         harrier_storage::settled().await;
     }
@@ -210,11 +214,11 @@ impl Engine {
         self.inner.gang.as_ref()
     }
 
-    /// Who may do what in the warehouse, as it is now. One small query of the catalog; as long as there is no warehouse, everybody
-    /// may everything.
+    /// Who may do what in the warehouse, as it is now. One small query of the catalog; as long as there is no
+    /// warehouse, everybody may everything.
     ///
-    /// Ends the connections to the catalog. To be called when no session is used any more: a catalog in a file is whole in that file then,
-    /// unless other processes have it open.
+    /// Ends the connections to the catalog. To be called when no session is used any more: a catalog in a
+    /// file is whole in that file then, unless other processes have it open.
     pub async fn close(&self) {
         if let Some(warehouse) = self.warehouse() {
             warehouse.close().await;
@@ -237,8 +241,8 @@ impl Engine {
             .map_err(|error: datafusion::error::DataFusionError| crate::error::in_statement(&error, ""))
     }
 
-    /// The catalog of the warehouse, whose data folder is known to be its own from now on if that can be found out: a catalog that can only be read
-    /// is as it is. `None`: there is no warehouse.
+    /// The catalog of the warehouse, whose data folder is known to be its own from now on if that can be
+    /// found out: a catalog that can only be read is as it is. `None`: there is no warehouse.
     ///
     /// Errors: the data folder is another catalog's (55000); the catalog cannot be read.
     pub async fn claimed_catalog(&self) -> Result<Option<Catalog>, SqlError> {
@@ -302,8 +306,8 @@ impl Engine {
         Some(Desk::new(gang, threads, explain::tell))
     }
 
-    /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to do
-    /// without a gang. To be called once, inside the tokio runtime that the work shall run on.
+    /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to
+    /// do without a gang. To be called once, inside the tokio runtime that the work shall run on.
     pub fn attach(&self) {
         if let Some(gang) = &self.inner.gang {
             gang.attach(Arc::clone(&self.inner.runtime), self.inner.disks.clone());
@@ -347,12 +351,14 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
     defaults.execution.parquet.coerce_int96 = Some("us".to_string());
     // Errors point at the place.
     defaults.sql_parser.collect_spans = true;
-    // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor time of
-    // scans like query 6 and query 12, because columns were decoded in small pieces.
-    // DataFusion 55 skips what `min(a)` does not need even if `max(f(a))` beside it does: its filter knows bare columns only.
+    // Filters inside the Parquet reader stay off, as DataFusion has them: on TPC-H they doubled the processor
+    // time of scans like query 6 and query 12, because columns were decoded in small pieces. DataFusion 55
+    // skips what `min(a)` does not need even if `max(f(a))` beside it does: its filter knows bare columns
+    // only.
     defaults.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // Whether a column may be NULL is told more cautiously of physical plans: of `x IS TRUE`, and of marks of EXISTS the other way round.
-    // No batch has a NULL where there may be none; the check would refuse `SELECT DISTINCT x IS TRUE`.
+    // Whether a column may be NULL is told more cautiously of physical plans: of `x IS TRUE`, and of marks of
+    // EXISTS the other way round. No batch has a NULL where there may be none; the check would refuse `SELECT
+    // DISTINCT x IS TRUE`.
     defaults.execution.skip_physical_aggregate_schema_check = true;
     // What ANALYZE has found is behind it.
     defaults.optimizer.use_statistics_registry = true;
@@ -397,7 +403,8 @@ pub(crate) fn setting_error(key: &str, error: &datafusion::error::DataFusionErro
     }
 }
 
-/// A folder of this process on every disk. One that cannot be used is marked down; an error if all were named and none can.
+/// A folder of this process on every disk. One that cannot be used is marked down; an error if all were named
+/// and none can.
 fn spill_folders(options: &EngineOptions) -> Result<(Vec<SpillFolder>, Option<Disks>), SqlError> {
     let parents = match options.spill_dirs.is_empty() {
         true => vec![std::env::temp_dir()],

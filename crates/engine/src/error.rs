@@ -430,8 +430,8 @@ impl Parts {
         parts
     }
 
-    /// Text without more structure: the first line is the message, the others are detail, as is the row that a
-    /// reader could not parse.
+    /// Text without more structure: the first line is the message, the others are detail, as is the row that
+    /// a reader could not parse.
     fn of_text(text: &str) -> Self {
         let text = clean(text);
         let (first, rest) = text

@@ -1,11 +1,12 @@
-//! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: logical plan, slices and motions as a tree, operators slice by slice, and
-//! for a plan that ran what each operator and motion measured, where the time of the whole query went, and what the interconnect of
-//! each rank counted meanwhile.
+//! The text of `EXPLAIN` and `EXPLAIN ANALYZE`: logical plan, slices and motions as a tree, operators slice
+//! by slice, and for a plan that ran what each operator and motion measured, where the time of the whole
+//! query went, and what the interconnect of each rank counted meanwhile.
 //!
-//! Source of the last part: Impala's characterisation of queries into I/O, communication and computation. Here I/O is
-//! the time scans spent opening, reading and decoding files (DataFusion measures the three together); communication is
-//! gathering batches into blocks, reading them back, and the MPI threads' processor time; computation is the time of
-//! all other operators. Times are summed over ranks and threads, so they can exceed the wall-clock time.
+//! Source of the last part: Impala's characterisation of queries into I/O, communication and computation.
+//! Here I/O is the time scans spent opening, reading and decoding files (DataFusion measures the three
+//! together); communication is gathering batches into blocks, reading them back, and the MPI threads'
+//! processor time; computation is the time of all other operators. Times are summed over ranks and threads,
+//! so they can exceed the wall-clock time.
 
 use datafusion::logical_expr::LogicalPlan;
 use harrier_exec::monitor::resource_usage::Took;
@@ -183,8 +184,8 @@ fn measured(operator: &Operator, verbose: bool) -> String {
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// What went from rank to rank: over all streams, the total and the least and the most of one stream; `verbose`: and every one of
-/// them. Nothing if no stream was needed.
+/// What went from rank to rank: over all streams, the total and the least and the most of one stream;
+/// `verbose`: and every one of them. Nothing if no stream was needed.
 fn motion_streams(
     operator: &Operator,
     motion: &Motion,

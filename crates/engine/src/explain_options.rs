@@ -1,6 +1,6 @@
-//! `EXPLAIN (…)` with the options that PostgreSQL's clients write, as DataFusion's parser takes them: a format has another name, and
-//! options about what only PostgreSQL measures are left out, as is VERBOSE with a format, which is looked up here again when the plan is
-//! told ([`asked`]).
+//! `EXPLAIN (…)` with the options that PostgreSQL's clients write, as DataFusion's parser takes them: a
+//! format has another name, and options about what only PostgreSQL measures are left out, as is VERBOSE with
+//! a format, which is looked up here again when the plan is told ([`asked`]).
 
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};

@@ -1,4 +1,5 @@
-//! `CREATE EXTENSION`, with which migrations begin: nothing can be loaded, but functions of some are there all the same.
+//! `CREATE EXTENSION`, with which migrations begin: nothing can be loaded, but functions of some are there
+//! all the same.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -9,7 +10,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::names::plain;
 use crate::session::Outcome;
 
-/// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and random UUIDs.
+/// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and
+/// random UUIDs.
 const BUILT_IN: [&str; 3] = ["plpgsql", "pgcrypto", "uuid-ossp"];
 
 /// What such a statement does; `None` for others.

@@ -234,8 +234,8 @@ pub(crate) fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
     is_plain.then(|| Path::new("/").join(url.prefix().as_ref()))
 }
 
-/// The table of all the data files below `urls`, of which there is at least one, in the format that their names tell if none
-/// is `forced`.
+/// The table of all the data files below `urls`, of which there is at least one, in the format that their
+/// names tell if none is `forced`.
 async fn open(
     state: &SessionState,
     name: &str,
@@ -310,8 +310,8 @@ async fn open(
     }
 }
 
-/// The same without the columns of files that are keys of their folders as well: what the folder says holds, as in Hive and Spark. Files of texts
-/// have columns by their places, of which none can be left out.
+/// The same without the columns of files that are keys of their folders as well: what the folder says holds,
+/// as in Hive and Spark. Files of texts have columns by their places, of which none can be left out.
 fn without_keys(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
     let keys = config.options.as_ref().map_or(&[][..], |options| options.table_partition_cols.as_slice());
     let is_key = |field: &FieldRef| keys.iter().any(|(key, _)| key == field.name());
@@ -371,7 +371,8 @@ impl FileKind {
         Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
     }
 
-    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells how it is compressed.
+    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells
+    /// how it is compressed.
     pub(crate) fn is_of_table(&self, other: &Self) -> bool {
         let is_text = matches!(self.format, "csv" | "json");
         self.format == other.format
@@ -392,7 +393,8 @@ impl FileKind {
     }
 }
 
-/// A file as messages name it: without the folder this process is in, and without what marks a name as a file's.
+/// A file as messages name it: without the folder this process is in, and without what marks a name as a
+/// file's.
 pub(crate) fn relative_name(name: &str) -> String {
     let path = Path::new(name);
     let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
@@ -590,7 +592,8 @@ fn check_readable(path: &Path, name: &str) -> Result<()> {
 }
 
 /// The names that match a path with wildcards, sorted. A pattern whose last part alone has wildcards comes
-/// back as it is, if anything matches: DataFusion reads that itself, partition folders included, but for hidden files.
+/// back as it is, if anything matches: DataFusion reads that itself, partition folders included, but for
+/// hidden files.
 fn expand(pattern: &str) -> Result<Vec<String>> {
     let parts: Vec<&str> = pattern.split('/').collect();
     let last = parts.len() - 1;
@@ -821,8 +824,8 @@ const CODEC_OPTION: &str = "format.codec";
 
 const COMPRESSION_OPTION: &str = "format.compression";
 
-/// Gives the compression of Parquet, ORC and Avro files another name in CREATE EXTERNAL TABLE. By its own the planner takes it for that of
-/// whole files, knows few codecs, and refuses it.
+/// Gives the compression of Parquet, ORC and Avro files another name in CREATE EXTERNAL TABLE. By its own the
+/// planner takes it for that of whole files, knows few codecs, and refuses it.
 pub(crate) fn rename_codec(create: &mut datafusion::sql::parser::CreateExternalTable) {
     let formats = ["parquet", "orc", "avro"];
     if formats.iter().any(|format| create.file_type.eq_ignore_ascii_case(format)) {

@@ -1,9 +1,9 @@
-//! What a query has found in stores while it is planned: what a name stands for, of what kind its files are, what columns they have, and what
-//! of them is read all begin with the same listing, or the same look at a file, each of which is a request that is paid for and waited for.
-//! They are made once.
+//! What a query has found in stores while it is planned: what a name stands for, of what kind its files are,
+//! what columns they have, and what of them is read all begin with the same listing, or the same look at a
+//! file, each of which is a request that is paid for and waited for. They are made once.
 //!
-//! Invariants: nothing is remembered longer than one query is planned; nothing that was found before a folder was seen at rest is taken
-//! for its content ([`forget`]). Memory bound: [`OBJECTS_MAX`] objects.
+//! Invariants: nothing is remembered longer than one query is planned; nothing that was found before a folder
+//! was seen at rest is taken for its content ([`forget`]). Memory bound: [`OBJECTS_MAX`] objects.
 //!
 //! Errors are not remembered.
 

@@ -1,6 +1,7 @@
 //! Statements about who may do what: roles, privileges, owners, row filters and resource queues.
 //!
-//! What they change is no part of a transaction: it is visible at once, and stays when the transaction is rolled back.
+//! What they change is no part of a transaction: it is visible at once, and stays when the transaction is
+//! rolled back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -299,7 +300,8 @@ impl Session {
         Ok(Outcome::Command { tag: statement.tag().to_string(), warnings, notices: vec![] })
     }
 
-    /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among them.
+    /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among
+    /// them.
     pub(crate) async fn run_deferred(&self, deferred: Vec<AccessStatement>, kept: &Kept) -> Vec<String> {
         if deferred.is_empty() {
             return vec![];
@@ -494,7 +496,8 @@ impl Namer<'_> {
         Ok(RoleOptions { verifier, ..options.clone() })
     }
 
-    /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for superusers (42501).
+    /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for
+    /// superusers (42501).
     async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
         let actor = self.sight.viewer.actor();
         let changed = match change {

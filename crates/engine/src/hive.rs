@@ -1,4 +1,5 @@
-//! External tables that are folders in Hive's layout (`k=v/…`): read whole, and written so that who lists them sees no half statement.
+//! External tables that are folders in Hive's layout (`k=v/…`): read whole, and written so that who lists
+//! them sees no half statement.
 //!
 //! ```text
 //!   INSERT [OVERWRITE] ─► rows on every rank ─► staged files ─► records ─► journal, exchange      insert.rs, exec, folders
@@ -10,8 +11,9 @@
 //!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                               merge.rs
 //! ```
 //!
-//! A statement takes effect when it ends, whatever transaction it is in: others who list a folder know nothing of transactions.
-//! `docs/decisions/0016-hive-folders.md` tells the rest, and `docs/decisions/0021-hive-folders-on-stores.md` of S3 and HDFS.
+//! A statement takes effect when it ends, whatever transaction it is in: others who list a folder know
+//! nothing of transactions. `docs/decisions/0016-hive-folders.md` tells the rest, and
+//! `docs/decisions/0021-hive-folders-on-stores.md` of S3 and HDFS.
 
 mod insert;
 mod merge;

@@ -1,19 +1,23 @@
-//! Columns of `JOIN … USING` and `NATURAL JOIN`, and names in ORDER BY, as PostgreSQL has them: one of both sides, which comes first in `SELECT *` and has the value of
-//! the side that has the row. To the planner they are two, of which it takes the left one, or the one whose table's name sorts first.
+//! Columns of `JOIN … USING` and `NATURAL JOIN`, and names in ORDER BY, as PostgreSQL has them: one of both
+//! sides, which comes first in `SELECT *` and has the value of the side that has the row. To the planner they
+//! are two, of which it takes the left one, or the one whose table's name sorts first.
 //!
-//! What columns the relations have only the planner can tell, which knows the tables, common table expressions and queries around
-//! that their names may mean. So what is in FROM is marked where it has such a join, and the statement planned: when the planner comes upon a mark
-//! it asks [`Probe`], which has it plan the relations, remembers their columns and gives up. With these the SELECT is written anew:
+//! What columns the relations have only the planner can tell, which knows the tables, common table
+//! expressions and queries around that their names may mean. So what is in FROM is marked where it has such a
+//! join, and the statement planned: when the planner comes upon a mark it asks [`Probe`], which has it plan
+//! the relations, remembers their columns and gives up. With these the SELECT is written anew:
 //!
 //! ```text
 //! SELECT *, k + 1 FROM t FULL JOIN u USING (k) WHERE k > 0
 //! SELECT coalesce(t.k, u.k) AS k, t.a, u.b, coalesce(t.k, u.k) + 1 FROM t FULL JOIN u ON t.k = u.k WHERE coalesce(t.k, u.k) > 0
 //! ```
 //!
-//! The same is done where ORDER BY has expressions with names that columns of the result have, too (`orders`).
+//! The same is done where ORDER BY has expressions with names that columns of the result have, too
+//! (`orders`).
 //!
-//! Then the statement is planned again, until nothing in it is marked. Tables are looked up once for all of that. In subqueries, too, names may
-//! mean joined columns of the query around them: what is in their FROM is marked then, for there may be a column of the name in it.
+//! Then the statement is planned again, until nothing in it is marked. Tables are looked up once for all of
+//! that. In subqueries, too, names may mean joined columns of the query around them: what is in their FROM is
+//! marked then, for there may be a column of the name in it.
 
 mod from;
 mod meanings;
@@ -205,7 +209,8 @@ impl Marks {
         self.mark(&mut select.from);
     }
 
-    /// Gives names to subqueries in FROM that have none, without which their columns could not be told from others.
+    /// Gives names to subqueries in FROM that have none, without which their columns could not be told from
+    /// others.
     fn name_subqueries(&mut self, factor: &mut TableFactor) {
         match factor {
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
@@ -272,7 +277,8 @@ impl Marks {
         }
     }
 
-    /// Writes a marked FROM without USING and NATURAL, and without its mark, if the columns of all that is in it are known.
+    /// Writes a marked FROM without USING and NATURAL, and without its mark, if the columns of all that is in
+    /// it are known.
     fn settle(&mut self, from: &mut Vec<TableWithJoins>, found: &Found) -> Result<Settled> {
         if !found.is_all && !self.replaced.insert((found.mark, found.relations.len())) {
             return Ok(Settled::Not);
@@ -551,7 +557,8 @@ fn columns_of_last(
     Ok(columns)
 }
 
-/// Gives columns that the planner has numbered, as one of two that are called `a` is `a:1` to it, the names that they were given.
+/// Gives columns that the planner has numbered, as one of two that are called `a` is `a:1` to it, the names
+/// that they were given.
 fn name_twins(columns: &mut [Column]) {
     let mut seen: HashSet<String> = HashSet::new();
     for column in columns {

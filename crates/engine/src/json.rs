@@ -1,5 +1,6 @@
-//! Columns of `json` and `jsonb`: which operators of PostgreSQL's they have, how they are compared, grouped and sorted, and what becomes one
-//! of them where it is stored. What they are, and the functions of them, is [`harrier_functions::json`].
+//! Columns of `json` and `jsonb`: which operators of PostgreSQL's they have, how they are compared, grouped
+//! and sorted, and what becomes one of them where it is stored. What they are, and the functions of them, is
+//! [`harrier_functions::json`].
 //!
 //! ```text
 //! j -> 'a'            ──►  harrier_json_get(j, 'a')                    as the statement is planned: operators.rs
@@ -40,7 +41,8 @@ fn read(kind: Kind, text: Expr) -> Result<Expr> {
     call(&format!("harrier_{}", kind.name()), vec![text])
 }
 
-/// A text that is said to be in a column of a table and has not been checked: it becomes what such a column has.
+/// A text that is said to be in a column of a table and has not been checked: it becomes what such a column
+/// has.
 pub(crate) fn read_again(field: &Field, text: Expr) -> Result<Expr> {
     match Kind::of_field(field) {
         Some(kind) => read(kind, call("harrier_json_text", vec![text])?),

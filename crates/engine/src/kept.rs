@@ -1,4 +1,5 @@
-//! Statements of a session with a warehouse: each is in a transaction, and some change what the warehouse holds.
+//! Statements of a session with a warehouse: each is in a transaction, and some change what the warehouse
+//! holds.
 
 use std::sync::Arc;
 
@@ -59,7 +60,8 @@ const LOOKS_FACTOR: f64 = 8.0;
 pub(crate) struct Kept {
     pub(crate) names: Arc<Names>,
     pub(crate) transactions: Transactions,
-    /// Statements about the access to what the open transaction has made: they are run when that is committed.
+    /// Statements about the access to what the open transaction has made: they are run when that is
+    /// committed.
     pub(crate) deferred: Mutex<Deferred>,
     /// What tables of the session alone were before the open transaction, for when that is rolled back.
     pub(crate) own_states: OwnStates,
@@ -67,7 +69,8 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Has what tables of the session alone are now come back when the transaction that begins is rolled back.
+    /// Has what tables of the session alone are now come back when the transaction that begins is rolled
+    /// back.
     async fn begin_own(&self) -> Result<()> {
         self.own_states.begin(self.names.own_state().await?);
         Ok(())
@@ -323,7 +326,8 @@ impl Session {
         };
         sequences::check_written(&parsed, overriding, &kept.names)?;
         let tag = match parsed.as_ref() {
-            // To the planner it is a catalog of the session; to PostgreSQL it needs an attribute that no role here has.
+            // To the planner it is a catalog of the session; to PostgreSQL it needs an attribute that no role
+            // here has.
             ast::Statement::CreateDatabase { .. } => {
                 viewer.check_superuser("create database")?;
                 return Ok(None);
@@ -443,7 +447,8 @@ impl Session {
         Ok(Outcome::Command { tag: done.tag.to_string(), warnings: vec![], notices: done.notices })
     }
 
-    /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails leaves nothing.
+    /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails
+    /// leaves nothing.
     async fn drop_several(
         &self,
         drop: &ast::Statement,
@@ -482,8 +487,8 @@ impl Session {
         Ok(Outcome::Command { tag: last, warnings: vec![], notices: skipped })
     }
 
-    /// An INSERT whose rows may have fewer values than its table has columns, as it is run: with the names of those that they are for. `None` for
-    /// other statements.
+    /// An INSERT whose rows may have fewer values than its table has columns, as it is run: with the names of
+    /// those that they are for. `None` for other statements.
     pub(crate) async fn filled(&self, statement: &Statement) -> Option<Statement> {
         match statement {
             Statement::Statement(written) => match written.as_ref() {
@@ -538,7 +543,8 @@ impl Session {
         let state = self.context().state();
         warehouse::check_reads(&state, &input)?;
         let plan = state.create_physical_plan(&input).await?;
-        // As the rows have it, whose types are not always those that were planned. Whatever a query knows of them, NULLs may come.
+        // As the rows have it, whose types are not always those that were planned. Whatever a query knows of
+        // them, NULLs may come.
         let mut schema = plan.schema();
         if is_select {
             let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
@@ -568,7 +574,8 @@ impl Session {
         })
     }
 
-    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table anew.
+    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table
+    /// anew.
     async fn vacuum(
         &self,
         vacuum: &ast::VacuumStatement,
@@ -613,7 +620,8 @@ impl Session {
         texts(["file", "status"], found.iter().map(|(file, status)| [file.as_str(), *status]))
     }
 
-    /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the transaction does not.
+    /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the
+    /// transaction does not.
     async fn analyze(&self, analyze: &ast::Analyze, looks: Looks, kept: &Arc<Kept>) -> Result<()> {
         let sight = kept.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
@@ -707,7 +715,8 @@ impl Session {
         texts(["object", "problem"], rows)
     }
 
-    /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for others.
+    /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for
+    /// others.
     async fn explain_write(
         &self,
         statement: &Statement,
@@ -826,7 +835,8 @@ impl Session {
                 "CREATE VIEW"
             }
             LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
-                // The plan has the parts of the name joined as a text, in which a dot may be one of the name's own.
+                // The plan has the parts of the name joined as a text, in which a dot may be one of the
+                // name's own.
                 let name = match parsed {
                     ast::Statement::CreateSchema { schema_name, .. } => schema_named(schema_name),
                     _ => None,
@@ -879,8 +889,9 @@ impl Session {
         Ok(Some(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }))
     }
 
-    /// The query of a view as it is kept: as `text` has it, with the schema of its tables where the search path of its maker leads elsewhere
-    /// than that of views does, and the zone of its maker for the times of AS OF.
+    /// The query of a view as it is kept: as `text` has it, with the schema of its tables where the search
+    /// path of its maker leads elsewhere than that of views does, and the zone of its maker for the times of
+    /// AS OF.
     ///
     /// Errors: it means something else in the dialect of the session (0A000).
     fn definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {

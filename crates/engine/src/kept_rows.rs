@@ -1,8 +1,8 @@
 //! Rows of a result that are read again, from any place: those of a cursor that goes back.
 //!
 //! # Memory bound
-//! What the statement may take of memory, reserved before it is taken. When that is used up the rows are written to disk, in chunks of about
-//! [`CHUNK_BYTES`], of which one at a time is read back.
+//! What the statement may take of memory, reserved before it is taken. When that is used up the rows are
+//! written to disk, in chunks of about [`CHUNK_BYTES`], of which one at a time is read back.
 //!
 //! # Errors
 //! There is neither memory nor disk left (53200, 53100, 53400).

@@ -33,8 +33,8 @@ pub(crate) fn cut(statement: &Statement) -> Option<(Statement, Like)> {
 }
 
 impl Like {
-    /// The plan of the statement without the clause, with the columns of the table: their names, types, NOT NULL and, if it says so,
-    /// their defaults.
+    /// The plan of the statement without the clause, with the columns of the table: their names, types, NOT
+    /// NULL and, if it says so, their defaults.
     ///
     /// Errors: there is no such table (42P01).
     pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {

@@ -1,4 +1,5 @@
-//! What one statement may take: memory and temporary files of every process that works for it, and rows of its answer.
+//! What one statement may take: memory and temporary files of every process that works for it, and rows of
+//! its answer.
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -7,7 +8,8 @@ use harrier_error::{SqlError, SqlState};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who parse, plan and print them.
+/// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who
+/// parse, plan and print them.
 pub(crate) const NESTING_MAX: usize = 250;
 
 /// `None`: as much as there is.
@@ -29,8 +31,8 @@ impl Limits {
     }
 }
 
-/// Bytes of a size as settings have it: `512MB`, `2 GB`, `1.5GiB`. As with PostgreSQL `MB` counts in 1024s, and so does `MiB`. `unit`: of a number
-/// alone, in bytes.
+/// Bytes of a size as settings have it: `512MB`, `2 GB`, `1.5GiB`. As with PostgreSQL `MB` counts in 1024s,
+/// and so does `MiB`. `unit`: of a number alone, in bytes.
 pub(crate) fn bytes_of(text: &str, unit: u64) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();

@@ -1,5 +1,5 @@
-//! What `information_schema` is made of for a statement that shows one relation, or lists them: a view that cannot be planned, or may not
-//! be read, stands in the way of nobody who has not asked for it.
+//! What `information_schema` is made of for a statement that shows one relation, or lists them: a view that
+//! cannot be planned, or may not be read, stands in the way of nobody who has not asked for it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::ast::{self, ObjectName, visit_relations};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// The planner makes its lists of all relations there are, each with its columns. Returns a session that has none beside those that
-/// `statement` needs, if it has such a list made.
+/// The planner makes its lists of all relations there are, each with its columns. Returns a session that has
+/// none beside those that `statement` needs, if it has such a list made.
 ///
 /// Errors: the name of what is shown has too many parts.
 pub(crate) fn of(state: &SessionState, statement: &Statement) -> Result<Option<SessionState>> {

@@ -4,11 +4,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Removes a folder, and in it last the file `name`, which `lock` is on, so that until then nobody takes the folder for abandoned, and whoever does
-/// so later still finds that file. It is closed first: on NFS a file that is removed while it is open gets another name in its folder, and
-/// the folder stays. That there is no such folder any more is no error.
+/// Removes a folder, and in it last the file `name`, which `lock` is on, so that until then nobody takes the
+/// folder for abandoned, and whoever does so later still finds that file. It is closed first: on NFS a file
+/// that is removed while it is open gets another name in its folder, and the folder stays. That there is no
+/// such folder any more is no error.
 ///
-/// Errors: the first one. What else could be removed is; the lock is kept if anything but its own file could not.
+/// Errors: the first one. What else could be removed is; the lock is kept if anything but its own file could
+/// not.
 pub fn remove(folder: &Path, name: &str, lock: &mut Option<File>) -> io::Result<()> {
     let or_gone = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -87,10 +87,12 @@ pub fn default_bytes_of(processes: u64) -> Option<u64> {
     machine.into_iter().chain(here).min()
 }
 
-/// What a process takes before it runs a statement, and what writers and decoders take beside what is counted for them.
+/// What a process takes before it runs a statement, and what writers and decoders take beside what is counted
+/// for them.
 const UNCOUNTED_BYTES: u64 = 150_000_000;
 
-/// A small machine, or control group, keeps more back than the usual share: a process that is killed says nothing.
+/// A small machine, or control group, keeps more back than the usual share: a process that is killed says
+/// nothing.
 fn share_of_machine(bytes: u64, processes: u64) -> u64 {
     let usual = bytes / 100 * DEFAULT_MEMORY_PERCENT;
     let rest = bytes.saturating_sub(UNCOUNTED_BYTES.saturating_mul(processes));
@@ -107,7 +109,8 @@ fn address_space_limit(limits: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What a process maps beside the memory of statements and stacks: itself, its libraries, and what is shared with other ranks.
+/// What a process maps beside the memory of statements and stacks: itself, its libraries, and what is shared
+/// with other ranks.
 const MAPPED_BYTES: u64 = 512 << 20;
 
 /// An allocator maps more than it hands out, so statements get half of what is left.

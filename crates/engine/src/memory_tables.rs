@@ -1,7 +1,9 @@
-//! DELETE, UPDATE and MERGE of tables that a session has in memory. Which rows they are is worked out by a query that tells the numbers of rows.
+//! DELETE, UPDATE and MERGE of tables that a session has in memory. Which rows they are is worked out by a
+//! query that tells the numbers of rows.
 //!
-//! The planner's own way is not taken: it changes rows while it plans, EXPLAIN included, and hands a table those conditions only that are left
-//! beside its scan, so that a statement with a subquery changes every row.
+//! The planner's own way is not taken: it changes rows while it plans, EXPLAIN included, and hands a table
+//! those conditions only that are left beside its scan, so that a statement with a subquery changes every
+//! row.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,8 +30,9 @@ const ROW: &str = "_harrier_row";
 /// A DELETE, UPDATE or MERGE, planned.
 pub(crate) struct Change {
     table: Arc<dyn TableProvider>,
-    /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE, and of MERGE also whether there are any.
-    /// If rows are returned, there are those of DELETE as they were, and behind the values of MERGE the columns of its source.
+    /// Its rows end with the number of a row that is changed; before it are the new values, of UPDATE, and of
+    /// MERGE also whether there are any. If rows are returned, there are those of DELETE as they were, and
+    /// behind the values of MERGE the columns of its source.
     pub plan: LogicalPlan,
     kind: Kind,
 }
@@ -88,7 +91,8 @@ impl Change {
 
     /// Changes the rows that `plan` has found, and tells how many they are.
     ///
-    /// Errors: a column that is NOT NULL would have a NULL (23502), or a row would be changed twice (21000); then nothing is changed.
+    /// Errors: a column that is NOT NULL would have a NULL (23502), or a row would be changed twice (21000);
+    /// then nothing is changed.
     pub(crate) async fn apply(self, found: Vec<RecordBatch>) -> Result<usize> {
         let Some(table) = self.table.downcast_ref::<MemTable>() else {
             return Err(DataFusionError::Internal("the table is in memory".to_string()));

@@ -1,4 +1,5 @@
-//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same name.
+//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same
+//! name.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -109,8 +110,8 @@ impl VisitorMut for Names {
     }
 }
 
-/// Gives columns beside a star in the list of a result names of twins: the planner refuses what it has by another item already, as in
-/// `SELECT t.b, t.* FROM t`.
+/// Gives columns beside a star in the list of a result names of twins: the planner refuses what it has by
+/// another item already, as in `SELECT t.b, t.* FROM t`.
 fn name_beside_stars(query: &mut Query) {
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     if !select.projection.iter().any(is_star) {
@@ -174,8 +175,8 @@ fn tell_given_apart(select: &mut Select) {
 /// What the planner calls a column that is a subquery, while it looks for names that are there twice.
 const SUBQUERY: &str = "(<subquery>)";
 
-/// The planner names a column after its expression without casts, and at last a subquery after its own column. It takes columns of the
-/// same name only if all of them are tables' own.
+/// The planner names a column after its expression without casts, and at last a subquery after its own
+/// column. It takes columns of the same name only if all of them are tables' own.
 fn tell_apart(select: &mut Select) {
     tell_apart_as(select, |name, earlier, _| format!("{name}_{earlier}"));
 }
@@ -229,8 +230,9 @@ fn tell_apart_as(select: &mut Select, named: fn(&str, usize, usize) -> String) {
     }
 }
 
-/// Gives casts of columns in a sorted result the names of these, as PostgreSQL does: to the planner they would be the columns themselves, which
-/// it has beside them where the order is by them. Where that says whose column it is, the cast has another name.
+/// Gives casts of columns in a sorted result the names of these, as PostgreSQL does: to the planner they
+/// would be the columns themselves, which it has beside them where the order is by them. Where that says
+/// whose column it is, the cast has another name.
 fn tell_sorted_apart(query: &mut Query) {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else { return };
     let SetExpr::Select(select) = query.body.as_mut() else { return };

@@ -1,10 +1,11 @@
 //! CASE inside of CASE, whose types are found out in a time that doubles with every level.
 //!
-//! DataFusion asks a call of a function for the field of each argument, and a CASE for its type, and then whether it may be NULL: both ask the
-//! results of the CASE, and these, where they are calls, for the fields of their arguments once more. So a CASE that has more than [`LEVELS`]
-//! of them in it gets a first branch that nothing takes, `WHEN harrier_never() THEN NULL`. As it may be NULL for all that the planner knows,
-//! the CASE may be, and nobody else is asked; and once types are coerced that NULL has the type of the whole. Simplification is kept from
-//! taking the branch away (`optimizer/simplification.rs` of crate planner).
+//! DataFusion asks a call of a function for the field of each argument, and a CASE for its type, and then
+//! whether it may be NULL: both ask the results of the CASE, and these, where they are calls, for the fields
+//! of their arguments once more. So a CASE that has more than [`LEVELS`] of them in it gets a first branch
+//! that nothing takes, `WHEN harrier_never() THEN NULL`. As it may be NULL for all that the planner knows,
+//! the CASE may be, and nobody else is asked; and once types are coerced that NULL has the type of the whole.
+//! Simplification is kept from taking the branch away (`optimizer/simplification.rs` of crate planner).
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -40,7 +41,8 @@ pub(crate) fn settle_in<N: VisitMut>(node: &mut N) {
 /// How many CASEs are inside of each other's results in what has been seen of each expression that is open.
 struct Cases {
     levels: Vec<usize>,
-    /// Where the conditions of those are that are open: a CASE has the types of its results, whatever these are.
+    /// Where the conditions of those are that are open: a CASE has the types of its results, whatever these
+    /// are.
     conditions: HashSet<*const Expr>,
 }
 

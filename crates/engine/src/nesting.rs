@@ -1,16 +1,17 @@
 //! How deep a statement may be nested, and how many steps may be taken to parse it.
 //!
-//! A tree of a statement is walked, copied and dropped by functions that call themselves for each level, in the parser, in the planner and
-//! here, on the stack of a thread. The parser counts levels that it enters by calling itself (parentheses, subqueries) and stops at
-//! `datafusion.sql_parser.recursion_limit`, but builds chains (`a OR b OR …`, `UNION ALL`, `::text::text`) in loops which nobody counts
+//! A tree of a statement is walked, copied and dropped by functions that call themselves for each level, in
+//! the parser, in the planner and here, on the stack of a thread. The parser counts levels that it enters by
+//! calling itself (parentheses, subqueries) and stops at `datafusion.sql_parser.recursion_limit`, but builds
+//! chains (`a OR b OR …`, `UNION ALL`, `::text::text`) in loops which nobody counts
 //! (apache/datafusion#22229). So
 //!
-//! 1. the tokens tell how deep a tree can get at most ([`depth_of_tokens`]); what may be deep is parsed on a stack that is large enough
-//!    ([`on_deep_stack`]), and what no stack is large enough for is refused;
-//! 2. chains of operators for which `(a b) c` is `a (b c)` become balanced trees ([`settle`]), so that long lists of conditions and of
-//!    queries are no deep trees;
-//! 3. a tree which is deeper than [`DEPTH_MAX`] then is refused. Threads that run statements have stacks for such a tree
-//!    ([`THREAD_STACK_BYTES`]).
+//! 1. the tokens tell how deep a tree can get at most ([`depth_of_tokens`]); what may be deep is parsed on a
+//!    stack that is large enough ([`on_deep_stack`]), and what no stack is large enough for is refused;
+//! 2. chains of operators for which `(a b) c` is `a (b c)` become balanced trees ([`settle`]), so that long
+//!    lists of conditions and of queries are no deep trees;
+//! 3. a tree which is deeper than [`DEPTH_MAX`] then is refused. Threads that run statements have stacks for
+//!    such a tree ([`THREAD_STACK_BYTES`]).
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -35,16 +36,16 @@ pub const THREAD_STACK_BYTES: usize = 64 << 20;
 /// Levels of a statement's tree.
 pub(crate) const DEPTH_MAX: usize = 6000;
 
-/// Calls inside of calls. Each takes a time that grows with the square of those in it, or worse: DataFusion finds out the types and the
-/// names of all of them at each level (apache/datafusion#19795).
+/// Calls inside of calls. Each takes a time that grows with the square of those in it, or worse: DataFusion
+/// finds out the types and the names of all of them at each level (apache/datafusion#19795).
 const CALLS_MAX: usize = 100;
 
-/// Subqueries inside of subqueries of expressions. What is checked of a plan takes twice as long for each (`assert_valid_extension_nodes`
-/// in DataFusion visits them in two ways).
+/// Subqueries inside of subqueries of expressions. What is checked of a plan takes twice as long for each
+/// (`assert_valid_extension_nodes` in DataFusion visits them in two ways).
 const SUBQUERIES_MAX: usize = 16;
 
-/// Levels of a common table expression, and of a relation in FROM: one that reads the one before it, or is joined to it, is above that one
-/// in the plan.
+/// Levels of a common table expression, and of a relation in FROM: one that reads the one before it, or is
+/// joined to it, is above that one in the plan.
 const RELATION_LEVELS: usize = 5;
 
 /// Levels that a text may have before its chains are balanced.
@@ -56,7 +57,8 @@ const SHALLOW: usize = 100;
 /// Bytes of stack for a text with [`CHAINED_MAX`] levels.
 const DEEP_STACK_BYTES: usize = 1 << 30;
 
-/// Operands from which a chain is balanced. Shorter ones are left as they were written, and so are the names that are made of them.
+/// Operands from which a chain is balanced. Shorter ones are left as they were written, and so are the names
+/// that are made of them.
 const BALANCED_FROM: usize = 64;
 
 /// Steps of the parser that any text may take.
@@ -99,7 +101,8 @@ pub(crate) fn with_steps<T>(bytes: usize, parse: impl FnOnce() -> T) -> T {
 
 /// To be called for each step of the parser.
 ///
-/// Errors: there were too many (54001). That is the one error which the parser does not take for a reason to try something else.
+/// Errors: there were too many (54001). That is the one error which the parser does not take for a reason to
+/// try something else.
 pub(crate) fn step() -> Result<(), ParserError> {
     match STEPS_LEFT.get() {
         None => Ok(()),
@@ -127,8 +130,9 @@ pub(crate) fn on_deep_stack<T>(depth: usize, work: impl FnOnce() -> Result<T>) -
 /// Levels of the parser with which it is tried whether a text is nested too deeply, or wrong.
 const TRIED_MAX: usize = 20_000;
 
-/// What is wrong with a text that the parser has refused, with so many levels as it may have. Within NOT, CASE and others the parser takes too many
-/// levels for a reason to try something else, and says that there is a word too many. To be called on a stack as [`bounded`] gives it.
+/// What is wrong with a text that the parser has refused, with so many levels as it may have. Within NOT,
+/// CASE and others the parser takes too many levels for a reason to try something else, and says that there
+/// is a word too many. To be called on a stack as [`bounded`] gives it.
 pub(crate) fn too_deep_or(
     text: &str,
     error: DataFusionError,
@@ -142,8 +146,8 @@ pub(crate) fn too_deep_or(
     }
 }
 
-/// How many levels the tree of these tokens may have: as many as there are tokens since the last comma, in each of the parentheses that
-/// are open. Of UNION and the like there is a chain across commas.
+/// How many levels the tree of these tokens may have: as many as there are tokens since the last comma, in
+/// each of the parentheses that are open. Of UNION and the like there is a chain across commas.
 pub(crate) fn depth_of_tokens(tokens: &[TokenWithSpan]) -> usize {
     let (mut outer, mut open, mut here, mut chained, mut deepest) =
         (0_usize, Vec::new(), 0_usize, 0_usize, 0);

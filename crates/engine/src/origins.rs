@@ -1,8 +1,8 @@
-//! Which columns of tables the columns of a result are, for clients: drivers ask by these numbers for names of tables, and for what is
-//! NOT NULL or has a default.
+//! Which columns of tables the columns of a result are, for clients: drivers ask by these numbers for names
+//! of tables, and for what is NOT NULL or has a default.
 //!
-//! As in PostgreSQL, a column keeps where it is from through subqueries and joins, whatever it is called, and loses it in expressions and set
-//! operations. One of a view is the view's there; here nothing is told of it.
+//! As in PostgreSQL, a column keeps where it is from through subqueries and joins, whatever it is called, and
+//! loses it in expressions and set operations. One of a view is the view's there; here nothing is told of it.
 
 use std::sync::Arc;
 

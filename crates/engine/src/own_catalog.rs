@@ -1,6 +1,8 @@
-//! The catalog of a session without a warehouse, whose tables end with it, and what PostgreSQL's catalogs tell of them.
+//! The catalog of a session without a warehouse, whose tables end with it, and what PostgreSQL's catalogs
+//! tell of them.
 //!
-//! PostgreSQL's catalogs are found in it and are not among its schemas, as in [`crate::warehouse::SessionCatalog`].
+//! PostgreSQL's catalogs are found in it and are not among its schemas, as in
+//! [`crate::warehouse::SessionCatalog`].
 
 use std::sync::{Arc, OnceLock};
 

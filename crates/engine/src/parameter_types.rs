@@ -1,7 +1,9 @@
-//! Of which types the parameters of a statement are, as PostgreSQL tells them: by what a parameter is cast to, compared or put together with,
-//! by the function or clause that it is an argument of, by the column that it goes into. What nothing tells is text.
+//! Of which types the parameters of a statement are, as PostgreSQL tells them: by what a parameter is cast
+//! to, compared or put together with, by the function or clause that it is an argument of, by the column that
+//! it goes into. What nothing tells is text.
 //!
-//! The first place that says a type is right, as in PostgreSQL; what a client has said of a parameter comes before all.
+//! The first place that says a type is right, as in PostgreSQL; what a client has said of a parameter comes
+//! before all.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -59,7 +61,8 @@ impl Parameter {
     }
 }
 
-/// The parameters `$1`, `$2`, … of the plans of a statement. `asked`: the statement as it was sent; `known`: what a client says of them.
+/// The parameters `$1`, `$2`, … of the plans of a statement. `asked`: the statement as it was sent; `known`:
+/// what a client says of them.
 ///
 /// Errors: there is no parameter of a name (42P02).
 pub(crate) fn of(
@@ -107,7 +110,8 @@ impl Found {
         }
     }
 
-    /// What casts say, which plans do not know by PostgreSQL's names. And parameters of functions in FROM, which plans have not at all.
+    /// What casts say, which plans do not know by PostgreSQL's names. And parameters of functions in FROM,
+    /// which plans have not at all.
     fn in_casts(&mut self, statement: &ast::Statement) {
         for (id, cast) in table_functions::parameters(statement) {
             if let Some(number) = number_of(&id) {
@@ -403,7 +407,8 @@ impl Found {
     }
 }
 
-/// Says of parameters beside an operator what they are, before the planner takes them for what the other side is.
+/// Says of parameters beside an operator what they are, before the planner takes them for what the other side
+/// is.
 #[derive(Debug)]
 pub(crate) struct TypedParameters;
 
@@ -421,7 +426,8 @@ impl ExprPlanner for TypedParameters {
             ast::BinaryOperator::StringConcat => Operator::StringConcat,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        // What the other side is, which takes a while to find out in long chains, is asked only where that matters.
+        // What the other side is, which takes a while to find out in long chains, is asked only where that
+        // matters.
         let say = |side: &mut Expr, other: &Expr| {
             if let Expr::Placeholder(placeholder) = side
                 && placeholder.field.is_none()
@@ -481,7 +487,8 @@ fn only_for<'f>(inner: &Expr, sent: &'f FieldRef) -> Option<&'f FieldRef> {
     matches!(inner, Expr::Placeholder(_)).then_some(sent)
 }
 
-/// What a client sends for a value that is cast to a type: all that the value has, of which the cast takes what fits.
+/// What a client sends for a value that is cast to a type: all that the value has, of which the cast takes
+/// what fits.
 fn sent_as(cast: &Field) -> FieldRef {
     let data_type = match plain(cast.data_type().clone()) {
         DataType::Decimal32(..)
@@ -564,7 +571,8 @@ fn without_parentheses(expr: &ast::Expr) -> &ast::Expr {
     }
 }
 
-/// The types of a function's arguments, where PostgreSQL tells them of one whose arguments say nothing themselves.
+/// The types of a function's arguments, where PostgreSQL tells them of one whose arguments say nothing
+/// themselves.
 fn function_arguments(name: &str) -> &'static [DataType] {
     use DataType::{Boolean, Float64, Int32, Int64, Utf8};
     const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);

@@ -1,8 +1,9 @@
-//! The parameters of a session that PostgreSQL's clients set and ask for. Some have an effect here, some are only remembered,
-//! and some have one value that cannot be another.
+//! The parameters of a session that PostgreSQL's clients set and ask for. Some have an effect here, some are
+//! only remembered, and some have one value that cannot be another.
 //!
 //! # Transactions
-//! What SET changes in a transaction is undone when that is rolled back; what SET LOCAL changes ends with it in any case.
+//! What SET changes in a transaction is undone when that is rolled back; what SET LOCAL changes ends with it
+//! in any case.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -598,7 +599,8 @@ fn only(name: &ObjectName) -> Option<String> {
     }
 }
 
-/// A value of SET as text. In a search path names keep their quotes, since the path is itself a list of names.
+/// A value of SET as text. In a search path names keep their quotes, since the path is itself a list of
+/// names.
 fn text_of(value: &Expr, name: &str) -> String {
     match value {
         Expr::Value(value) => match &value.value {

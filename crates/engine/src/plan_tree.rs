@@ -1,9 +1,10 @@
-//! A plan as the tree that PostgreSQL's EXPLAIN tells, with costs: for clients that read its first line (`postgres_fdw`), or draw what it
-//! says as JSON, XML or YAML.
+//! A plan as the tree that PostgreSQL's EXPLAIN tells, with costs: for clients that read its first line
+//! (`postgres_fdw`), or draw what it says as JSON, XML or YAML.
 //!
-//! Costs are counted as PostgreSQL counts them by default: one for eight kilobytes that are read, a hundredth for each row that an
-//! operator gives, a quarter of that for each row that it takes. Rows are those that the planner expects; where nobody knows, or is to
-//! know, how many there are, they are as many as PostgreSQL takes for granted.
+//! Costs are counted as PostgreSQL counts them by default: one for eight kilobytes that are read, a hundredth
+//! for each row that an operator gives, a quarter of that for each row that it takes. Rows are those that the
+//! planner expects; where nobody knows, or is to know, how many there are, they are as many as PostgreSQL
+//! takes for granted.
 
 use std::fmt::Write;
 use std::sync::Arc;

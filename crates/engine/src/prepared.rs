@@ -1,5 +1,5 @@
-//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the tables
-//! of its moment. What they return has the columns that it had when they were prepared, or they fail.
+//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the
+//! tables of its moment. What they return has the columns that it had when they were prepared, or they fail.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -44,7 +44,8 @@ struct Prepared {
 }
 
 impl PreparedStatements {
-    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `asked`: as it was sent.
+    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `asked`: as it was
+    /// sent.
     ///
     /// Errors: there is one of its name (42P05); what planning it says.
     pub(crate) async fn prepare(

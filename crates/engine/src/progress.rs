@@ -53,7 +53,8 @@ impl Progress {
         Self { plan: None, memory: None, scans: Arc::new([]) }
     }
 
-    /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty without a plan.
+    /// What is known here of what the plan has done: of one that runs on a gang, what that told last. Empty
+    /// without a plan.
     pub fn told(&self) -> Look {
         match &self.plan {
             Some(plan) => {

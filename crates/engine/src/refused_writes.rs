@@ -11,8 +11,8 @@ use crate::returning;
 const MERGE: &str = "MERGE INTO … USING … ON … WHEN MATCHED THEN … WHEN NOT MATCHED THEN INSERT … \
                      does one thing for rows that are there and another for those that are not";
 
-/// Errors: the statement, which may be explained or prepared, has ON CONFLICT or what means the same, a statement that writes in a WITH,
-/// or RETURNING in a PREPARE (0A000).
+/// Errors: the statement, which may be explained or prepared, has ON CONFLICT or what means the same, a
+/// statement that writes in a WITH, or RETURNING in a PREPARE (0A000).
 pub(crate) fn check(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check(&explain.statement),
@@ -46,7 +46,8 @@ fn check_conflicts(statement: &ast::Statement) -> Result<()> {
     }
 }
 
-/// Errors: a WITH of the statement has one that writes (0A000). What one further inside has the planner refuses.
+/// Errors: a WITH of the statement has one that writes (0A000). What one further inside has the planner
+/// refuses.
 fn check_with(statement: &ast::Statement) -> Result<()> {
     let query = match statement {
         ast::Statement::Query(query) => query,

@@ -1,6 +1,8 @@
-//! What the columns of rows are called that go where no two may have one name: into files, and into keys of JSON.
+//! What the columns of rows are called that go where no two may have one name: into files, and into keys of
+//! JSON.
 //!
-//! They are called as PostgreSQL calls the columns of a result, and numbered from the second of a name on: `sum`, `sum_1`.
+//! They are called as PostgreSQL calls the columns of a result, and numbered from the second of a name on:
+//! `sum`, `sum_1`.
 
 use std::sync::Arc;
 
@@ -42,7 +44,8 @@ pub(crate) fn copied(mut plan: LogicalPlan, asked: Option<&ast::Statement>) -> R
     Ok(plan)
 }
 
-/// What says the names of the columns that a statement returns, or writes as a COPY, before anything is done to it.
+/// What says the names of the columns that a statement returns, or writes as a COPY, before anything is done
+/// to it.
 pub(crate) fn asked(statement: &Statement) -> Option<ast::Statement> {
     match statement {
         Statement::Statement(sent) => Some(ast::Statement::clone(sent)),

@@ -1,4 +1,5 @@
-//! RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows are worked out once, written, and answered with after that.
+//! RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows are worked out once, written, and answered with
+//! after that.
 //!
 //! Memory bound: the rows and the answer are held by the coordinator, in the memory of the statement.
 //! Errors: the answer is worked out before anything is written, so that a failure leaves nothing.
@@ -58,7 +59,8 @@ enum Others {
     Before,
     /// Those of the FROM of an UPDATE.
     Behind,
-    /// Those of the USING of a DELETE, which rows of it do not have: they are deleted once, whatever number of rows there is for them.
+    /// Those of the USING of a DELETE, which rows of it do not have: they are deleted once, whatever number
+    /// of rows there is for them.
     Unknown,
 }
 
@@ -188,8 +190,9 @@ impl Target {
 impl Session {
     /// The plan of what RETURNING answers, as a query of the table and of what it is changed by.
     ///
-    /// Errors: those of planning; a column may not be read (42501); there are aggregates (42803), window functions (42P20) or functions that
-    /// return rows (0A000); there are columns of the USING of a DELETE (0A000).
+    /// Errors: those of planning; a column may not be read (42501); there are aggregates (42803), window
+    /// functions (42P20) or functions that return rows (0A000); there are columns of the USING of a DELETE
+    /// (0A000).
     pub(crate) async fn plan_of_answer(
         &self,
         returning: &Returning,
@@ -212,8 +215,8 @@ impl Session {
 
     /// Runs a statement with RETURNING. `kept`: the warehouse, if the session has one.
     ///
-    /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table is none of the warehouse or the session (0A000); the rows do
-    /// not fit in memory (53200).
+    /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table is none of the warehouse
+    /// or the session (0A000); the rows do not fit in memory (53200).
     pub(crate) async fn run_returning(
         &self,
         returning: &Returning,
@@ -445,7 +448,8 @@ fn in_order(mut state: SessionState) -> SessionState {
     state
 }
 
-/// How the rows of a statement are put together: the columns of the table, those of its source if it has them, and what says how they are written.
+/// How the rows of a statement are put together: the columns of the table, those of its source if it has
+/// them, and what says how they are written.
 struct Shape {
     own: usize,
     /// The columns of the table, and of the source.

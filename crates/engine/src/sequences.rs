@@ -1,4 +1,5 @@
-//! Sequences, and the columns whose values come from them: serial and identity columns, and those with `DEFAULT nextval('s')`.
+//! Sequences, and the columns whose values come from them: serial and identity columns, and those with
+//! `DEFAULT nextval('s')`.
 //!
 //! ```text
 //!   CREATE, ALTER, DROP SEQUENCE; ALTER TABLE … IDENTITY ─► parse.rs ─► warehouse/ddl/sequences.rs ─► Transaction
@@ -7,8 +8,9 @@
 //!   a value for GENERATED ALWAYS, OVERRIDING ─► written.rs
 //! ```
 //!
-//! A column says by its tags which sequence it takes values from, so that another program that opens the warehouse finds no default that it
-//! cannot compute. `docs/decisions/0036-sequences.md` tells what was chosen and what was not.
+//! A column says by its tags which sequence it takes values from, so that another program that opens the
+//! warehouse finds no default that it cannot compute. `docs/decisions/0036-sequences.md` tells what was
+//! chosen and what was not.
 
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::ObjectName;

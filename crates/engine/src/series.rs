@@ -1,4 +1,5 @@
-//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only, and between integers of any width.
+//! `generate_series` and `range` between timestamps, which DataFusion's take in nanoseconds only, and between
+//! integers of any width.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Functions of SQL that change what the process around the engine does: made by that process, called by its clients.
+//! Functions of SQL that change what the process around the engine does: made by that process, called by its
+//! clients.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,10 +15,12 @@ use datafusion::logical_expr::{
 
 use crate::warehouse::{Identity, SessionRole, Viewer};
 
-/// What a call does: is told whose session it is in and as whom the statement runs, and the arguments of one row.
+/// What a call does: is told whose session it is in and as whom the statement runs, and the arguments of one
+/// row.
 pub type Call = Arc<dyn Fn(&Identity, &Viewer, &[ScalarValue]) -> Result<ScalarValue> + Send + Sync>;
 
-/// A function about the process around the engine. It is called once for each row, in every statement that has it.
+/// A function about the process around the engine. It is called once for each row, in every statement that
+/// has it.
 #[derive(Clone)]
 pub struct ServerFunction {
     pub name: &'static str,

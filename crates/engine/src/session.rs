@@ -168,7 +168,8 @@ pub enum Outcome {
     CopyOut(CopyOut),
     /// Rows for the client, for whoever sends them to write down.
     CopyOutRows { schema: SchemaRef, stream: SendableRecordBatchStream, progress: Progress },
-    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user is to be told beside.
+    /// A statement that is done, with PostgreSQL's tag for it, such as `CREATE VIEW`, and with what the user
+    /// is to be told beside.
     Command {
         tag: String,
         warnings: Vec<String>,
@@ -324,8 +325,8 @@ impl Session {
         &self.postgres
     }
 
-    /// Whether columns of results and of what is made are called as PostgreSQL calls them: once the session has begun. Those of the program
-    /// itself never do, and have the planner's names.
+    /// Whether columns of results and of what is made are called as PostgreSQL calls them: once the session
+    /// has begun. Those of the program itself never do, and have the planner's names.
     pub(crate) fn names_as_postgres(&self) -> bool {
         self.postgres.get().is_some()
     }
@@ -365,7 +366,8 @@ impl Session {
         })
     }
 
-    /// The same with `information_schema` as the planner has it, with its names of types and of what it lists.
+    /// The same with `information_schema` as the planner has it, with its names of types and of what it
+    /// lists.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
         nesting::bounded(&text.text.clone(), crate::error::sql_error, || self.parse_bounded(text))
     }
@@ -435,7 +437,8 @@ impl Session {
         })
     }
 
-    /// `asked` becomes what whoever asks has sent, before anything is done to it, if columns are called as PostgreSQL calls them.
+    /// `asked` becomes what whoever asks has sent, before anything is done to it, if columns are called as
+    /// PostgreSQL calls them.
     fn parse_text(&self, text: &str, asked: &mut Option<Arc<ast::Statement>>) -> Result<Statement> {
         let state = self.context.state_ref();
         let (dialect, recursion_limit) = {
@@ -473,8 +476,9 @@ impl Session {
         }
     }
 
-    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement. Whoever wants to give it up
-    /// while it computes, or to give up its rows, does this inside of [`Canceled::scope`] and sets that flag.
+    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
+    /// Whoever wants to give it up while it computes, or to give up its rows, does this inside of
+    /// [`Canceled::scope`] and sets that flag.
     pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
         let canceled = Canceled::current().unwrap_or_default();
         let dropped = canceled.when_dropped();
@@ -488,9 +492,11 @@ impl Session {
         canceled.scope(work).boxed()
     }
 
-    /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it executes.
+    /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it
+    /// executes.
     ///
-    /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one of them twice (42601).
+    /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one
+    /// of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
         if let Some((statement, like)) = like_tables::cut(statement) {
@@ -536,7 +542,8 @@ impl Session {
         declared_types::shown(json::stored(plan)?)
     }
 
-    /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is shown.
+    /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is
+    /// shown.
     async fn explained(&self, statement: &Statement, values: &[ScalarValue]) -> Result<Option<Statement>> {
         let Statement::Explain(explain) = statement else { return Ok(None) };
         let Some(returning) = Returning::of(&explain.statement)? else { return Ok(None) };
@@ -794,7 +801,8 @@ impl Session {
         }))
     }
 
-    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other statements.
+    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other
+    /// statements.
     pub(crate) async fn optimize_folder(
         &self,
         parsed: &Statement,
@@ -1048,13 +1056,14 @@ impl Session {
         tell_functions(&mut state)
     }
 
-    /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle session's memory.
+    /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle
+    /// session's memory.
     fn initial(&self) -> HashMap<String, Option<String>> {
         entries(self.engine.initial())
     }
 
-    /// To be called after every statement, when its outcome has been dropped: has what it still holds on a gang taken back.
-    /// Checks that it gave back what it took on every rank; what is left is logged, once.
+    /// To be called after every statement, when its outcome has been dropped: has what it still holds on a
+    /// gang taken back. Checks that it gave back what it took on every rank; what is left is logged, once.
     ///
     /// Errors: with `harrier.check_ledger`, it did not (XX000).
     pub async fn settle(&self) -> Result<(), SqlError> {
@@ -1159,7 +1168,8 @@ fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// What ON COMMIT says of a new table, taken out of the statement.
 ///
-/// Errors: the table is not temporary (42P16), or there is no warehouse, whose transactions it is about (0A000).
+/// Errors: the table is not temporary (42P16), or there is no warehouse, whose transactions it is about
+/// (0A000).
 fn at_commit_of(
     create: &mut ast::CreateTable,
     is_temporary: bool,

@@ -1,4 +1,5 @@
-//! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans get to ranks.
+//! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans
+//! get to ranks.
 
 use std::sync::Arc;
 

@@ -38,10 +38,12 @@ pub struct HarrierSettings {
     pub retry_reads: bool,
     /// Of a table with more bytes of files ANALYZE looks at about as many; 0: at all of it.
     pub analyze_bytes: usize,
-    /// A statement that writes looks at its table when so many hundredths of the rows have changed since ANALYZE did; 0: it never does.
+    /// A statement that writes looks at its table when so many hundredths of the rows have changed since
+    /// ANALYZE did; 0: it never does.
     pub auto_analyze: usize,
-    /// A gang is asked after every statement if it gave everything back. Whether the statement fails if it did not; otherwise it is logged, once
-    /// a session. For tests; not among the entries, so neither SHOW ALL nor RESET ALL know it.
+    /// A gang is asked after every statement if it gave everything back. Whether the statement fails if it
+    /// did not; otherwise it is logged, once a session. For tests; not among the entries, so neither SHOW ALL
+    /// nor RESET ALL know it.
     pub check_ledger: bool,
     /// How casts to text write intervals: what the parameter IntervalStyle says. No entry either.
     pub interval_style: IntervalStyle,
@@ -188,8 +190,9 @@ impl ExtensionOptions for HarrierSettings {
     }
 }
 
-/// Whether every role may give a setting a value for its session; others change what statements of others have to bear, or what they are
-/// kept from. PostgreSQL's parameters are for everybody, and what there is not is for nobody.
+/// Whether every role may give a setting a value for its session; others change what statements of others
+/// have to bear, or what they are kept from. PostgreSQL's parameters are for everybody, and what there is not
+/// is for nobody.
 pub fn is_for_everybody(name: &str) -> bool {
     const PREFIXES: [&str; 3] = ["datafusion.explain.", "datafusion.format.", "datafusion.sql_parser."];
     const NAMES: [&str; 10] = [
@@ -379,7 +382,8 @@ mod tests {
         }
     }
 
-    /// Every setting of DataFusion's that says that it is of bytes takes them with units, and names that are listed are settings.
+    /// Every setting of DataFusion's that says that it is of bytes takes them with units, and names that are
+    /// listed are settings.
     #[test]
     fn sizes_of_datafusion_take_units() {
         let known = datafusion::common::config::ConfigOptions::new().entries();

@@ -3,8 +3,8 @@
 //! Invariants: the folder's name begins with [`PREFIX`], and its owner holds an exclusive lock on the file
 //! `lock` inside for as long as it lives. Whoever can take that lock may therefore delete the folder.
 //!
-//! Crash: a process that was killed leaves its folder; the next one that starts or ends beside it removes it. So the
-//! ranks that survive another one clean up after it.
+//! Crash: a process that was killed leaves its folder; the next one that starts or ends beside it removes it.
+//! So the ranks that survive another one clean up after it.
 
 use std::fs::{self, File};
 use std::io;

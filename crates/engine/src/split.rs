@@ -88,8 +88,8 @@ impl Splitter {
         matches!(self.inside, Inside::Quote { .. })
     }
 
-    /// Where `text`, which would come next, has the byte `wanted` for the first time outside of strings, identifiers and comments.
-    /// Meaningful after [`Self::next_statement`] has returned `None`.
+    /// Where `text`, which would come next, has the byte `wanted` for the first time outside of strings,
+    /// identifiers and comments. Meaningful after [`Self::next_statement`] has returned `None`.
     pub fn first_outside(&self, text: &str, wanted: u8) -> Option<usize> {
         if !text.as_bytes().contains(&wanted) {
             return None;

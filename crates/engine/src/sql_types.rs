@@ -40,7 +40,8 @@ impl TypePlanner for SqlTypes {
     }
 }
 
-/// FLOAT is as wide as a number of its precision, in bits, needs: PostgreSQL's, and without one all of a double precision.
+/// FLOAT is as wide as a number of its precision, in bits, needs: PostgreSQL's, and without one all of a
+/// double precision.
 fn float(precision: &ast::ExactNumberInfo) -> Result<DataType> {
     let (state, message) = match precision {
         ast::ExactNumberInfo::None | ast::ExactNumberInfo::Precision(25..=53) => {

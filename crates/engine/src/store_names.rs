@@ -1,8 +1,9 @@
-//! Names in object stores: `s3://bucket/key` and `hdfs://host/path`, in which every sign stands for itself, and patterns of such names.
+//! Names in object stores: `s3://bucket/key` and `hdfs://host/path`, in which every sign stands for itself,
+//! and patterns of such names.
 //!
-//! DataFusion wants a URL, in which `?` and `#` would end the key and `%` begin an escape, and knows patterns of local paths alone
-//! (apache/datafusion#7393). A pattern within the names of one folder is DataFusion's to read, with one listing; others are
-//! matched here and become the names of files.
+//! DataFusion wants a URL, in which `?` and `#` would end the key and `%` begin an escape, and knows patterns
+//! of local paths alone (apache/datafusion#7393). A pattern within the names of one folder is DataFusion's to
+//! read, with one listing; others are matched here and become the names of files.
 
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::Result;
@@ -63,9 +64,11 @@ fn base_and_pattern(name: &str) -> (&str, &str) {
     name.split_at(slash.max(key))
 }
 
-/// The places that a pattern in a store stands for: a pattern within one folder stays one, others become all the files.
+/// The places that a pattern in a store stands for: a pattern within one folder stays one, others become all
+/// the files.
 ///
-/// Errors: it is no pattern (22023); no file matches (58P01), which a pattern within one folder is found out of when it is read.
+/// Errors: it is no pattern (22023); no file matches (58P01), which a pattern within one folder is found out
+/// of when it is read.
 pub(crate) async fn matching(
     state: &SessionState,
     name: &str,
@@ -159,8 +162,8 @@ fn below<'a>(key: &'a str, folder: &Path) -> &'a str {
     key.strip_prefix(folder.as_ref()).unwrap_or(key).trim_start_matches('/')
 }
 
-/// Whether a key below the pattern's folder matches; folders of partitions need not be in the pattern. Hidden files and folders do where
-/// the pattern begins as their names do.
+/// Whether a key below the pattern's folder matches; folders of partitions need not be in the pattern. Hidden
+/// files and folders do where the pattern begins as their names do.
 fn is_match(pattern: &[&str], key: &str) -> bool {
     let parts: Vec<&str> = key.split('/').collect();
     if key.ends_with(FOLDER_MARK) {

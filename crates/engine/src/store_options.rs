@@ -1,8 +1,10 @@
-//! What object stores are opened with, beside the environment: `OPTIONS ('s3.endpoint' '…')` of a table, else `SET s3.endpoint = '…'`.
+//! What object stores are opened with, beside the environment: `OPTIONS ('s3.endpoint' '…')` of a table, else
+//! `SET s3.endpoint = '…'`.
 //!
-//! `s3.` and `hdfs.` begin the names of options; tables also take `aws.`, and keys of Hadoop's configuration as they are (`dfs.replication`).
-//! A place that is named in a statement gets the options of its session and its table as they are then: a table keeps
-//! them when the session's change. Tables of the warehouse are opened by the environment alone, as others must find them.
+//! `s3.` and `hdfs.` begin the names of options; tables also take `aws.`, and keys of Hadoop's configuration
+//! as they are (`dfs.replication`). A place that is named in a statement gets the options of its session and
+//! its table as they are then: a table keeps them when the session's change. Tables of the warehouse are
+//! opened by the environment alone, as others must find them.
 //!
 //! Values that are keys or may be are shown to nobody, not by SHOW either.
 
@@ -33,7 +35,8 @@ const HADOOP: [&str; 4] = ["dfs.", "fs.", "hadoop.", "ipc."];
 pub(crate) trait Kind: 'static + Send + Sync + std::fmt::Debug {
     const PREFIX: &'static str;
 
-    /// Whether an option that only this kind has is no secret, and can hold none. Others are hidden, known or not.
+    /// Whether an option that only this kind has is no secret, and can hold none. Others are hidden, known or
+    /// not.
     fn is_shown(key: &str) -> bool;
 }
 
@@ -54,7 +57,8 @@ impl Kind for S3 {
 impl Kind for Hdfs {
     const PREFIX: &'static str = "hdfs";
 
-    /// What HDFS is found and written by. Other keys of Hadoop may be passwords: of key stores, of other systems.
+    /// What HDFS is found and written by. Other keys of Hadoop may be passwords: of key stores, of other
+    /// systems.
     fn is_shown(key: &str) -> bool {
         const NAMES: [&str; 9] = [
             "dfs.nameservices",
@@ -232,7 +236,8 @@ impl TableOptions {
     }
 }
 
-/// The place that a statement names, with the options that its store is to be opened with, as a name in its URL; ranks are told of it.
+/// The place that a statement names, with the options that its store is to be opened with, as a name in its
+/// URL; ranks are told of it.
 ///
 /// Errors: there are credentials in the URL, or options for another kind of store (22023).
 pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions) -> Result<String> {
@@ -269,7 +274,8 @@ pub(crate) fn place(state: &SessionState, location: String, table: &TableOptions
     Ok(format!("{scheme}://{profile}@{rest}"))
 }
 
-/// Has ranks know the options of a session, before a statement is planned: what they are told goes with its plan, and is made up first.
+/// Has ranks know the options of a session, before a statement is planned: what they are told goes with its
+/// plan, and is made up first.
 pub(crate) fn announce(config: &SessionConfig) {
     let Some(profiles) = config.get_extension::<StoreProfiles>() else { return };
     let named = [

@@ -2,10 +2,12 @@
 //!
 //! # Invariants
 //!
-//! It means to everybody what it meant to whoever wrote it. It is read in Harrier's own dialect, with the settings of the parser and the planner
-//! that sessions begin with, whatever the session of its reader has SET, and is made ready for the planner as a statement is. It is kept as
-//! it was written: what the parser shows of its tree does not always parse again. Who asks is [`Asker`]: `current_user` and `session_user`
-//! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights and not its name.
+//! It means to everybody what it meant to whoever wrote it. It is read in Harrier's own dialect, with the
+//! settings of the parser and the planner that sessions begin with, whatever the session of its reader has
+//! SET, and is made ready for the planner as a statement is. It is kept as it was written: what the parser
+//! shows of its tree does not always parse again. Who asks is [`Asker`]: `current_user` and `session_user`
+//! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights
+//! and not its name.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -104,10 +106,11 @@ impl Condition {
     }
 }
 
-/// A condition on the rows of a table with `schema`, ready to be computed: it depends on the row and who asks alone.
+/// A condition on the rows of a table with `schema`, ready to be computed: it depends on the row and who asks
+/// alone.
 ///
-/// Errors: it does not parse (42601), is none over these columns (42703, 42804), or has what such a condition has not: a subquery (0A000), an
-/// aggregate (42803) or a window function (42P20).
+/// Errors: it does not parse (42601), is none over these columns (42703, 42804), or has what such a condition
+/// has not: a subquery (0A000), an aggregate (42803) or a window function (42P20).
 pub(crate) fn condition(
     state: &SessionState,
     text: &str,
@@ -141,7 +144,8 @@ pub(crate) fn condition(
     let LogicalPlan::Filter(filter) = analyzed else {
         return Err(DataFusionError::Internal("a condition that is none any more".to_string()));
     };
-    // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has set.
+    // What is the same for all rows is worked out here: ranks know neither who asks nor what the session has
+    // set.
     let simplified = simplification::rule(&state)?.rewrite(LogicalPlan::Filter(filter), &state)?;
     match simplified.data {
         LogicalPlan::Filter(filter) => Ok(unnormalize_col(filter.predicate)),
@@ -311,7 +315,8 @@ fn has_query(expr: &ast::Expr) -> bool {
 /// How the query of a view is read, as the catalog says it in the place of a dialect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ViewForm {
-    /// Its columns have PostgreSQL's names; those of views that earlier versions of `harrier sql` have kept have the planner's.
+    /// Its columns have PostgreSQL's names; those of views that earlier versions of `harrier sql` have kept
+    /// have the planner's.
     pub(crate) of_client: bool,
     /// No condition of a statement sees a row that the view has not.
     pub(crate) is_barrier: bool,
@@ -366,7 +371,8 @@ pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
     Err(DataFusionError::Internal("a view that is none any more".to_string()))
 }
 
-/// Without the parentheses that earlier versions have kept behind `current_user` and its like, which no parser takes.
+/// Without the parentheses that earlier versions have kept behind `current_user` and its like, which no
+/// parser takes.
 fn with_bare_users(text: &str) -> String {
     const USERS: [&str; 4] = ["current_user", "session_user", "current_catalog", "user"];
     let Some(words) = Words::of(text) else { return text.to_string() };
@@ -434,7 +440,8 @@ pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
     found
 }
 
-/// The text of a condition of a CHECK constraint, which the parser has as `expr`: as `statement` has it, or as it would be written.
+/// The text of a condition of a CHECK constraint, which the parser has as `expr`: as `statement` has it, or
+/// as it would be written.
 ///
 /// Errors: it cannot be written so that it is read as what it is (0A000).
 pub(crate) fn check_text(expr: &ast::Expr, statement: &str) -> Result<String> {
@@ -486,7 +493,8 @@ impl<'t> WrittenDefaults<'t> {
     }
 }
 
-/// Errors: in the dialect of the session, a query is something else than in the one that it is going to be read in (0A000).
+/// Errors: in the dialect of the session, a query is something else than in the one that it is going to be
+/// read in (0A000).
 pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
     let dialect = state.config_options().sql_parser.dialect;
     if dialect == config::Dialect::PostgreSQL {

@@ -1,4 +1,5 @@
-//! The object stores of a process: each is opened when a statement first reaches for it. Their listings have data in them only.
+//! The object stores of a process: each is opened when a statement first reaches for it. Their listings have
+//! data in them only.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails. And the types it writes there.
+//! Where COPY … TO writes: checked before the rows are computed, and explained when writing fails. And the
+//! types it writes there.
 //!
 //! DataFusion drops the cause of some failures to write, so what can be known beforehand is asked beforehand.
 

@@ -1,5 +1,6 @@
-//! Which of PostgreSQL's types the columns of a plan are, where their Arrow types do not say it: `oid`, and arrays of it, stay that through
-//! subqueries, CASE and aggregates; so do lengths of `varchar(n)` where PostgreSQL keeps them.
+//! Which of PostgreSQL's types the columns of a plan are, where their Arrow types do not say it: `oid`, and
+//! arrays of it, stay that through subqueries, CASE and aggregates; so do lengths of `varchar(n)` where
+//! PostgreSQL keeps them.
 
 use std::sync::Arc;
 
@@ -91,7 +92,8 @@ fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     fields.iter().map(name).collect()
 }
 
-/// The type of values which come from several places. A length stays if all have the same, and what has none of these is text.
+/// The type of values which come from several places. A length stays if all have the same, and what has none
+/// of these is text.
 fn common(mut names: impl Iterator<Item = Option<String>>) -> Option<String> {
     let first = names.next()?;
     names.fold(first, |one, other| match (one, other) {

@@ -33,8 +33,8 @@ impl AnalyzerRule for UnknownLiterals {
     }
 }
 
-/// The type that literals have in `coalesce` of these types, and in what CASE gives, if it is another one than those are converted to
-/// by themselves.
+/// The type that literals have in `coalesce` of these types, and in what CASE gives, if it is another one
+/// than those are converted to by themselves.
 pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
     let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null());
     let kind = others.next()?;
@@ -82,8 +82,9 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, those of timestamps, and `||` of an array and one. The planner asks for the type of a
-/// difference before any rule sees it.
+/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, those of
+/// timestamps, and `||` of an array and one. The planner asks for the type of a difference before any rule
+/// sees it.
 #[derive(Debug)]
 pub(crate) struct TimeDifferences;
 
@@ -110,8 +111,8 @@ impl ExprPlanner for TimeDifferences {
     }
 }
 
-/// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which there is no `-`, and which is
-/// of another type than the intervals that a column of a set operation has.
+/// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which
+/// there is no `-`, and which is of another type than the intervals that a column of a set operation has.
 fn interval(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let difference = binary_expr(expr.left.clone(), Operator::Minus, expr.right.clone());
     match difference.get_type(schema) {

@@ -1,5 +1,5 @@
-//! Functions of SQL that wait: for a lock, or for a time. They are made by the process around the engine, called by its clients, and run
-//! where statements are planned, never on ranks.
+//! Functions of SQL that wait: for a lock, or for a time. They are made by the process around the engine,
+//! called by its clients, and run where statements are planned, never on ranks.
 //!
 //! # Cancellation
 //! A call is a future, which is dropped with the statement.
@@ -32,15 +32,18 @@ pub struct Caller {
     pub lock_timeout: Option<Duration>,
 }
 
-/// What a call does with the arguments of one row. `None`: it has nothing to say, as a function of PostgreSQL's type void.
+/// What a call does with the arguments of one row. `None`: it has nothing to say, as a function of
+/// PostgreSQL's type void.
 pub type WaitingCall =
     Arc<dyn Fn(Caller, Vec<ScalarValue>) -> BoxFuture<'static, Result<Option<bool>>> + Send + Sync>;
 
-/// A function that waits. It is called once for each row, in every statement that has it, one row after the other.
+/// A function that waits. It is called once for each row, in every statement that has it, one row after the
+/// other.
 #[derive(Clone)]
 pub struct WaitingFunction {
     pub name: &'static str,
-    /// Lists of types that arguments are made to be of. No call has one that is null: the answer is null then.
+    /// Lists of types that arguments are made to be of. No call has one that is null: the answer is null
+    /// then.
     pub arguments: Vec<Vec<DataType>>,
     /// It answers with a truth value; else with nothing.
     pub tells: bool,

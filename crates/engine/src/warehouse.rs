@@ -1,8 +1,8 @@
 //! The warehouse: tables that stay, with transactions over them.
 //!
-//! The catalog says what there is (`harrier-catalog`), ranks read and write data files (`harrier-exec`), and this module
-//! is what knows both. A statement sees one snapshot; what it writes lies at its final path before the one commit that makes
-//! it visible.
+//! The catalog says what there is (`harrier-catalog`), ranks read and write data files (`harrier-exec`), and
+//! this module is what knows both. A statement sees one snapshot; what it writes lies at its final path
+//! before the one commit that makes it visible.
 //!
 //! ```text
 //!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       names.rs, table.rs, prune.rs
@@ -95,7 +95,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 pub struct WarehouseOptions {
     /// The catalog database: `sqlite:PATH` or `postgres://…`.
     pub catalog: String,
-    /// Where data files are, as a URL or a path, if somebody says so; a new warehouse needs it where its catalog is in no folder.
+    /// Where data files are, as a URL or a path, if somebody says so; a new warehouse needs it where its
+    /// catalog is in no folder.
     pub data: Option<String>,
     /// Bytes of what is kept of the catalog between statements; `None`: as many as it keeps by itself.
     pub kept_bytes_max: Option<u64>,
@@ -173,7 +174,8 @@ impl Warehouse {
         Ok(made)
     }
 
-    /// Ends the connections to the catalog, if they end soon: a catalog in a file is whole in that file then, unless others have it open.
+    /// Ends the connections to the catalog, if they end soon: a catalog in a file is whole in that file then,
+    /// unless others have it open.
     pub(crate) async fn close(&self) {
         let catalog = self.catalog.lock().await.take();
         if let Some(catalog) = catalog
@@ -194,7 +196,8 @@ impl Warehouse {
         Ok(())
     }
 
-    /// Errors: the data is elsewhere than was said, and what was said is no folder with files of this catalog (55000).
+    /// Errors: the data is elsewhere than was said, and what was said is no folder with files of this catalog
+    /// (55000).
     async fn check_data_path(&self, catalog: &Catalog) -> Result<()> {
         let Some(asked) = &self.options.data else { return Ok(()) };
         let known = catalog.head().await.map_err(explain)?.data_path.clone();
@@ -240,7 +243,8 @@ impl Warehouse {
     }
 }
 
-/// A URL as it is, a path without `..`, which means another folder behind a symbolic link than in the text; with a `/` at its end.
+/// A URL as it is, a path without `..`, which means another folder behind a symbolic link than in the text;
+/// with a `/` at its end.
 fn absolute(data: &str) -> String {
     let path = match data.contains("://") {
         true => data.to_string(),

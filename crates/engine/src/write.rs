@@ -101,7 +101,8 @@ impl Write {
     }
 }
 
-/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given up.
+/// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given
+/// up.
 pub(crate) struct Unfinished(pub(crate) Option<Arc<Kept>>);
 
 impl Unfinished {

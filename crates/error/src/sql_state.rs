@@ -1,7 +1,7 @@
 //! The five-character code of an error that PostgreSQL's clients know.
 //!
-//! This is the only place that spells a code. Source: PostgreSQL's appendix "PostgreSQL Error Codes"; the names are its condition names,
-//! without words that say nothing here.
+//! This is the only place that spells a code. Source: PostgreSQL's appendix "PostgreSQL Error Codes"; the
+//! names are its condition names, without words that say nothing here.
 
 use std::fmt;
 

@@ -1,9 +1,13 @@
-//! The data files of a warehouse's tables, on the rank's side: reads rows that are not deleted, writes new files.
+//! The data files of a warehouse's tables, on the rank's side: reads rows that are not deleted, writes new
+//! files.
 //!
-//! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks ask nobody.
+//! A plan tells everything about them: which rows are deleted, where new files go, what they look like. Ranks
+//! ask nobody.
 //!
-//! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going to change them.
-//! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record of each.
+//! - [`LiveRowsExec`]: the rows of a scan that are not deleted, with their places where a statement is going
+//!   to change them.
+//! - [`WriteFilesExec`]: writes its rows into new files, at their final path or staged, and yields a record
+//!   of each.
 //! - [`interval_encoding`]: columns of them, which are bytes in files.
 //! - [`VisibleRowsExec`]: the rows that a role may see, which no filter of a statement gets below.
 //! - [`Barrier`]: the same in a logical plan, around the query of a view.

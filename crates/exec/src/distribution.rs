@@ -1,4 +1,5 @@
-//! Which part of a plan runs where: slices and tasks, the files of each rank, joins of rows that lie together.
+//! Which part of a plan runs where: slices and tasks, the files of each rank, joins of rows that lie
+//! together.
 
 pub(crate) mod bucket_routing;
 pub(crate) mod colocated_joins;

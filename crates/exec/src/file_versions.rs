@@ -1,5 +1,5 @@
-//! Files as a statement found them. One that is replaced while it is read would give rows of both versions, for its bytes are read
-//! in several requests, on several ranks.
+//! Files as a statement found them. One that is replaced while it is read would give rows of both versions,
+//! for its bytes are read in several requests, on several ranks.
 //!
 //! ```text
 //!   listing ─► version of each file ─► scan, on every rank ─► PinnedFiles ─► store
@@ -42,8 +42,8 @@ pub(crate) fn pinned(store: Arc<dyn ObjectStore>, scan: &FileScanConfig) -> Arc<
     Arc::new(PinnedFiles { inner: store, versions, is_local, place })
 }
 
-/// A store in which these files are read in the version that was listed, for what is asked of them before there is a scan: their columns and
-/// statistics.
+/// A store in which these files are read in the version that was listed, for what is asked of them before
+/// there is a scan: their columns and statistics.
 pub(crate) fn pinned_objects(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> Arc<dyn ObjectStore> {
     // Stores show their URLs, but for the one of disks.
     let shown = store.to_string();
@@ -53,8 +53,8 @@ pub(crate) fn pinned_objects(store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta
     Arc::new(PinnedFiles { inner: Arc::clone(store), versions, is_local, place })
 }
 
-/// The entity tags of the files of a scan, in their order, empty for none; none if no file has one. Plans on their way to ranks
-/// have all of a file but this.
+/// The entity tags of the files of a scan, in their order, empty for none; none if no file has one. Plans on
+/// their way to ranks have all of a file but this.
 pub(crate) fn tags(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<String>> {
     let files = file_scan(plan)?.file_groups.iter().flat_map(|group| group.files());
     let tags: Vec<_> = files.map(|file| file.object_meta.e_tag.clone().unwrap_or_default()).collect();

@@ -1,4 +1,5 @@
-//! The functions of plans that are about data files and ranks, beside those of crate functions: a session that decodes plans has all.
+//! The functions of plans that are about data files and ranks, beside those of crate functions: a session
+//! that decodes plans has all.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
 //! A rank's place in the gang: joins, takes part in statements, coordinates them if it is rank 0, leaves.
 //!
 //! # Order of calls
-//! [`Gang::join`], [`Gang::attach`] with the engine's runtime; then rank 0 calls [`Gang::statement`] for every statement,
-//! the others [`Gang::follow`]; last, all call [`Gang::leave`].
+//! [`Gang::join`], [`Gang::attach`] with the engine's runtime; then rank 0 calls [`Gang::statement`] for
+//! every statement, the others [`Gang::follow`]; last, all call [`Gang::leave`].
 //!
 //! # Crash
-//! A statement that a lost rank took part in fails (57P02), on every rank. The next one runs on the ranks that are left,
-//! with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks keep nothing between statements, so
-//! nothing has to be restored. Without rank 0 there is no gang.
+//! A statement that a lost rank took part in fails (57P02), on every rank. The next one runs on the ranks
+//! that are left, with a spare in the place of the lost one if there is one: see [`Gang::members`]. Ranks
+//! keep nothing between statements, so nothing has to be restored. Without rank 0 there is no gang.
 
 pub(crate) mod ledger;
 pub(crate) mod rank_loss;
@@ -61,18 +61,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell};
 use url::Url;
 
-/// Environment variable: 0 sends everything as messages, also between ranks of one host. The same on every rank.
+/// Environment variable: 0 sends everything as messages, also between ranks of one host. The same on every
+/// rank.
 const SHARED_MEMORY: &str = "HARRIER_SHARED_MEMORY";
 
-/// How long what a statement took may still be on its way back after its end: tasks are dropped at their next await,
-/// and the ends of streams cross the network.
+/// How long what a statement took may still be on its way back after its end: tasks are dropped at their next
+/// await, and the ends of streams cross the network.
 const LEDGER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at a ledger that is not clear yet, one right after the other, before pauses lie between them: what is still on its way
-/// arrives within microseconds, most of the time, and the shortest pause that timers know is a millisecond.
+/// Looks at a ledger that is not clear yet, one right after the other, before pauses lie between them: what
+/// is still on its way arrives within microseconds, most of the time, and the shortest pause that timers know
+/// is a millisecond.
 const LEDGER_LOOKS_AT_ONCE: u32 = 8;
 
-/// The pauses between looks after these: the first one, and the longest; each is twice as long as the one before it.
+/// The pauses between looks after these: the first one, and the longest; each is twice as long as the one
+/// before it.
 const LEDGER_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LEDGER_PAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -158,8 +161,9 @@ impl std::fmt::Debug for Gang {
 }
 
 impl Gang {
-    /// Joins the gang that this process was launched for. Collective; blocks until every rank has joined. `spares` ranks, fewer
-    /// than there are, take part in statements only when others are lost; the same number on every rank.
+    /// Joins the gang that this process was launched for. Collective; blocks until every rank has joined.
+    /// `spares` ranks, fewer than there are, take part in statements only when others are lost; the same
+    /// number on every rank.
     pub fn join(launch: Launch, spares: usize) -> Result<Gang, StartError> {
         let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
         let mut options = interconnect_options(launch.carrier);
@@ -244,8 +248,8 @@ impl Gang {
         }
     }
 
-    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are lost or set aside are
-    /// not among them.
+    /// The ranks that the next statement runs on, in their order; rank 0 is the first of them. Those that are
+    /// lost or set aside are not among them.
     pub fn members(&self) -> Vec<usize> {
         self.members_after(&self.losses())
     }
@@ -256,8 +260,8 @@ impl Gang {
         (0..self.ranks()).filter(usable).take(self.inner.working).collect()
     }
 
-    /// Lets statements that begin from now on run without these ranks, and with all others; spares take their places. Rank 0 stays
-    /// what it is: it hands out the work. To be called on rank 0.
+    /// Lets statements that begin from now on run without these ranks, and with all others; spares take their
+    /// places. Rank 0 stays what it is: it hands out the work. To be called on rank 0.
     pub fn set_aside(&self, ranks: impl IntoIterator<Item = usize>) {
         *self.inner.aside.lock() = ranks.into_iter().filter(|rank| *rank > 0).collect();
     }
@@ -267,8 +271,8 @@ impl Gang {
         self.inner.aside.lock().clone()
     }
 
-    /// The rows of the statement that [`Gang::statement`] was called for last, until a rank that works for it is lost: then an
-    /// error (57P02). A plan that stays on this rank does not mind.
+    /// The rows of the statement that [`Gang::statement`] was called for last, until a rank that works for it
+    /// is lost: then an error (57P02). A plan that stays on this rank does not mind.
     pub fn until_loss(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -317,9 +321,9 @@ impl Gang {
         }
     }
 
-    /// Lets this rank run its parts of plans, with the memory, spill folders and object stores of `runtime_env`. From now
-    /// on it serves other ranks, and tells them how `disks` are. To be called once, inside the tokio runtime that the work shall
-    /// run on.
+    /// Lets this rank run its parts of plans, with the memory, spill folders and object stores of
+    /// `runtime_env`. From now on it serves other ranks, and tells them how `disks` are. To be called once,
+    /// inside the tokio runtime that the work shall run on.
     pub fn attach(&self, runtime_env: Arc<RuntimeEnv>, disks: Option<Disks>) {
         if let Some(disks) = &disks {
             let _ = self.inner.disks.set(disks.clone());
@@ -475,8 +479,8 @@ impl Gang {
         Ok(reports)
     }
 
-    /// Nanoseconds by which the clock of every rank is ahead of this one's, by rank. Measured when first asked for, of the ranks on
-    /// other hosts that answer; see `clocks.rs`. To be called on rank 0.
+    /// Nanoseconds by which the clock of every rank is ahead of this one's, by rank. Measured when first
+    /// asked for, of the ranks on other hosts that answer; see `clocks.rs`. To be called on rank 0.
     pub async fn clocks(&self) -> &[i64] {
         self.inner.clocks.get_or_init(|| self.measure_clocks()).await
     }
@@ -499,7 +503,8 @@ impl Gang {
         ahead
     }
 
-    /// What the parts of a running statement have measured so far, on every member that answers. Those tell `memory` what the statement takes there.
+    /// What the parts of a running statement have measured so far, on every member that answers. Those tell
+    /// `memory` what the statement takes there.
     pub async fn look(&self, run: u64, memory: &StatementMemory) -> Vec<TaskTold> {
         let mut told = self.inner.tasks.told(run);
         if matches!(self.inner.links, Links::InProcess { .. }) {
@@ -518,21 +523,22 @@ impl Gang {
         told
     }
 
-    /// Takes back what a statement that has just ended still holds on this rank; the others do so by themselves. Never
-    /// blocks: it is done soon.
+    /// Takes back what a statement that has just ended still holds on this rank; the others do so by
+    /// themselves. Never blocks: it is done soon.
     pub fn tidy(&self) {
         self.inner.janitor.call();
     }
 
-    /// How often this rank has had something to do with other ranks: it grows with everything that they may hold for it.
+    /// How often this rank has had something to do with other ranks: it grows with everything that they may
+    /// hold for it.
     fn uses(&self, interconnect: &Interconnect) -> u64 {
         interconnect.opened() + self.inner.by_grpc.load(Ordering::Relaxed)
     }
 
-    /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams, frames,
-    /// memory, lent blocks. To be called while none runs. Ranks that nothing was asked of since they were found clear are not asked
-    /// again. What is left after [`LEDGER_PATIENCE`] is logged, and an error, until it is given back. A rank that is lost meanwhile has
-    /// nothing left.
+    /// Checks that the statements which have ended gave everything back on every rank, `kept` aside: streams,
+    /// frames, memory, lent blocks. To be called while none runs. Ranks that nothing was asked of since they
+    /// were found clear are not asked again. What is left after [`LEDGER_PATIENCE`] is logged, and an error,
+    /// until it is given back. A rank that is lost meanwhile has nothing left.
     ///
     /// Errors: something is left (XX000).
     pub async fn check_ledger(&self, kept: Kept) -> Result<()> {
@@ -573,7 +579,8 @@ impl Gang {
         Ok(())
     }
 
-    /// On ranks other than 0: works for others until rank 0 leaves or is lost, and returns the exit status to take over.
+    /// On ranks other than 0: works for others until rank 0 leaves or is lost, and returns the exit status to
+    /// take over.
     pub async fn follow(&self) -> Departure {
         match &self.inner.links {
             Links::Processes(interconnect) => interconnect.departed(0).await,
@@ -611,7 +618,8 @@ impl Gang {
     }
 }
 
-/// Looks at what `report` tells of `rank` until nothing is left there; `None`: there is no such rank any more.
+/// Looks at what `report` tells of `rank` until nothing is left there; `None`: there is no such rank any
+/// more.
 ///
 /// Errors: something still is at the `deadline` (XX000); nothing can be told.
 async fn until_clear<R: Future<Output = Result<Option<RankReport>>>>(
@@ -674,8 +682,8 @@ impl Statement {
     }
 }
 
-/// The session in which a rank runs its part of a plan: defaults, the coordinator's settings, and channels to the ranks
-/// that feed it.
+/// The session in which a rank runs its part of a plan: defaults, the coordinator's settings, and channels to
+/// the ranks that feed it.
 async fn build_session(
     mut context: WorkerQueryContext,
     channels: Arc<dyn ChannelResolver + Send + Sync>,
@@ -685,7 +693,8 @@ async fn build_session(
     let scope = Scope::read(&context.headers);
     let gang = gang.upgrade().map(|inner| Gang { inner });
     let mut memory = None;
-    // What the coordinator hands to itself is given up with the statement, everything else with the call that has brought it.
+    // What the coordinator hands to itself is given up with the statement, everything else with the call that
+    // has brought it.
     let mut canceled = Canceled::current();
     if let (Some(scope), Some(gang)) = (&scope, &gang) {
         let environment = gang.environment(scope)?;

@@ -1,4 +1,5 @@
-//! The rank's side of a statement: runs slices and moves rows between them; it never reads a catalog and never parses SQL.
+//! The rank's side of a statement: runs slices and moves rows between them; it never reads a catalog and
+//! never parses SQL.
 //!
 //! ```text
 //!   engine's SessionState ── Gang::statement ─► a plan of slices and motions (datafusion-distributed)
@@ -8,14 +9,14 @@
 //!   RankService ──► datafusion-distributed's Worker ──► DataFusion's operators on this rank
 //! ```
 //!
-//! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a stage is a
-//! slice, a task is a slice on one rank, a worker is a rank.
+//! The words `stage`, `task`, `worker` and `Url` are datafusion-distributed's and stay inside this crate: a
+//! stage is a slice, a task is a slice on one rank, a worker is a rank.
 //!
 //! # Futures behind traits
 //!
-//! The traits of DataFusion and of datafusion-distributed are `#[async_trait]`. Their methods are written out here, and in
-//! the other crates that implement them, as what that makes of an `async fn`; they only forward to a plain function, which
-//! boxes the future:
+//! The traits of DataFusion and of datafusion-distributed are `#[async_trait]`. Their methods are written out
+//! here, and in the other crates that implement them, as what that makes of an `async fn`; they only forward
+//! to a plain function, which boxes the future:
 //!
 //! ```ignore
 //! impl QueryPlanner for GangPlanner {
@@ -39,26 +40,32 @@
 //! }
 //! ```
 //!
-//! Boxing a future takes a proof that it is `Send`, which goes through every type that it holds: expressions, plans,
-//! sessions, and all that they are made of. The compiler remembers such proofs, but in a function with bounds between
-//! lifetimes it does not, and those of an `#[async_trait]` have them: it proves everything again for each method.
+//! Boxing a future takes a proof that it is `Send`, which goes through every type that it holds: expressions,
+//! plans, sessions, and all that they are made of. The compiler remembers such proofs, but in a function with
+//! bounds between lifetimes it does not, and those of an `#[async_trait]` have them: it proves everything
+//! again for each method.
 //!
-//! - A trait's method has a lifetime for each reference, in their order, each with the bound `: 'f`, and `'f` at the end.
+//! - A trait's method has a lifetime for each reference, in their order, each with the bound `: 'f`, and `'f`
+//!   at the end.
 //! - The plain function is named `boxed_` and the method's name, and has no bounds.
 //! - What waits for nothing is `ready(…).boxed()`. What another such method returns is passed on as it is.
-//! - A trait of our own has one lifetime and no bounds, and is implemented in place: `formats::format_adapter::OwnFormat`.
+//! - A trait of our own has one lifetime and no bounds, and is implemented in place:
+//!   `formats::format_adapter::OwnFormat`.
 //!
 //! `docs/decisions/0025-boxed-futures-behind-traits.md` has the figures of upstream.
 //!
 //! # What is where
 //!
 //! - [`gang`]: this rank's place among the ranks, and what it does when others are lost.
-//! - [`distribution`]: which part of a plan runs where: slices, tasks, files of each rank, joins of rows that lie together.
-//! - [`transport`]: plans, settings, rows and errors on their way between ranks, over MPI, gRPC or within a process.
+//! - [`distribution`]: which part of a plan runs where: slices, tasks, files of each rank, joins of rows that
+//!   lie together.
+//! - [`transport`]: plans, settings, rows and errors on their way between ranks, over MPI, gRPC or within a
+//!   process.
 //! - [`frontend`]: a server's processes as clients of a gang.
 //! - [`operators`]: operators of our own in plans, and what is done to DataFusion's.
 //! - [`formats`]: files of others: Parquet, ORC, Avro, Arrow, CSV, JSON, text.
-//! - [`data_files`]: the data files of warehouses and tables over files: what is written, what is shown, what is known of them.
+//! - [`data_files`]: the data files of warehouses and tables over files: what is written, what is shown, what
+//!   is known of them.
 //! - [`monitor`]: what statements and ranks are doing and have taken.
 //! - [`functions`]: what plans call by name, with those of crate functions.
 

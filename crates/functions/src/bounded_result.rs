@@ -2,9 +2,9 @@
 //! going to make before it does.
 //!
 //! - One value of a gibibyte is refused (54000), as PostgreSQL does, before anything is made of it.
-//! - The results of a batch are taken from the account of memory ([`harrier_resources::value_account`]), which refuses what it
-//!   has not (53200), and stay there for as long as the results do. Where a bound is far above what comes
-//!   out, the batch is computed in parts.
+//! - The results of a batch are taken from the account of memory ([`harrier_resources::value_account`]),
+//!   which refuses what it has not (53200), and stay there for as long as the results do. Where a bound is
+//!   far above what comes out, the batch is computed in parts.
 //! - A value that stands for all rows counts for each of them: what comes next may write it out.
 //! - While a statement is planned, a constant of more than 64 KiB is not computed. The optimizer leaves such
 //!   a call to the plan, where the account is.

@@ -1,9 +1,11 @@
-//! Functions that can take long for a batch, or for one value: they look at the flag of their statement ([`harrier_resources::cancellation`]) on the way.
+//! Functions that can take long for a batch, or for one value: they look at the flag of their statement
+//! ([`harrier_resources::cancellation`]) on the way.
 //!
-//! - What a value takes is bounded where PostgreSQL bounds it: `levenshtein` is for texts of 255 characters (22023).
+//! - What a value takes is bounded where PostgreSQL bounds it: `levenshtein` is for texts of 255 characters
+//!   (22023).
 //! - Patterns are looked for in some rows at a time.
-//! - Which elements arrays have in common is found out by comparing each with each. Where these are many, one list is looked for
-//!   in parts.
+//! - Which elements arrays have in common is found out by comparing each with each. Where these are many, one
+//!   list is looked for in parts.
 //!
 //! The functions are DataFusion's and travel to ranks by the names that they have there.
 
@@ -115,7 +117,8 @@ impl Long {
         self.call(arguments, arguments.args.iter().map(part).collect(), rows)
     }
 
-    /// Whether the arrays of some rows have elements in common. Those of one row are compared in parts if they are many.
+    /// Whether the arrays of some rows have elements in common. Those of one row are compared in parts if
+    /// they are many.
     fn compared(&self, arguments: &ScalarFunctionArgs, canceled: &Canceled) -> Result<ColumnarValue> {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };

@@ -1,18 +1,22 @@
-//! JSON as PostgreSQL has it: texts of type `json`, which stay as they were written, and of `jsonb`, which have one form for one value.
+//! JSON as PostgreSQL has it: texts of type `json`, which stay as they were written, and of `jsonb`, which
+//! have one form for one value.
 //!
 //! ```text
 //! json    '{"b":1,  "a":[1.50]}'   ──►  the same text, checked
 //! jsonb   '{"b":1,  "a":[1.50]}'   ──►  '{"a": [1.50], "b": 1}'     keys by length and bytes, the last of equal keys, numbers as numeric
 //! ```
 //!
-//! Both are columns of texts; which one it is stands in the metadata of their fields under [`TYPE_KEY`]. `serde_json` says whether a text is
-//! JSON and what its strings are, and does so without recursion; what it has found to be JSON is walked by [`scan`], which keeps numbers and
-//! duplicate keys as they are written. Values of `jsonb` are made of trees ([`value`]), no deeper than [`DEPTH_MAX`].
+//! Both are columns of texts; which one it is stands in the metadata of their fields under [`TYPE_KEY`].
+//! `serde_json` says whether a text is JSON and what its strings are, and does so without recursion; what it
+//! has found to be JSON is walked by [`scan`], which keeps numbers and duplicate keys as they are written.
+//! Values of `jsonb` are made of trees ([`value`]), no deeper than [`DEPTH_MAX`].
 //!
-//! Memory bound: a function gives back a small multiple of what it is given, and has the account of memory asked for what is more than a few
-//! mebibytes ([`texts`]). The digits that exponents stand for are bounded in each value ([`value`]).
+//! Memory bound: a function gives back a small multiple of what it is given, and has the account of memory
+//! asked for what is more than a few mebibytes ([`texts`]). The digits that exponents stand for are bounded
+//! in each value ([`value`]).
 //!
-//! Errors: a text is no JSON (22P02), is nested too deeply (54001), or a number has more digits than numeric (22003).
+//! Errors: a text is no JSON (22P02), is nested too deeply (54001), or a number has more digits than numeric
+//! (22003).
 
 mod build;
 mod change;
@@ -35,11 +39,12 @@ use harrier_sqlstate::IntoDataFusionError;
 
 pub use functions::{callable, functions, named};
 
-/// The key of a field's metadata whose value is the name of a type in PostgreSQL, the same as in `harrier_pgcatalog`.
+/// The key of a field's metadata whose value is the name of a type in PostgreSQL, the same as in
+/// `harrier_pgcatalog`.
 pub const TYPE_KEY: &str = "pg.type";
 
-/// Arrays and objects within each other at most, in what is made a tree: writing one down takes stack for each. PostgreSQL has room for a
-/// few thousand.
+/// Arrays and objects within each other at most, in what is made a tree: writing one down takes stack for
+/// each. PostgreSQL has room for a few thousand.
 pub const DEPTH_MAX: usize = 500;
 
 /// The two types.

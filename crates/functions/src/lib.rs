@@ -1,13 +1,17 @@
-//! Functions of SQL as PostgreSQL has them, by their names: scalar functions, aggregates and window functions.
+//! Functions of SQL as PostgreSQL has them, by their names: scalar functions, aggregates and window
+//! functions.
 //!
-//! A plan that travels to other ranks has functions by name alone, so that every session which decodes plans has all of them
-//! ([`registry::install`]), and each gives the same value on every rank. They do no I/O and know of no plan.
+//! A plan that travels to other ranks has functions by name alone, so that every session which decodes plans
+//! has all of them ([`registry::install`]), and each gives the same value on every rank. They do no I/O and
+//! know of no plan.
 //!
-//! - Rooms by what functions are about: [`math`], [`string`], [`datetime`], [`json`], [`aggregate`], [`window`], [`cast`], [`hash`]; [`parse`] and
-//!   [`format`] are PostgreSQL's input and output functions of types; [`to_char`] its patterns. [`postgres_functions`] are tables of
-//!   definitions that are evaluated row by row: most new functions belong there.
+//! - Rooms by what functions are about: [`math`], [`string`], [`datetime`], [`json`], [`aggregate`],
+//!   [`window`], [`cast`], [`hash`]; [`parse`] and [`format`] are PostgreSQL's input and output functions of
+//!   types; [`to_char`] its patterns. [`postgres_functions`] are tables of definitions that are evaluated row
+//!   by row: most new functions belong there.
 //! - [`guard`]: what planners put into plans and nobody calls.
-//! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and those that take long.
+//! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and
+//!   those that take long.
 
 pub mod aggregate;
 pub mod bounded_result;

@@ -1,4 +1,5 @@
-//! Numbers: operators that fail where a result is out of range, quotients, rounding, decimals as doubles, and floats as decimals.
+//! Numbers: operators that fail where a result is out of range, quotients, rounding, decimals as doubles, and
+//! floats as decimals.
 
 pub mod checked;
 pub mod decimal_to_double;

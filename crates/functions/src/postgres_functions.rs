@@ -1,7 +1,8 @@
-//! Scalar functions that PostgreSQL has and DataFusion has not, or has otherwise: tables of definitions, which one type evaluates row by row.
+//! Scalar functions that PostgreSQL has and DataFusion has not, or has otherwise: tables of definitions,
+//! which one type evaluates row by row.
 //!
-//! They travel to ranks by their names. What is another function with other arguments is rewritten before it is planned (`dialect/calls.rs` of
-//! crate engine).
+//! They travel to ranks by their names. What is another function with other arguments is rewritten before it
+//! is planned (`dialect/calls.rs` of crate engine).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -112,7 +113,8 @@ struct Definition {
     arguments: &'static [Kind],
     /// How many arguments there are at least; any number of the last type if there are none.
     least: usize,
-    /// `List`: of the type of the first argument. `Number`: of that, or a decimal with as many digits behind the point as any of them has.
+    /// `List`: of the type of the first argument. `Number`: of that, or a decimal with as many digits behind
+    /// the point as any of them has.
     result: Kind,
     /// Of values of the types of the arguments, none of which is NULL unless [`Definition::takes_nulls`].
     evaluate: fn(&[ScalarValue]) -> Result<ScalarValue>,

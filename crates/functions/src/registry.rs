@@ -1,4 +1,5 @@
-//! The functions that plans name by their names alone, so that every session which decodes a plan has to have them.
+//! The functions that plans name by their names alone, so that every session which decodes a plan has to have
+//! them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -119,7 +120,8 @@ struct Replaced {
     windows: Vec<Arc<WindowUDF>>,
 }
 
-/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their names.
+/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their
+/// names.
 pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     for function in &REPLACED.aggregates {
         session.register_udaf(Arc::clone(function))?;

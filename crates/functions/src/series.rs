@@ -1,4 +1,5 @@
-//! `generate_series(first, last, step)` as the list of its values, with the types that PostgreSQL has it take.
+//! `generate_series(first, last, step)` as the list of its values, with the types that PostgreSQL has it
+//! take.
 //!
 //! | first, last | step | values |
 //! |---|---|---|
@@ -8,9 +9,10 @@
 //! | timestamps, texts beside one | an interval | timestamps |
 //! | moments, days, texts | an interval | moments |
 //!
-//! Months and days of a step are counted by the clocks of the moments' zone, as `+` does it: a day at 02:30 goes on at
-//! 02:30, also where the clocks were changed in between. DataFusion's function takes whole numbers, days and nanoseconds
-//! alone, ends a series where clocks are put forward, and takes a text for nothing of these.
+//! Months and days of a step are counted by the clocks of the moments' zone, as `+` does it: a day at 02:30
+//! goes on at 02:30, also where the clocks were changed in between. DataFusion's function takes whole
+//! numbers, days and nanoseconds alone, ends a series where clocks are put forward, and takes a text for
+//! nothing of these.
 
 use std::sync::Arc;
 
@@ -206,7 +208,8 @@ impl<T: ArrowPrimitiveType> Lists<T> {
         }
     }
 
-    /// The lists of what `made` makes of each row whose arguments all are there; steps where none are told are `one`.
+    /// The lists of what `made` makes of each row whose arguments all are there; steps where none are told
+    /// are `one`.
     fn of<I: Iterator<Item = T::Native>>(
         first: &ArrayRef,
         last: &ArrayRef,

@@ -1,7 +1,7 @@
 //! What counts elements of arrays, or says where one is, as an integer with a sign, as in PostgreSQL.
 //!
-//! DataFusion's have none: their difference is out of range where it is negative, and `-` is not for them. They
-//! travel to ranks by their names, which are DataFusion's.
+//! DataFusion's have none: their difference is out of range where it is negative, and `-` is not for them.
+//! They travel to ranks by their names, which are DataFusion's.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! UUIDs: in plans they are texts in the one form that PostgreSQL writes, whose order is that of the bytes; in data files they are sixteen bytes.
+//! UUIDs: in plans they are texts in the one form that PostgreSQL writes, whose order is that of the bytes;
+//! in data files they are sixteen bytes.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub const STORED: DataType = DataType::FixedSizeBinary(WIDTH);
 /// In plans.
 pub const SHOWN: DataType = DataType::Utf8View;
 
-/// The UUID that a text tells, in capitals or not, with a hyphen behind any group of four digits, in braces or not.
+/// The UUID that a text tells, in capitals or not, with a hyphen behind any group of four digits, in braces
+/// or not.
 ///
 /// Errors: it tells none (22P02).
 pub fn of_text(text: &str) -> Result<[u8; 16]> {

@@ -1,4 +1,5 @@
-//! The words behind a backslash command, as psql reads them: between blanks, in quotes where they hold some, with variables outside of quotes.
+//! The words behind a backslash command, as psql reads them: between blanks, in quotes where they hold some,
+//! with variables outside of quotes.
 
 use crate::variables::Variables;
 

@@ -1,8 +1,10 @@
-//! `harrier backup` and `harrier restore` (`harrier-backup`): their command lines, what they say, and what their errors are called.
+//! `harrier backup` and `harrier restore` (`harrier-backup`): their command lines, what they say, and what
+//! their errors are called.
 //!
 //! One process does it. Of the ranks of a launcher that is the first, and the others have nothing to do.
 //!
-//! Cancellation: Ctrl-C and SIGTERM end it with what a process leaves that is killed: no backup and no warehouse, and files that the next one uses.
+//! Cancellation: Ctrl-C and SIGTERM end it with what a process leaves that is killed: no backup and no
+//! warehouse, and files that the next one uses.
 
 use std::process::ExitCode;
 
@@ -21,7 +23,8 @@ const THREADS_MAX: usize = 8;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct BackupArgs {
-    /// Where the backups of this warehouse are: a folder, s3://… or hdfs://…; new, or with earlier ones, whose files are not copied again
+    /// Where the backups of this warehouse are: a folder, s3://… or hdfs://…; new, or with earlier ones,
+    /// whose files are not copied again
     #[arg(value_name = "TARGET")]
     target: String,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! COPY … FROM STDIN in scripts and shells: the lines after the statement are its rows, up to `\.` or the end.
+//! COPY … FROM STDIN in scripts and shells: the lines after the statement are its rows, up to `\.` or the
+//! end.
 
 use std::io::{self, Read};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! `harrier ctl`: looks at a server that runs, and tells it what to do.
 //!
-//! It is a client like any other: everything here is SQL that psql could send as well, over the PostgreSQL protocol. What comes back is printed
-//! as `harrier sql` prints it.
+//! It is a client like any other: everything here is SQL that psql could send as well, over the PostgreSQL
+//! protocol. What comes back is printed as `harrier sql` prints it.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -79,8 +79,8 @@ enum What {
     RankUp { rank: i64 },
     /// Have a rank run on another host of the hosts file, when the statements that run have ended
     ///
-    /// MPI cannot add a rank to a gang that runs: all ranks are started again. Sessions and queues live on, and statements run in the
-    /// server's process meanwhile.
+    /// MPI cannot add a rank to a gang that runs: all ranks are started again. Sessions and queues live on,
+    /// and statements run in the server's process meanwhile.
     MoveRank {
         rank: i64,
         /// As the hosts file names it
@@ -90,7 +90,8 @@ enum What {
         #[arg(long)]
         wait: bool,
     },
-    /// Start all ranks again, on the hosts that the hosts file names now, when the statements that run have ended
+    /// Start all ranks again, on the hosts that the hosts file names now, when the statements that run have
+    /// ended
     RestartGang {
         /// Return when the ranks have met
         #[arg(long)]
@@ -193,7 +194,8 @@ async fn done(args: Args) -> Result<(), Trouble> {
     Ok(connection.close().await?)
 }
 
-/// Calls a function that has the gang started again, and with `wait` sees that it was; whether it did something.
+/// Calls a function that has the gang started again, and with `wait` sees that it was; whether it did
+/// something.
 async fn restart(connection: &mut PgConnection, call: &str, wait: bool) -> Result<bool, Trouble> {
     let generation = one(connection, GENERATION).await?;
     let changed = change(connection, call).await?;

@@ -1,7 +1,7 @@
 //! `harrier doctor`: what was found on this machine, and what is wrong with it.
 //!
-//! MPI libraries are loaded in processes of their own, started by every launcher in turn: which library a rank loads
-//! depends on who starts it, and one that crashes takes nobody along.
+//! MPI libraries are loaded in processes of their own, started by every launcher in turn: which library a
+//! rank loads depends on who starts it, and one that crashes takes nobody along.
 
 use std::env;
 use std::fmt::Display;
@@ -21,7 +21,8 @@ use harrier_error::exit;
 /// With less free space than this, statements that spill are likely to fail.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
-/// With less free shared memory than this, MPI may not start more than a few ranks: Open MPI takes 4 MiB for each.
+/// With less free shared memory than this, MPI may not start more than a few ranks: Open MPI takes 4 MiB for
+/// each.
 const SHARED_BYTES_MIN: u64 = 64 << 20;
 
 /// With fewer open files than this, statements over many of them are likely to fail.
@@ -49,8 +50,8 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// Prints one line per finding, then what could be better and what is wrong; status 3 if something is wrong. Of a gang,
-/// rank 0 tells its findings, and every rank what is wrong where it runs.
+/// Prints one line per finding, then what could be better and what is wrong; status 3 if something is wrong.
+/// Of a gang, rank 0 tells its findings, and every rank what is wrong where it runs.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.find_mpi {
         return find_mpi();
@@ -317,7 +318,8 @@ fn launchers(findings: &mut Findings) {
     }
 }
 
-/// The MPI library that this program loads when `launcher` (program and arguments, or nothing) starts it; else why none.
+/// The MPI library that this program loads when `launcher` (program and arguments, or nothing) starts it;
+/// else why none.
 fn library_loaded(launcher: &[&str]) -> Result<String, String> {
     let own = env::current_exe().map_err(|error| format!("this program does not find itself: {error}"))?;
     let mut command = match launcher.split_first() {

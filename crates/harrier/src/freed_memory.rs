@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use harrier_mpi::allocator::keep_freed_memory;
 
-/// A statement frees and allocates the same sizes many times a second; who stops running statements has the memory back soon.
+/// A statement frees and allocates the same sizes many times a second; who stops running statements has the
+/// memory back soon.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// With less memory than that, in bytes, what is freed goes back to the system at once: a batch job is killed for what its process has, whether it still
-/// needs it or not, and that was up to twice the limit.
+/// With less memory than that, in bytes, what is freed goes back to the system at once: a batch job is killed
+/// for what its process has, whether it still needs it or not, and that was up to twice the limit.
 const KEPT_FROM: u64 = 2 << 30;
 
 /// To be called first of all.

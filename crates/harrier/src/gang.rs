@@ -1,6 +1,7 @@
 //! This process as one rank of a gang: joins it when a launcher or a hosts file says so, and ends with it.
 //!
-//! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit status.
+//! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit
+//! status.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -15,21 +16,24 @@ use harrier_exec::StartError;
 
 use harrier_error::exit;
 
-/// How long the coordinator, when it is asked to end, waits for the reason: a launcher asks all ranks when one has died, and
-/// the news of that death comes over another way. With [`STATEMENT_PATIENCE`] it is below the second after which Open
-/// MPI's launcher kills who was asked to end.
+/// How long the coordinator, when it is asked to end, waits for the reason: a launcher asks all ranks when
+/// one has died, and the news of that death comes over another way. With [`STATEMENT_PATIENCE`] it is below
+/// the second after which Open MPI's launcher kills who was asked to end.
 const REASON_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long a statement may take to fail because of a lost rank, before the coordinator tells of the loss without it.
+/// How long a statement may take to fail because of a lost rank, before the coordinator tells of the loss
+/// without it.
 const STATEMENT_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it for the reason.
+/// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it
+/// for the reason.
 const FOLLOWER_PATIENCE: Duration = Duration::from_millis(700);
 
 /// How long ranks that have not met stay, so that each host's first can say which of them have come.
 const NOT_MET_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line; `alone`: it says so.
+/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line; `alone`: it
+/// says so.
 pub(crate) fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, ExitCode> {
     harrier_exec::launch(hosts, alone).map_err(|error| {
         eprintln!("{}", error.report());
@@ -67,8 +71,8 @@ pub(crate) fn join(launch: Option<Launch>, spares: usize) -> Result<Option<Gang>
     Ok(Some(gang))
 }
 
-/// Reads what the launcher passes to this rank, and drops it: `srun` hands its standard input to all tasks, and waits for those that do
-/// not read it. Rank 0 reads for all.
+/// Reads what the launcher passes to this rank, and drops it: `srun` hands its standard input to all tasks,
+/// and waits for those that do not read it. Rank 0 reads for all.
 fn drain_input() {
     if io::stdin().is_terminal() {
         return;
@@ -80,14 +84,16 @@ fn drain_input() {
     }
 }
 
-/// Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others wait for it: a launcher that
-/// sees one rank fail ends the rest. Without a launcher every rank has its own reader.
+/// Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others
+/// wait for it: a launcher that sees one rank fail ends the rest. Without a launcher every rank has its own
+/// reader.
 fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
     if !has_launcher || error.is_told_by(rank) {
         eprintln!("{}", error.report());
     }
     match error {
-        // Those of other hosts have something to say, too, and launchers give them no time once one has ended.
+        // Those of other hosts have something to say, too, and launchers give them no time once one has
+        // ended.
         StartError::NotMet { .. } => std::thread::sleep(NOT_MET_PATIENCE),
         _ if has_launcher && rank > 0 => std::thread::sleep(FOLLOWER_PATIENCE),
         _ => {}

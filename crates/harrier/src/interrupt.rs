@@ -45,7 +45,8 @@ impl Interrupts {
     }
 }
 
-/// Has Ctrl-C, and the end of its time, give up a statement that computes without a pause. Dropping it ends the statement.
+/// Has Ctrl-C, and the end of its time, give up a statement that computes without a pause. Dropping it ends
+/// the statement.
 pub(crate) struct Watch {
     pub(crate) canceled: Canceled,
     _ended: CancelOnDrop,
@@ -89,11 +90,12 @@ pub(crate) async fn after(time: Option<Duration>) {
     }
 }
 
-/// Ends the process when it is asked to (SIGTERM, SIGHUP, and SIGXCPU, which comes before its processor time is up), or when the launcher of its gang has gone, after the temporary
-/// files are removed. The status is the one a shell gives for the signal; in a gang that lost a rank it is `BROKEN`.
+/// Ends the process when it is asked to (SIGTERM, SIGHUP, and SIGXCPU, which comes before its processor time
+/// is up), or when the launcher of its gang has gone, after the temporary files are removed. The status is
+/// the one a shell gives for the signal; in a gang that lost a rank it is `BROKEN`.
 ///
-/// A thread of its own listens, because the threads that run statements may compute for seconds without a pause, and a
-/// launcher kills who has not ended after one.
+/// A thread of its own listens, because the threads that run statements may compute for seconds without a
+/// pause, and a launcher kills who has not ended after one.
 pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();
@@ -124,8 +126,8 @@ pub(crate) fn leave_to_coordinator() -> io::Result<()> {
     Ok(())
 }
 
-/// Ready when the process that started this rank has ended, which asks nobody to end when it was killed. `None` for a
-/// process alone, and for a rank that no launcher started: the shell that did may end before it.
+/// Ready when the process that started this rank has ended, which asks nobody to end when it was killed.
+/// `None` for a process alone, and for a rank that no launcher started: the shell that did may end before it.
 fn launcher(engine: &Engine) -> Option<oneshot::Receiver<()>> {
     engine.gang().filter(|gang| gang.has_launcher())?;
     let watched = match harrier_mpi::process::watch(parent_id()) {
@@ -202,7 +204,8 @@ async fn end(engine: &Engine, reason: Reason) {
     std::process::exit(status)
 }
 
-/// Removes the names of what MPI shares between the ranks on this host, as the launcher does unless it was killed.
+/// Removes the names of what MPI shares between the ranks on this host, as the launcher does unless it was
+/// killed.
 fn remove_shared_memory() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for path in maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..])) {
@@ -217,8 +220,8 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// Whether the user knows already why it ends.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Whether an error is to be shown. Ranks that are asked to end break what runs on them in any way; of all that only the
-/// loss of a rank says something about the reason.
+/// Whether an error is to be shown. Ranks that are asked to end break what runs on them in any way; of all
+/// that only the loss of a rank says something about the reason.
 pub(crate) fn is_worth_telling(error: &SqlError) -> bool {
     let is_loss = error.sqlstate == SqlState::CRASH_SHUTDOWN;
     if is_loss {
@@ -227,8 +230,9 @@ pub(crate) fn is_worth_telling(error: &SqlError) -> bool {
     is_loss || !IS_ENDING.load(Ordering::SeqCst)
 }
 
-/// To be called when the work of a rank is done, which for others than the coordinator is when that has gone. If it has been asked to end,
-/// this never returns: the end is under way, and its status is the one that all have who were asked.
+/// To be called when the work of a rank is done, which for others than the coordinator is when that has gone.
+/// If it has been asked to end, this never returns: the end is under way, and its status is the one that all
+/// have who were asked.
 pub(crate) async fn work_is_done() {
     if IS_ENDING.load(Ordering::SeqCst) {
         std::future::pending().await

@@ -1,14 +1,14 @@
 //! `harrier sql --format lines`: one statement in, one answer out, for programs that drive a whole session.
 //!
-//! Every line of standard input is a JSON string with one statement, or an array of it and of the rows for its COPY; every line
-//! of standard output is its answer:
+//! Every line of standard input is a JSON string with one statement, or an array of it and of the rows for
+//! its COPY; every line of standard output is its answer:
 //! ```text
 //! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
 //! {"tag":"CREATE TABLE"}
 //! {"error":{"sqlstate":SqlState::UNDEFINED_TABLE,"message":"table \"x\" does not exist"}}
 //! ```
-//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the process. SIGINT cancels the
-//! statement that runs (57014); while none does, it is not heard.
+//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the
+//! process. SIGINT cancels the statement that runs (57014); while none does, it is not heard.
 
 use std::io::{self, BufRead, Write};
 

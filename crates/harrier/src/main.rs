@@ -73,7 +73,8 @@ enum Command {
     Doctor(doctor::Args),
 }
 
-/// All is done on a thread whose stack is large enough for the tree of any statement; that of the first is as `ulimit -s` says.
+/// All is done on a thread whose stack is large enough for the tree of any statement; that of the first is as
+/// `ulimit -s` says.
 fn main() -> ExitCode {
     let main = std::thread::Builder::new().name("main".to_string()).stack_size(THREAD_STACK_BYTES);
     match main.spawn(run).map(std::thread::JoinHandle::join) {
@@ -125,8 +126,8 @@ fn run() -> ExitCode {
     }
 }
 
-/// `HARRIER_LOG` says what is logged, as in `info` or `harrier_engine=debug`; warnings by default. The ranks of a gang say
-/// which they are.
+/// `HARRIER_LOG` says what is logged, as in `info` or `harrier_engine=debug`; warnings by default. The ranks
+/// of a gang say which they are.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HARRIER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()

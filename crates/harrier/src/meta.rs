@@ -352,7 +352,8 @@ impl Drop for Scratch {
     }
 }
 
-/// The command that shows what is longer than the screen: `$PAGER`, or `less` or `more`; `None` if that is set to nothing.
+/// The command that shows what is longer than the screen: `$PAGER`, or `less` or `more`; `None` if that is
+/// set to nothing.
 pub(crate) fn pager() -> Option<String> {
     let named = std::env::var("PAGER").unwrap_or_else(|_| {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -254,7 +254,8 @@ struct TableWriter {
     rows: u64,
 }
 
-/// How wide the frame of a plan is at most where no terminal says how wide it may be; its lines are texts, which may be longer.
+/// How wide the frame of a plan is at most where no terminal says how wide it may be; its lines are texts,
+/// which may be longer.
 const PLAN_COLUMNS_MAX: usize = 100;
 
 impl TableWriter {

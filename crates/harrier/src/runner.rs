@@ -508,7 +508,8 @@ impl Display {
         self.tag(&written.tag)
     }
 
-    /// Says what a statement without rows has done: among the rows of others in what people read, beside them in what programs do.
+    /// Says what a statement without rows has done: among the rows of others in what people read, beside them
+    /// in what programs do.
     fn tag(&mut self, tag: &str) -> Result<(), Trouble> {
         match self.format {
             _ if self.is_quiet => {}

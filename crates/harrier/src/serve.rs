@@ -5,8 +5,8 @@
 //!              (harrier-server)              (harrier-engine)                 (gang.rs supervises it)
 //! ```
 //!
-//! Clients are waited for on threads of their own, so that statements which compute keep nobody waiting. This process loads no MPI and
-//! does not end with a rank.
+//! Clients are waited for on threads of their own, so that statements which compute keep nobody waiting. This
+//! process loads no MPI and does not end with a rank.
 
 mod gang;
 mod gate;
@@ -90,10 +90,12 @@ const END_LOOK: Duration = Duration::from_millis(20);
 /// Threads that talk to clients.
 const CLIENT_THREADS: usize = 2;
 
-/// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have their plans.
+/// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have
+/// their plans.
 const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
-/// Files that the server has open beside a connection for each client: of the catalog, of tables, for temporary rows.
+/// Files that the server has open beside a connection for each client: of the catalog, of tables, for
+/// temporary rows.
 const FILES_BESIDE_CONNECTIONS: u64 = 256;
 
 /// Characters of the password of the pages, which is made anew at every start.
@@ -191,7 +193,8 @@ fn served(args: Args) -> Result<(), Trouble> {
     ended
 }
 
-/// Lets this process, and the ranks that it starts on this host, have as many connections and files open as the system lets them.
+/// Lets this process, and the ranks that it starts on this host, have as many connections and files open as
+/// the system lets them.
 fn raise_open_files(config: &Config) {
     match descriptors::raise_limit() {
         Ok((before, since)) => {
@@ -276,7 +279,8 @@ fn server_options(config: &Config) -> ServerOptions {
     }
 }
 
-/// The rules of who may come in, and what connections are encrypted with, if they fit together and where the server listens.
+/// The rules of who may come in, and what connections are encrypted with, if they fit together and where the
+/// server listens.
 fn entrance(config: &Config, addresses: &[SocketAddr]) -> Result<(Rules, Option<Tls>), String> {
     let rules = gate::rules(config.server.hba_file.get().map(PathBuf::as_path))
         .map_err(|error| format!("ERROR F0000: {error}"))?;
@@ -624,7 +628,8 @@ impl Running {
         Some((stop.clone(), tokio::spawn(gang.run(stop))))
     }
 
-    /// Another server has the warehouse now: what runs here ends at once, since nothing of it could be committed.
+    /// Another server has the warehouse now: what runs here ends at once, since nothing of it could be
+    /// committed.
     async fn step_down(&self, gang: Option<(CancellationToken, JoinHandle<()>)>) {
         self.set_mode(Mode::Standby);
         notify::ready("standby");

@@ -72,8 +72,9 @@ pub(crate) struct Args {
     spares: u16,
     /// Be a rank of the gang on the hosts of this file, without MPI [default: $HARRIER_HOSTS]
     ///
-    /// A line is host, host:port or host slots=N, one or N ranks, numbered from 0 on. HARRIER_RANK says which rank this
-    /// process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks share.
+    /// A line is host, host:port or host slots=N, one or N ranks, numbered from 0 on. HARRIER_RANK says which
+    /// rank this process is, and HARRIER_TOKEN or the file HARRIER_TOKEN_FILE holds the secret that all ranks
+    /// share.
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
     /// Work alone, even if mpirun, srun or another launcher started this process [default: $HARRIER_ALONE]
@@ -125,7 +126,8 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let (format, is_quiet, variables) = (args.format, args.quiet, args.variables.clone());
     let launch = match gang::launch(args.hosts.as_deref(), args.alone) {
         Ok(launch) => launch.map(|launch| {
-            // By a hosts file ranks are started one by one, and those without statements are at work for rank 0.
+            // By a hosts file ranks are started one by one, and those without statements are at work for rank
+            // 0.
             let is_follower =
                 matches!(launch.carrier, Carrier::Quic(_)) && launch.rank > 0 && inputs.is_empty();
             let told = if is_follower { vec![Told::to_follow()] } else { told(&args, &inputs) };
@@ -165,11 +167,13 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     )
 }
 
-/// What ranks of one gang have to be told alike. One that was told otherwise was meant to work by itself, and its statements would be lost.
+/// What ranks of one gang have to be told alike. One that was told otherwise was meant to work by itself, and
+/// its statements would be lost.
 fn told(args: &Args, inputs: &[Input]) -> Vec<Told> {
     let statements: Vec<String> = inputs.iter().map(Input::to_string).collect();
     let folder = std::env::current_dir().map(|folder| folder.display().to_string()).unwrap_or_default();
-    // As the shell calls it, which other hosts may know, too; it is not there after a change of the folder by other programs.
+    // As the shell calls it, which other hosts may know, too; it is not there after a change of the folder by
+    // other programs.
     let named = std::env::var("PWD").unwrap_or_default();
     vec![
         Told::new("statements", &statements.join(" ")),
@@ -353,7 +357,8 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     options
 }
 
-/// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line for the user.
+/// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line
+/// for the user.
 pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
     memory::check_stacks(threads, THREAD_STACK_BYTES).map_err(|error| {
         let hint = error.hint.map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();

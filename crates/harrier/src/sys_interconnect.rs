@@ -1,8 +1,9 @@
-//! The relation `sys.interconnect`: what every rank, and every stream of the last statements, has moved and waited for.
+//! The relation `sys.interconnect`: what every rank, and every stream of the last statements, has moved and
+//! waited for.
 //!
-//! One row for each rank, with its totals since it joined its gang, and one for each stream of a statement: all that one rank
-//! sent to another one for one motion. Rows that a rank hands to itself take no stream, and one process has neither.
-//! Columns and units are in the README, under "What moves between ranks".
+//! One row for each rank, with its totals since it joined its gang, and one for each stream of a statement:
+//! all that one rank sent to another one for one motion. Rows that a rank hands to itself take no stream, and
+//! one process has neither. Columns and units are in the README, under "What moves between ranks".
 
 use std::sync::Arc;
 

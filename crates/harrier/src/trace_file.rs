@@ -1,7 +1,7 @@
 //! The file of `harrier sql --trace`: every statement's events, appended when the statement is over.
 //!
-//! The file is a whole trace at any time, so that one of a run that was ended early can be read. Errors of writing are logged
-//! once, and the run goes on without.
+//! The file is a whole trace at any time, so that one of a run that was ended early can be read. Errors of
+//! writing are logged once, and the run goes on without.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};

@@ -1,5 +1,6 @@
-//! Variables of a script or a shell, as in psql: `\set` gives them values, and statements say them as `:name`, `:'name'` (as a text) and
-//! `:"name"` (as an identifier), outside of quotes and comments. What is not a variable's name is left as it is.
+//! Variables of a script or a shell, as in psql: `\set` gives them values, and statements say them as
+//! `:name`, `:'name'` (as a text) and `:"name"` (as an identifier), outside of quotes and comments. What is
+//! not a variable's name is left as it is.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -48,7 +49,8 @@ impl Variables {
         Cow::Owned(told)
     }
 
-    /// What stands for the beginning of `text`, which is a colon, and how long that is; `None` if it names no variable.
+    /// What stands for the beginning of `text`, which is a colon, and how long that is; `None` if it names no
+    /// variable.
     pub(crate) fn value(&self, text: &str) -> Option<(Cow<'_, str>, usize)> {
         let after = &text[1..];
         let quote = after.chars().next().filter(|c| matches!(c, '\'' | '"'));

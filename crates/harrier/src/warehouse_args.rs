@@ -20,7 +20,8 @@ pub(crate) struct WarehouseArgs {
     /// Where a new warehouse puts its data files: a folder, s3://… or hdfs://…
     #[arg(long, value_name = "URL")]
     data: Option<String>,
-    /// Memory for what is kept of the catalog between statements: files of tables, and bounds of their columns [default: 256MiB]
+    /// Memory for what is kept of the catalog between statements: files of tables, and bounds of their
+    /// columns [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     catalog_memory: Option<u64>,
 }

@@ -1,12 +1,12 @@
 //! What it costs to move batches and messages between ranks, without anything above the interconnect.
 //!
-//! usage, below a launcher or with a hosts file: `blocks [--sizes BYTES,…] [--streams N] [--megabytes N] [--round-trips N]
-//! [--messages] [--one-way]`
+//! usage, below a launcher or with a hosts file: `blocks [--sizes BYTES,…] [--streams N] [--megabytes N]
+//! [--round-trips N] [--messages] [--one-way]`
 //!
-//! For each size every rank reads from every other one, or with `--one-way` rank 1 from rank 0, over N streams. Rank 0 prints
-//! GB (10⁹ bytes of values) a second, and the processor time of all ranks for each GB; then half of a round trip of 64 bytes
-//! between ranks 0 and 1. `--messages` does without shared memory. It is for comparing two builds; `harrier bench
-//! interconnect` compares with other ways.
+//! For each size every rank reads from every other one, or with `--one-way` rank 1 from rank 0, over N
+//! streams. Rank 0 prints GB (10⁹ bytes of values) a second, and the processor time of all ranks for each GB;
+//! then half of a round trip of 64 bytes between ranks 0 and 1. `--messages` does without shared memory. It
+//! is for comparing two builds; `harrier bench interconnect` compares with other ways.
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use futures::StreamExt;
@@ -105,7 +105,8 @@ struct Meetings {
 }
 
 impl Meetings {
-    /// Waits until all ranks have come here. On rank 0: the processor time of all of them since the last time, nanoseconds.
+    /// Waits until all ranks have come here. On rank 0: the processor time of all of them since the last
+    /// time, nanoseconds.
     async fn meet(&mut self) -> Result<u64, String> {
         let used = processor_ns() - self.since_ns;
         let mut all = used;

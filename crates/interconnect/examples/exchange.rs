@@ -3,11 +3,11 @@
 //! usage, below a launcher or with a hosts file: `exchange [--seed N] [--rounds N] [--messages] [--unwatched]
 //! [--dies RANK] [--stands RANK] [--idle SECONDS]`
 //!
-//! At last every rank's ledger must be clear. Prints one line a rank; exit status 1 for anything else. `--messages` does
-//! without shared memory, `--unwatched` without watching the processes of other ranks. `--dies`: that rank ends after half
-//! of the rounds without a word, and the others say why they hold it lost; `--stands`: that rank's driver stands still inside of a call
-//! instead, when it is first asked for something. `--idle`: says how often the driver woke in that
-//! time, in which there is nothing to do.
+//! At last every rank's ledger must be clear. Prints one line a rank; exit status 1 for anything else.
+//! `--messages` does without shared memory, `--unwatched` without watching the processes of other ranks.
+//! `--dies`: that rank ends after half of the rounds without a word, and the others say why they hold it
+//! lost; `--stands`: that rank's driver stands still inside of a call instead, when it is first asked for
+//! something. `--idle`: says how often the driver woke in that time, in which there is nothing to do.
 
 use harrier_interconnect::{Carrier, Incoming, Interconnect, Options, Service, launch};
 use harrier_sim::contract::{self, Exchange};
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// How long a ledger may take to clear once everything is read.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Never comes back, on the driver's own thread. What came before it served comes on another one, and is given up.
+/// Never comes back, on the driver's own thread. What came before it served comes on another one, and is
+/// given up.
 struct Stands;
 
 impl Service for Stands {

@@ -48,7 +48,8 @@ impl BatchSender {
         Self::new(sender)
     }
 
-    /// Says that the other streams of `broadcast` send the same batches in the same order, so that each is gathered once.
+    /// Says that the other streams of `broadcast` send the same batches in the same order, so that each is
+    /// gathered once.
     pub fn alike(mut self, broadcast: Arc<Broadcast>) -> Self {
         self.share = Some(Share::of(broadcast));
         self
@@ -59,8 +60,9 @@ impl BatchSender {
         self.sender.credit().await
     }
 
-    /// Tells the driver what was sent and not told yet. To be called before waiting for anything else than this sender:
-    /// small batches are left lying until there are many of them, or the sender waits for credit, or ends.
+    /// Tells the driver what was sent and not told yet. To be called before waiting for anything else than
+    /// this sender: small batches are left lying until there are many of them, or the sender waits for
+    /// credit, or ends.
     pub fn flush(&mut self) {
         self.sender.flush();
     }

@@ -1,12 +1,12 @@
 //! Rows that several streams carry alike are gathered once.
 //!
-//! The streams of a broadcast send the same batches in the same order, each at the pace of its reader. The first that comes to a
-//! piece of a batch gathers it; the others find it here. Readers on this host are lent the same block; for others its bytes are
-//! copied behind a header of their own, and compressed once.
+//! The streams of a broadcast send the same batches in the same order, each at the pace of its reader. The
+//! first that comes to a piece of a batch gathers it; the others find it here. Readers on this host are lent
+//! the same block; for others its bytes are copied behind a header of their own, and compressed once.
 //!
 //! # Memory bound
-//! At most [`BROADCAST_BYTES_MAX`] of payload, beside what streams have sent and nobody has read. A stream that is farther behind
-//! gathers for itself.
+//! At most [`BROADCAST_BYTES_MAX`] of payload, beside what streams have sent and nobody has read. A stream
+//! that is farther behind gathers for itself.
 
 use crate::encode::Piece;
 use crate::limits::{BROADCAST_BYTES_MAX, HEADER_BYTES};
@@ -108,7 +108,8 @@ impl Share {
 
     /// What `piece`, the stream's next one, is in bytes; from `gather`, if no other stream has done so.
     ///
-    /// Streams that come to any piece meanwhile wait for it: gathering one takes less than gathering it twice.
+    /// Streams that come to any piece meanwhile wait for it: gathering one takes less than gathering it
+    /// twice.
     ///
     /// Errors: those of `gather`.
     pub fn gathered(

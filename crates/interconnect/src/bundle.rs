@@ -1,12 +1,14 @@
-//! Small frames to one rank go as one message: many streams of small blocks, or one, cost what their bytes cost.
+//! Small frames to one rank go as one message: many streams of small blocks, or one, cost what their bytes
+//! cost.
 //!
-//! A bundle is a frame whose payload is frames, each padded to a multiple of [`HEADER_BYTES`] so that what follows is aligned.
-//! Only frames that are queued at the same time travel together: none waits for another.
+//! A bundle is a frame whose payload is frames, each padded to a multiple of [`HEADER_BYTES`] so that what
+//! follows is aligned. Only frames that are queued at the same time travel together: none waits for another.
 //!
 //! # Invariants
 //! - Frames of one channel to one rank keep their order, whether they travel alone or not.
 //! - A bundle holds at least two frames, and no bundle.
-//! - What a reader may keep is copied out of the bundle: a batch that is kept would otherwise keep all that came with it.
+//! - What a reader may keep is copied out of the bundle: a batch that is kept would otherwise keep all that
+//!   came with it.
 
 use crate::frame::{Header, Kind, Malformed};
 use crate::limits::*;

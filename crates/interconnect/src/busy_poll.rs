@@ -1,13 +1,13 @@
 //! How long a driver with nothing to do polls busily before it sleeps.
 //!
-//! To be woken takes longer than a small message: a call into the kernel on the one side, and on the other a core that has to take the thread
-//! up again, or that has fallen asleep itself. So while small messages follow each other closely the driver polls for about as long as being
-//! woken would take. It sleeps at once
+//! To be woken takes longer than a small message: a call into the kernel on the one side, and on the other a
+//! core that has to take the thread up again, or that has fallen asleep itself. So while small messages
+//! follow each other closely the driver polls for about as long as being woken would take. It sleeps at once
 //! - when the last messages lay far apart: nothing is to be expected soon;
 //! - when much was moved at a time: there its processor time counts, and blocks do not wait for an answer;
-//! - when others want the processor. Between two polls it yields; if it has it back late and still has nothing to do, others had
-//!   better use for that time, and for a while it does not poll busily at all: twice as long each time, and half as long after each
-//!   message that it did see come.
+//! - when others want the processor. Between two polls it yields; if it has it back late and still has
+//!   nothing to do, others had better use for that time, and for a while it does not poll busily at all:
+//!   twice as long each time, and half as long after each message that it did see come.
 //!
 //! Time is passed in, so that no clock decides a test.
 
@@ -104,8 +104,8 @@ mod tests {
             self.busy_poll.polls_busily(|| now)
         }
 
-        /// `count` times nothing for `gap_ns`, as the driver sees it when each look takes a microsecond, and then `bytes`. Returns
-        /// whether it polled until the last of them came.
+        /// `count` times nothing for `gap_ns`, as the driver sees it when each look takes a microsecond, and
+        /// then `bytes`. Returns whether it polled until the last of them came.
         fn talks(&mut self, count: u32, gap_ns: u64, bytes: u64) -> bool {
             let mut polled = false;
             for _ in 0..count {

@@ -1,5 +1,5 @@
-//! Blocks compressed between hosts, for networks that are slower than compressing. Who opens a stream asks for it; between ranks of one host,
-//! where blocks move in memory, nobody does.
+//! Blocks compressed between hosts, for networks that are slower than compressing. Who opens a stream asks
+//! for it; between ranks of one host, where blocks move in memory, nobody does.
 //!
 //! ```text
 //! payload of a compressed block:  │ bytes of the block before, u64 │ its bytes, compressed │
@@ -47,7 +47,8 @@ impl Codec {
         [Codec::Lz4, Codec::Zstd].into_iter().find(|codec| flags & codec.flag() != 0)
     }
 
-    /// `payload` compressed, with room for a header in front; `None` where that saves too little to be worth unpacking.
+    /// `payload` compressed, with room for a header in front; `None` where that saves too little to be worth
+    /// unpacking.
     pub(crate) fn compress(self, payload: &[u8]) -> Option<Block> {
         if !(COMPRESSED_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&payload.len()) {
             return None;

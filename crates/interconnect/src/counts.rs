@@ -1,8 +1,8 @@
 //! What streams count: waits for credit, and the time their blocks took to be made and to leave.
 //!
-//! The producer counts. Its numbers go along with every block and with the end of the stream, stamped into the header when
-//! the driver takes the frame, so that an opener knows them while the stream runs without asking for them. Every number is
-//! a total since the stream was opened.
+//! The producer counts. Its numbers go along with every block and with the end of the stream, stamped into
+//! the header when the driver takes the frame, so that an opener knows them while the stream runs without
+//! asking for them. Every number is a total since the stream was opened.
 
 use crate::CounterCells;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Reads a batch back out of a received block without copying: every Arrow buffer is a slice of the block.
 //!
-//! The layout is that of [`crate::encode`]. Each buffer keeps the block alive by itself and reports its own length as
-//! its capacity, so operators that account memory per buffer see the bytes of that buffer and not of the whole block.
+//! The layout is that of [`crate::encode`]. Each buffer keeps the block alive by itself and reports its own
+//! length as its capacity, so operators that account memory per buffer see the bytes of that buffer and not
+//! of the whole block.
 //!
 //! Errors: a payload that does not fit the schema (lengths, offsets, UTF-8, keys) is refused with
 //! [`ArrowError::IpcError`] or the constructor's own error; nothing is read outside the block.

@@ -1,10 +1,11 @@
-//! What wakes a sleeping driver: an eventfd that tasks of this process write, and a datagram socket that peers on
-//! the same host ring.
+//! What wakes a sleeping driver: an eventfd that tasks of this process write, and a datagram socket that
+//! peers on the same host ring.
 //!
-//! MPI has no call that sleeps until a message arrives: its blocking receives spin. So after handing MPI a message for a
-//! peer on the same host, a rank sends one byte to the peer's socket in the abstract namespace (no file is left behind,
-//! no port is listened on). A ring says "look again", nothing else: lost, late and superfluous rings are harmless.
-//! Peers on other hosts cannot ring; the thread then sleeps for bounded times (see `limits`).
+//! MPI has no call that sleeps until a message arrives: its blocking receives spin. So after handing MPI a
+//! message for a peer on the same host, a rank sends one byte to the peer's socket in the abstract namespace
+//! (no file is left behind, no port is listened on). A ring says "look again", nothing else: lost, late and
+//! superfluous rings are harmless. Peers on other hosts cannot ring; the thread then sleeps for bounded times
+//! (see `limits`).
 //!
 //! No wake-up is lost: see `handshake.rs`.
 
@@ -68,7 +69,8 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// `token` is the gang's, the same on every rank and unguessable; `reachable[rank]` says which ranks share this host.
+    /// `token` is the gang's, the same on every rank and unguessable; `reachable[rank]` says which ranks
+    /// share this host.
     pub fn new(token: &str, rank: usize, reachable: &[bool]) -> io::Result<Doorbell> {
         let address = |rank: usize| SocketAddr::from_abstract_name(format!("harrier-{token}-{rank}"));
         let socket = UnixDatagram::bind_addr(&address(rank)?)?;
@@ -93,8 +95,9 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until somebody wakes or rings, one of `watched` is readable, or `timeout_ns` passes. Returns the
-    /// indices of `watched` that are ready. Returns at once if `queue_is_empty` says no once `asleep` is published.
+    /// Sleeps until somebody wakes or rings, one of `watched` is readable, or `timeout_ns` passes. Returns
+    /// the indices of `watched` that are ready. Returns at once if `queue_is_empty` says no once `asleep` is
+    /// published.
     pub fn sleep(
         &self,
         wake: &Wake,

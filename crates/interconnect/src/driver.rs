@@ -10,12 +10,13 @@
 //!
 //! # Invariants
 //! - No call here waits, but the rest. If one does all the same, the process is ended (`watchdog.rs`).
-//! - A rank that is lost stays lost: it is sent nothing, and nothing that it still sends is looked at. Every stream with it
-//!   ends, and every waiting task learns of it.
-//! - Who is lost is agreed on through the coordinator: whoever loses a rank tells rank 0, which tells every other rank
-//!   before it sends any of them another plan (both go over the control channel). Without rank 0 there is no gang.
-//! - A rank that breaks the contract of a frame or a stream is lost to whom it sent that. A transport that cannot go on
-//!   makes every rank lost.
+//! - A rank that is lost stays lost: it is sent nothing, and nothing that it still sends is looked at. Every
+//!   stream with it ends, and every waiting task learns of it.
+//! - Who is lost is agreed on through the coordinator: whoever loses a rank tells rank 0, which tells every
+//!   other rank before it sends any of them another plan (both go over the control channel). Without rank 0
+//!   there is no gang.
+//! - A rank that breaks the contract of a frame or a stream is lost to whom it sent that. A transport that
+//!   cannot go on makes every rank lost.
 
 use crate::bundle::{Bundles, Message, unbundle};
 use crate::busy_poll::BusyPoll;
@@ -39,32 +40,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The membership epoch. There is only one: whoever loses a rank goes on in it, and looks at nothing of that rank any more
-/// (`docs/decisions/0005-who-is-lost-instead-of-a-new-communicator.md`).
+/// The membership epoch. There is only one: whoever loses a rank goes on in it, and looks at nothing of that
+/// rank any more (`docs/decisions/0005-who-is-lost-instead-of-a-new-communicator.md`).
 const EPOCH: u32 = 1;
 
 /// How long a rank that leaves waits for the others to leave too before it goes without them.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a rank that all others have left too waits for what it sent them to be taken: they may read no more.
+/// How long a rank that all others have left too waits for what it sent them to be taken: they may read no
+/// more.
 const COMPLETION_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Looks in a row, a quarter of a heartbeat apart, at which a rank's process is stopped before it is held lost: those of a job
-/// that goes on after it was stopped as a whole do not go on in the same moment.
+/// Looks in a row, a quarter of a heartbeat apart, at which a rank's process is stopped before it is held
+/// lost: those of a job that goes on after it was stopped as a whole do not go on in the same moment.
 const STOPPED_LOOKS_MAX: u32 = 3;
 
 /// How long a rank that was killed for its silence may take to be gone: its memory is taken down first.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Turns without anything to do before the thread rests. A call that finds nothing may be the one that brings a message in
-/// from the other side: only the next turn sees it, and its ring has already been heard.
+/// Turns without anything to do before the thread rests. A call that finds nothing may be the one that brings
+/// a message in from the other side: only the next turn sees it, and its ring has already been heard.
 const IDLE_TURNS_BEFORE_REST: u32 = 2;
 
-/// How often the thread's processor time is written down while it does not rest: asking for it takes as long as a turn.
+/// How often the thread's processor time is written down while it does not rest: asking for it takes as long
+/// as a turn.
 const NOTE_EVERY: Duration = Duration::from_millis(1);
 
-/// Starts the thread, on which `join` is called, and waits until it has joined; `patience`: so long, because it may be a call of MPI's that
-/// waits for ever. It is left to that thread then, and so is MPI to the end of the process.
+/// Starts the thread, on which `join` is called, and waits until it has joined; `patience`: so long, because
+/// it may be a call of MPI's that waits for ever. It is left to that thread then, and so is MPI to the end of
+/// the process.
 pub(crate) fn start(
     patience: Option<Duration>,
     join: impl FnOnce() -> Result<Joined, StartError> + Send + 'static,
@@ -305,7 +309,8 @@ impl Driver {
         Ok(sent > 0 || progress.moved)
     }
 
-    /// Gives back the loans that were read. Nobody waits for one: a busy lender finds it at its own next turn.
+    /// Gives back the loans that were read. Nobody waits for one: a busy lender finds it at its own next
+    /// turn.
     fn send_returns(&mut self) -> Result<usize, String> {
         let mut sent = 0;
         for (lender, offsets) in self.shared.lending.take_returns() {
@@ -565,7 +570,8 @@ impl Driver {
             Err(error) => return self.lose_all(&error),
         };
         for peer in ended {
-            // A rank that left in good order also ends its process; its last frames may still be on their way.
+            // A rank that left in good order also ends its process; its last frames may still be on their
+            // way.
             for _ in 0..3 {
                 if !self.peers[peer].gone {
                     let _ = self.turn();
@@ -734,7 +740,8 @@ mod tests {
         assert!(pair.gang.ledger().is_clear(), "{:?}", pair.gang.ledger());
     }
 
-    /// A rank that is lost for what it said lives, and may tell others what it reads here until it hears of it.
+    /// A rank that is lost for what it said lives, and may tell others what it reads here until it hears of
+    /// it.
     #[test]
     fn what_a_lost_rank_may_still_read_stays_as_it_is() {
         let mut pair = Pair::new(0);

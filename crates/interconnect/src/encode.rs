@@ -1,18 +1,18 @@
 //! Gathers a record batch once into an aligned block, so that the other side can use it in place.
 //!
 //! A batch's payload is its Arrow buffers in pre-order of the schema's fields, each padded to
-//! [`BUFFER_ALIGNMENT_BYTES`], and behind them a footer of little-endian `u64` words that [`crate::decode`] walks along
-//! the schema:
+//! [`BUFFER_ALIGNMENT_BYTES`], and behind them a footer of little-endian `u64` words that [`crate::decode`]
+//! walks along the schema:
 //!
 //! ```text
 //! │ buffer │pad│ buffer │pad│ … │ word │ word │ … │ word count │
 //! ```
-//! Every array contributes the words: length, 1 if a validity bitmap follows, then the byte length of each of its
-//! buffers. Only what the batch shows is copied: slices are cut, offsets start at zero again, string views are compacted
-//! to the bytes they name, unreferenced dictionary values are dropped.
+//! Every array contributes the words: length, 1 if a validity bitmap follows, then the byte length of each of
+//! its buffers. Only what the batch shows is copied: slices are cut, offsets start at zero again, string
+//! views are compacted to the bytes they name, unreferenced dictionary values are dropped.
 //!
-//! The same walk runs twice: over a sink that counts, so that a block of the right size is allocated once, and over one
-//! that writes.
+//! The same walk runs twice: over a sink that counts, so that a block of the right size is allocated once,
+//! and over one that writes.
 
 use crate::limits::{BLOCK_BYTES_HARD_MAX, BLOCK_BYTES_MAX, BLOCK_BYTES_TARGET, BUFFER_ALIGNMENT_BYTES};
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch};
@@ -125,8 +125,8 @@ trait Sink {
     fn views(&mut self, views: &[u128], valid: &dyn Fn(usize) -> bool, has_nulls: bool, data: &[Buffer]);
 }
 
-/// Walks `len` rows of `data` from row `from` on. Ranges are passed down rather than cut out of the [`ArrayData`]: for
-/// structs its own slicing moves both the parent's offset and the children.
+/// Walks `len` rows of `data` from row `from` on. Ranges are passed down rather than cut out of the
+/// [`ArrayData`]: for structs its own slicing moves both the parent's offset and the children.
 fn walk(data: &ArrayData, from: usize, len: usize, sink: &mut impl Sink) -> Result<(), ArrowError> {
     let offset = data.offset() + from;
     let nulls = data.nulls().map(|nulls| nulls.slice(from, len)).filter(|nulls| nulls.null_count() > 0);
@@ -224,8 +224,8 @@ fn byte_array<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     sink.bytes(&data.buffers()[1].as_slice()[from..to]);
 }
 
-/// Gives the sink the rebased offsets of the rows and returns the range of the child they cover. An empty array may come
-/// with an empty offsets buffer.
+/// Gives the sink the rebased offsets of the rows and returns the range of the child they cover. An empty
+/// array may come with an empty offsets buffer.
 fn list_offsets<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     data: &ArrayData,
     offset: usize,
@@ -242,7 +242,8 @@ fn list_offsets<O: ArrowNativeType + std::ops::Sub<Output = O>>(
     (offsets[0].as_usize(), offsets[len].as_usize())
 }
 
-/// The run ends of `len` logical rows from `offset` on, rebased, and which runs these are: the first and how many.
+/// The run ends of `len` logical rows from `offset` on, rebased, and which runs these are: the first and how
+/// many.
 fn runs(
     data: &ArrayData,
     offset: usize,
@@ -363,7 +364,8 @@ impl Sink for Writer<'_> {
             self.bytes(views.to_byte_slice());
             return self.bytes(&[]);
         }
-        // Two passes over the views: the first writes them with their new offsets, the second appends the bytes.
+        // Two passes over the views: the first writes them with their new offsets, the second appends the
+        // bytes.
         let is_long = |row: usize, view: u128| long_bytes(view) > 0 && (!has_nulls || valid(row));
         self.block.pad_to(BUFFER_ALIGNMENT_BYTES);
         let mut next = 0;

@@ -18,7 +18,8 @@ pub enum StartError {
     },
     /// Ranks were told to do different things.
     ToldMismatch(Difference),
-    /// MPI has not brought the ranks together. Its call may go on for ever on another thread: no handler at exit that it has left is run.
+    /// MPI has not brought the ranks together. Its call may go on for ever on another thread: no handler at
+    /// exit that it has left is run.
     NotMet {
         seconds: u64,
         attendance: Option<Attendance>,
@@ -255,8 +256,9 @@ impl StartError {
         }
     }
 
-    /// Whether rank `rank` of a launcher is the one to say it: what all ranks know is told by rank 0, and what only those of one host know by
-    /// the first of them. Without a launcher above it nobody else may be there.
+    /// Whether rank `rank` of a launcher is the one to say it: what all ranks know is told by rank 0, and
+    /// what only those of one host know by the first of them. Without a launcher above it nobody else may be
+    /// there.
     pub fn is_told_by(&self, rank: usize) -> bool {
         match self {
             StartError::VersionMismatch { .. } | StartError::ToldMismatch(_) => rank == 0,
@@ -279,8 +281,8 @@ impl StartError {
         report
     }
 
-    /// The exit status of a process that could not find out what it was launched as: a library of MPI is broken, anything else was said
-    /// wrongly.
+    /// The exit status of a process that could not find out what it was launched as: a library of MPI is
+    /// broken, anything else was said wrongly.
     pub fn exit_status(&self) -> u8 {
         match self {
             StartError::Mpi(_) => exit::BROKEN,

@@ -1,5 +1,5 @@
-//! The frame, the unit on the wire: a 64-byte little-endian header and a payload. It travels as one message of MPI, one record of a
-//! QUIC stream, or with others in a bundle (`bundle.rs`).
+//! The frame, the unit on the wire: a 64-byte little-endian header and a payload. It travels as one message
+//! of MPI, one record of a QUIC stream, or with others in a bundle (`bundle.rs`).
 //!
 //! ```text
 //!  0      4      5      6      8       12      16       24         32              40    48       64
@@ -7,13 +7,14 @@
 //!  │magic │ kind │ flags│ zero │ epoch │ zero  │ stream │ sequence │ payload bytes │  a  │ counts │ payload …
 //!  └──────┴──────┴──────┴──────┴───────┴───────┴────────┴──────────┴───────────────┴─────┴────────┘
 //! ```
-//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `sequence` numbers the blocks of a stream,
-//! and apart from them its credits, from 0 on: none is taken twice and none is left out. `counts` is what the producer of a
-//! stream has counted when a block or the end leaves: see [`stamp`].
+//! `a` is the one argument of a kind that needs one (bytes of credit, rows, streams opened). `sequence`
+//! numbers the blocks of a stream, and apart from them its credits, from 0 on: none is taken twice and none
+//! is left out. `counts` is what the producer of a stream has counted when a block or the end leaves: see
+//! [`stamp`].
 //!
-//! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind, another epoch,
-//! or a payload length that is not what arrived. Whoever gets that error holds its sender lost, and nobody else: that is not a
-//! Harrier rank of this gang, or its memory is damaged.
+//! Errors: [`Header::decode`] refuses a message that is too short, has another magic, an unknown kind,
+//! another epoch, or a payload length that is not what arrived. Whoever gets that error holds its sender
+//! lost, and nobody else: that is not a Harrier rank of this gang, or its memory is damaged.
 
 use crate::counts::StreamCounts;
 use crate::limits::HEADER_BYTES;
@@ -22,15 +23,16 @@ use std::fmt;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HRR1");
 
-/// What a frame says. The direction is given for the two ends of a stream: the opener, which reads it, and the
-/// producer, which writes it.
+/// What a frame says. The direction is given for the two ends of a stream: the opener, which reads it, and
+/// the producer, which writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Opener to producer: open `a` consecutive streams from this id on. Sequence: the window of each, bytes. Payload: the
-    /// request.
+    /// Opener to producer: open `a` consecutive streams from this id on. Sequence: the window of each, bytes.
+    /// Payload: the request.
     Open = 1,
-    /// Producer to opener: one block. Sequence: blocks sent before. `a`: rows. Flag [`Header::FLAG_SCHEMA`]: the payload is the stream's schema.
+    /// Producer to opener: one block. Sequence: blocks sent before. `a`: rows. Flag [`Header::FLAG_SCHEMA`]:
+    /// the payload is the stream's schema.
     Block = 2,
     /// Producer to opener: the stream is complete. Sequence: blocks sent.
     End = 3,
@@ -48,12 +50,13 @@ pub enum Kind {
     Ping = 9,
     /// Answer to `Ping`.
     Alive = 10,
-    /// To any rank: the sender leaves the gang in good order and sends nothing after this. `a`: its exit status.
+    /// To any rank: the sender leaves the gang in good order and sends nothing after this. `a`: its exit
+    /// status.
     Leave = 11,
     /// Reader to lender: these loans are read. Payload: their offsets, `u64` each.
     Return = 12,
-    /// To the coordinator: the sender holds rank `a` lost. From the coordinator: rank `a` is no member any more, and if that
-    /// is the receiver, it ends. Payload: why, as text.
+    /// To the coordinator: the sender holds rank `a` lost. From the coordinator: rank `a` is no member any
+    /// more, and if that is the receiver, it ends. Payload: why, as text.
     Lost = 13,
     /// Several frames to the same rank. Payload: the frames, each padded to a multiple of the header's size.
     Bundle = 14,
@@ -113,7 +116,8 @@ impl Header {
     /// An `Open` is a call: both sides send messages rather than batches.
     pub const FLAG_CALL: u8 = 2;
 
-    /// The payload of a `Block` is in the sender's shared memory; the frame's own payload is the loan, see [`encode_loan`].
+    /// The payload of a `Block` is in the sender's shared memory; the frame's own payload is the loan, see
+    /// [`encode_loan`].
     pub const FLAG_SHARED: u8 = 4;
 
     /// Blocks of the streams of an `Open` may come compressed by this codec.
@@ -203,8 +207,8 @@ const COUNTS: usize = 48;
 
 /// Writes `counts` into the header at the start of `frame`.
 ///
-/// Times are nanoseconds as floating-point numbers of 32 bits: seven digits of them are exact, from one nanosecond to any
-/// number of days, in half of the room.
+/// Times are nanoseconds as floating-point numbers of 32 bits: seven digits of them are exact, from one
+/// nanosecond to any number of days, in half of the room.
 pub(crate) fn stamp(frame: &mut [u8], counts: StreamCounts) {
     let StreamCounts { encode_ns, credit_waits, credit_wait_ns, queue_ns } = counts;
     let time = |ns: u64| (ns as f32).to_le_bytes();

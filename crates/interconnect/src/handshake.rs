@@ -1,9 +1,10 @@
 //! The handshake by which no wake-up of a sleeping driver is lost.
 //!
-//! The driver first publishes that it is asleep, then looks at its queue once more, then sleeps. Who queues something does so
-//! first and then looks whether it is asleep. Between the two steps of each stands a sequentially consistent fence, so at least
-//! one of the two sees the other, whatever orders the queue itself keeps. The crate `checks/handshake` tries every order of the
-//! steps; it stands outside of the workspace, whose libraries would get other features from its model checker.
+//! The driver first publishes that it is asleep, then looks at its queue once more, then sleeps. Who queues
+//! something does so first and then looks whether it is asleep. Between the two steps of each stands a
+//! sequentially consistent fence, so at least one of the two sees the other, whatever orders the queue itself
+//! keeps. The crate `checks/handshake` tries every order of the steps; it stands outside of the workspace,
+//! whose libraries would get other features from its model checker.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 

@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What a rank was told to do, by its arguments and where it was started: the same on all ranks, unless they were meant to work each by
-/// itself.
+/// What a rank was told to do, by its arguments and where it was started: the same on all ranks, unless they
+/// were meant to work each by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// What it is, as in "started with other …".
@@ -154,7 +154,8 @@ pub(crate) struct Circle {
 }
 
 impl Circle {
-    /// Errors: the ranks run different builds, or were told to do different things. Every rank comes to the same result.
+    /// Errors: the ranks run different builds, or were told to do different things. Every rank comes to the
+    /// same result.
     pub fn new(rank: usize, all: Vec<Introduction>) -> Result<Circle, StartError> {
         if all.iter().any(|other| other.version != all[rank].version) {
             return Err(StartError::VersionMismatch {
@@ -191,7 +192,8 @@ impl Circle {
         self.all.iter().zip(self.here()).map(peer).collect()
     }
 
-    /// Descriptors that become readable when a peer's process ends, for the peers whose process this rank can see.
+    /// Descriptors that become readable when a peer's process ends, for the peers whose process this rank can
+    /// see.
     pub fn watches(&self) -> Vec<(usize, OwnedFd)> {
         self.others()
             .filter(|(_, other)| self.me().sees(other))

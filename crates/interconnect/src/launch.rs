@@ -1,4 +1,5 @@
-//! What this process was started as: the one place that tells a rank of MPI from a rank of QUIC, and both from a process alone.
+//! What this process was started as: the one place that tells a rank of MPI from a rank of QUIC, and both
+//! from a process alone.
 
 use crate::error::{PlaceError, StartError};
 use crate::introduction::Told;
@@ -13,7 +14,8 @@ const ALONE: &str = "HARRIER_ALONE";
 /// What joins the ranks of a gang and carries their frames.
 #[derive(Clone, Debug)]
 pub enum Carrier {
-    /// `library`: the MPI library to load; `None`: found out from the environment. `patience`: how long the others may take to come.
+    /// `library`: the MPI library to load; `None`: found out from the environment. `patience`: how long the
+    /// others may take to come.
     Mpi { library: Option<PathBuf>, patience: Duration },
     /// QUIC, between the hosts of a file.
     Quic(Place),
@@ -40,10 +42,11 @@ pub struct Launch {
     pub told: Vec<Told>,
 }
 
-/// What this process was started as; `None`: alone, because it is, or `alone` or `HARRIER_ALONE` says so. A hosts file, `hosts` or else
-/// `HARRIER_HOSTS`, goes before a launcher of MPI.
+/// What this process was started as; `None`: alone, because it is, or `alone` or `HARRIER_ALONE` says so. A
+/// hosts file, `hosts` or else `HARRIER_HOSTS`, goes before a launcher of MPI.
 ///
-/// Errors: a hosts file that cannot be used, or a place in it that is not told; variables of a launcher that are another process's.
+/// Errors: a hosts file that cannot be used, or a place in it that is not told; variables of a launcher that
+/// are another process's.
 pub fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, StartError> {
     if alone || (hosts.is_none() && is_alone()?) {
         return Ok(None);

@@ -1,13 +1,14 @@
 //! Blocks that reach ranks of the same host through shared memory, and their way back.
 //!
-//! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its stream has
-//! ended: a hash join keeps what it was built from. What comes back is collected here, on whatever thread drops it, and
-//! the driver tells the lenders.
+//! A lent block belongs to its reader until the last buffer in it is dropped, which may be long after its
+//! stream has ended: a hash join keeps what it was built from. What comes back is collected here, on whatever
+//! thread drops it, and the driver tells the lenders.
 //!
 //! # Crash
-//! A rank that is lost gives nothing back, and nothing is expected of it: what it was lent is left as it is while its process may
-//! still read it, and taken back when that has ended. It may be lost and live: its transport has failed, or it broke a contract.
-//! A reader keeps what it still reads of a lost rank's: memory stays until nobody maps it any more.
+//! A rank that is lost gives nothing back, and nothing is expected of it: what it was lent is left as it is
+//! while its process may still read it, and taken back when that has ended. It may be lost and live: its
+//! transport has failed, or it broke a contract. A reader keeps what it still reads of a lost rank's: memory
+//! stays until nobody maps it any more.
 
 use crate::Shared;
 use crate::limits::RETURN_BYTES_MAX;
@@ -32,8 +33,8 @@ pub struct Lending {
 }
 
 impl Lending {
-    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena, if this rank could open it. Both are as long as the gang, and say
-    /// no for this rank itself.
+    /// `readers[rank]`: it could open `arena`. `windows[rank]`: its arena, if this rank could open it. Both
+    /// are as long as the gang, and say no for this rank itself.
     pub fn new(arena: Option<Arc<Arena>>, readers: Vec<bool>, windows: Vec<Option<Arc<Window>>>) -> Lending {
         let windows = windows.into_iter().map(Mutex::new).collect();
         Lending { arena, readers, windows, ..Lending::default() }
@@ -89,8 +90,9 @@ impl Lending {
         }
     }
 
-    /// Expects nothing back of the lost rank `peer`, which may still live, and gives up its arena, whose memory would stay for as long as a
-    /// process maps it. What is still read of it keeps it until it is dropped.
+    /// Expects nothing back of the lost rank `peer`, which may still live, and gives up its arena, whose
+    /// memory would stay for as long as a process maps it. What is still read of it keeps it until it is
+    /// dropped.
     pub(crate) fn lose(&self, peer: usize) {
         if let Some(arena) = &self.arena {
             arena.abandon(peer);
@@ -137,8 +139,8 @@ impl Drop for Borrowed {
         lending.returns.push((self.lender, self.loan.offset));
         let bytes = self.loan.len as usize;
         let waiting = lending.return_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // While streams are open the thread turns anyway; when none is, it may sleep for long. This may run inside a
-        // stream's own end, with its locks held.
+        // While streams are open the thread turns anyway; when none is, it may sleep for long. This may run
+        // inside a stream's own end, with its locks held.
         if waiting >= RETURN_BYTES_MAX || shared.table.is_idle() {
             shared.wake.wake();
         }

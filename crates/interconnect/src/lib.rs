@@ -11,22 +11,25 @@
 //!
 //! - [`Interconnect`]: this rank's membership in the gang; opens streams and calls to other ranks.
 //! - [`Service`]: what the layer above does when another rank opens streams here.
-//! - [`transport`]: what carries frames; MPI, QUIC, or anything else that keeps its contract. [`launch`] says which of them
-//!   this process was started for.
+//! - [`transport`]: what carries frames; MPI, QUIC, or anything else that keeps its contract. [`launch`] says
+//!   which of them this process was started for.
 //! - [`streams`]: the state machine of a stream, with its transition table.
-//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks, [`Broadcast`]: once for several streams.
-//!   [`limits`]: every bound.
+//! - [`frame`]: the bytes on the wire. [`encode`], [`decode`]: batches in blocks, [`Broadcast`]: once for
+//!   several streams. [`limits`]: every bound.
 //!
 //! # Threads
-//! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when there is
-//! nothing to do, at once or after it has polled busily for a moment (`busy_poll.rs`). Everything public here may be called from any thread.
+//! One thread, the driver, moves all frames and makes every MPI call; it never blocks in MPI and sleeps when
+//! there is nothing to do, at once or after it has polled busily for a moment (`busy_poll.rs`). Everything
+//! public here may be called from any thread.
 //!
 //! # Errors
-//! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran there.
+//! [`StartError`]: the gang is not formed. [`StreamError`]: a statement is dead, or a rank and all that ran
+//! there.
 //!
 //! # Crash
-//! A rank that dies is noticed through its pidfd (same host), a connection that closes (other hosts), or by its silence; every stream with it ends as lost. The
-//! others stay a gang as long as rank 0 lives: see [`Interconnect::members`] and `driver.rs`.
+//! A rank that dies is noticed through its pidfd (same host), a connection that closes (other hosts), or by
+//! its silence; every stream with it ends as lost. The others stay a gang as long as rank 0 lives: see
+//! [`Interconnect::members`] and `driver.rs`.
 
 pub mod decode;
 pub mod doorbell;
@@ -89,7 +92,8 @@ pub struct Options {
     pub carrier: Carrier,
     /// This build of Harrier: ranks with different ones refuse to work together.
     pub version: String,
-    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through the carrier.
+    /// Whether large blocks go to ranks of the same host through shared memory; if not, all goes through the
+    /// carrier.
     pub shared_memory: bool,
     /// What this rank was told to do: ranks that were told other things refuse to work together.
     pub told: Vec<Told>,
@@ -106,7 +110,8 @@ pub struct Peer {
 
 /// What the layer above does with streams that other ranks open here.
 pub trait Service: Send + Sync {
-    /// Called on the driver's thread: hands the work to a task and returns. Every sender in `incoming` ends by itself.
+    /// Called on the driver's thread: hands the work to a task and returns. Every sender in `incoming` ends
+    /// by itself.
     fn open(&self, incoming: Incoming);
 }
 
@@ -296,8 +301,8 @@ impl Shared {
 
     /// Queues a frame of a block. The driver is not woken for it.
     ///
-    /// The outbox has no bound of its own: data frames are bounded by the windows of the open streams, and every stream
-    /// adds at most a few control frames to them.
+    /// The outbox has no bound of its own: data frames are bounded by the windows of the open streams, and
+    /// every stream adds at most a few control frames to them.
     fn queue_block(&self, to: usize, mut header: Header, body: Body, counted: InQueue) {
         self.counters.blocks_sent.fetch_add(1, Ordering::Relaxed);
         let mut block = match self.lend(to, body) {
@@ -355,10 +360,11 @@ pub struct Interconnect {
 }
 
 impl Interconnect {
-    /// Joins the gang over its carrier and starts the driver. Collective: every rank must call it. Blocks until all have.
+    /// Joins the gang over its carrier and starts the driver. Collective: every rank must call it. Blocks
+    /// until all have.
     ///
-    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds, with different tokens or told to do
-    /// different things, a rank that does not come.
+    /// Errors: no MPI library, an MPI that does not match the launcher, ranks of different builds, with
+    /// different tokens or told to do different things, a rank that does not come.
     pub fn start(options: Options) -> Result<Interconnect, StartError> {
         let patience = match &options.carrier {
             Carrier::Mpi { patience, .. } => Some(*patience),
@@ -392,12 +398,14 @@ impl Interconnect {
         &self.shared.peers
     }
 
-    /// What carries frames, for people: the MPI library with its path, interface and version, or the protocol and the port.
+    /// What carries frames, for people: the MPI library with its path, interface and version, or the protocol
+    /// and the port.
     pub fn library(&self) -> &str {
         &self.shared.description
     }
 
-    /// Says what to do with streams that other ranks open here. Streams opened earlier are handed over at once.
+    /// Says what to do with streams that other ranks open here. Streams opened earlier are handed over at
+    /// once.
     pub fn serve(&self, service: Arc<dyn Service>) {
         let mut early = self.shared.early.lock();
         if self.shared.service.set(Arc::clone(&service)).is_err() {
@@ -428,8 +436,9 @@ impl Interconnect {
         (MessageSender { shared: Arc::clone(&self.shared), to, id }, MessageStream(receiver))
     }
 
-    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches rank `to` fastest.
-    /// For those who fill a block before they know which of that rank's streams it goes to.
+    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches
+    /// rank `to` fastest. For those who fill a block before they know which of that rank's streams it goes
+    /// to.
     pub fn block_for(&self, to: usize, payload_bytes: usize) -> Block {
         self.shared.block_for(to, payload_bytes)
     }
@@ -481,12 +490,14 @@ impl Interconnect {
         self.shared.losses.borrow().clone()
     }
 
-    /// Why this rank can reach no other one any more, if it cannot: its transport failed, or the gang went on without it.
+    /// Why this rank can reach no other one any more, if it cannot: its transport failed, or the gang went on
+    /// without it.
     pub fn broken(&self) -> Option<&str> {
         self.shared.broken.get().map(String::as_str)
     }
 
-    /// Waits until every end of a process that came before this call, and can be seen from here, is known as a loss.
+    /// Waits until every end of a process that came before this call, and can be seen from here, is known as
+    /// a loss.
     pub async fn look(&self) {
         let (looked, done) = oneshot::channel();
         self.shared.looks.push(looked);
@@ -534,9 +545,11 @@ impl Interconnect {
         }
     }
 
-    /// Leaves the gang in good order: tells every rank `status`, waits until all have left, and shuts MPI down.
+    /// Leaves the gang in good order: tells every rank `status`, waits until all have left, and shuts MPI
+    /// down.
     ///
-    /// Blocks; every rank must call it, and after the loss of a rank nobody waits for that one. Nothing may be open.
+    /// Blocks; every rank must call it, and after the loss of a rank nobody waits for that one. Nothing may
+    /// be open.
     pub fn leave(&self, status: i32) {
         for peer in (0..self.shared.peers.len()).filter(|peer| *peer != self.shared.rank) {
             let mut header = self.shared.header(Kind::Leave, 0);

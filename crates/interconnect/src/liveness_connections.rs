@@ -1,5 +1,6 @@
-//! A TCP connection between the coordinator and each rank whose process it cannot see, over which nothing is ever said: its other
-//! end closes when the process does, however that ends. Without it only silence would tell, some seconds later.
+//! A TCP connection between the coordinator and each rank whose process it cannot see, over which nothing is
+//! ever said: its other end closes when the process does, however that ends. Without it only silence would
+//! tell, some seconds later.
 //!
 //! ```text
 //!   coordinator                                   rank on another host
@@ -9,8 +10,9 @@
 //!   listens no more (all-gather)                   both: readable = the other process has ended
 //! ```
 //!
-//! Where no such connection can be made (a firewall, networks that only MPI can use) nothing else is different. One that breaks
-//! instead of being closed says nothing about the process: firewalls and restarted routers do that too.
+//! Where no such connection can be made (a firewall, networks that only MPI can use) nothing else is
+//! different. One that breaks instead of being closed says nothing about the process: firewalls and restarted
+//! routers do that too.
 
 use crate::introduction::Circle;
 use nix::ifaddrs::getifaddrs;
@@ -36,13 +38,15 @@ const ADDRESSES_MAX: usize = 16;
 /// The time between two looks of who listens whether it should go on.
 const LISTEN_PAUSE_MS: u8 = 10;
 
-/// How long after its connection has closed a rank is held to have ended: what it sent before, a goodbye among it, may be slower.
+/// How long after its connection has closed a rank is held to have ended: what it sent before, a goodbye
+/// among it, may be slower.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// What the coordinator says to whom it knows.
 const WELCOME: u8 = 1;
 
-/// The connections of one rank: those of the coordinator to all ranks that it cannot see, that of another rank to the coordinator.
+/// The connections of one rank: those of the coordinator to all ranks that it cannot see, that of another
+/// rank to the coordinator.
 #[derive(Default)]
 pub(crate) struct LivenessConnections {
     open: Vec<(usize, TcpStream)>,
@@ -168,7 +172,8 @@ fn hello(token: &str, rank: usize) -> Vec<u8> {
     [token.as_bytes(), &(rank as u64).to_le_bytes()].concat()
 }
 
-/// This rank's connection to the coordinator, of which `told` says where it listens: where it cannot see it, and one can be made.
+/// This rank's connection to the coordinator, of which `told` says where it listens: where it cannot see it,
+/// and one can be made.
 pub(crate) fn connect(circle: &Circle, told: &[u8]) -> LivenessConnections {
     if circle.rank == 0 || told.is_empty() || circle.sees(0) {
         return LivenessConnections::default();

@@ -1,9 +1,9 @@
-//! Which ranks of a gang have come, before they have met: MPI itself says nothing of ranks that do not come, and may wait for them
-//! for ever inside of one call.
+//! Which ranks of a gang have come, before they have met: MPI itself says nothing of ranks that do not come,
+//! and may wait for them for ever inside of one call.
 //!
-//! Every rank binds a datagram socket in the abstract namespace, whose name follows from the launcher's process on its host and its rank,
-//! before it calls MPI. Nothing is sent to it: who wants to know looks whether there is one. So ranks of one host know of one another, and of
-//! those elsewhere nothing.
+//! Every rank binds a datagram socket in the abstract namespace, whose name follows from the launcher's
+//! process on its host and its rank, before it calls MPI. Nothing is sent to it: who wants to know looks
+//! whether there is one. So ranks of one host know of one another, and of those elsewhere nothing.
 
 use harrier_mpi::Launched;
 use nix::unistd::getuid;

@@ -1,14 +1,18 @@
 //! Streams: one sending rank to one receiving rank of one motion, each with credits of its own.
 //!
 //! # Invariants
-//! - The opener (the receiving rank) allocates the stream's id; with its rank it names the stream on both sides.
-//! - A stream has a window: bytes that its blocks may have under way or unread. A producer sends a block only while something
-//!   of the window is left, however little; the block may reach beyond it. Windows belong to one stream, so no stream can
-//!   starve another, and small blocks are many at once. Credit gives back what was read of it.
-//! - Blocks are numbered, and so are credits: one that is not the next of its stream is a violation. A credit, a stop or a message
-//!   may cross the producer's end on the wire: then the stream is unknown, and nothing is wrong.
-//! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An opener that
-//!   wants no more sends `Stop`, drops what still arrives, and keeps the stream until the producer's `End` or `Fail`.
+//! - The opener (the receiving rank) allocates the stream's id; with its rank it names the stream on both
+//!   sides.
+//! - A stream has a window: bytes that its blocks may have under way or unread. A producer sends a block only
+//!   while something of the window is left, however little; the block may reach beyond it. Windows belong to
+//!   one stream, so no stream can starve another, and small blocks are many at once. Credit gives back what
+//!   was read of it.
+//! - Blocks are numbered, and so are credits: one that is not the next of its stream is a violation. A
+//!   credit, a stop or a message may cross the producer's end on the wire: then the stream is unknown, and
+//!   nothing is wrong.
+//! - A stream ends exactly once, by one `End` or `Fail` frame of its producer, or by the loss of a rank. An
+//!   opener that wants no more sends `Stop`, drops what still arrives, and keeps the stream until the
+//!   producer's `End` or `Fail`.
 //!
 //! ```text
 //!  opener     what happens             does               becomes │ producer   what happens     does            becomes
@@ -22,14 +26,15 @@
 //!  ended      receiver dropped                            gone    │ any        rank lost        wake            gone
 //!  any        rank lost                queue the loss     ended   │ gone       Credit, Stop                     gone
 //! ```
-//! Any other block, end or credit is a violation: its sender is lost. A call is a stream whose opener sends messages, too, each of which
-//! wakes the producer's side.
+//! Any other block, end or credit is a violation: its sender is lost. A call is a stream whose opener sends
+//! messages, too, each of which wakes the producer's side.
 //!
 //! # Memory bound
-//! An opener holds at most the window and one block more of unread blocks per stream, charged to its [`Budget`] while they
-//! wait; a producer holds as much that the carrier has not sent, and charges its own for what it does not know to be read.
-//! Messages of a call are not charged: callers send few, which whoever is called takes at once, and of those that wait nonetheless
-//! the sum is bounded ([`MESSAGES_BYTES_MAX`]). Where nobody takes them any more they are dropped.
+//! An opener holds at most the window and one block more of unread blocks per stream, charged to its
+//! [`Budget`] while they wait; a producer holds as much that the carrier has not sent, and charges its own
+//! for what it does not know to be read. Messages of a call are not charged: callers send few, which whoever
+//! is called takes at once, and of those that wait nonetheless the sum is bounded ([`MESSAGES_BYTES_MAX`]).
+//! Where nobody takes them any more they are dropped.
 //!
 //! # Cancellation
 //! Dropping a receiver stops the stream, dropping a sender fails it. Neither blocks.
@@ -50,7 +55,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-/// Where bytes are charged: on the receiving side until they are read, on the sending side until it is known that they were.
+/// Where bytes are charged: on the receiving side until they are read, on the sending side until it is known
+/// that they were.
 pub trait Budget: Send + Sync {
     fn grow(&self, bytes: usize);
     fn shrink(&self, bytes: usize);
@@ -140,7 +146,8 @@ struct Outbound {
 
 #[derive(Default)]
 struct OutboundState {
-    /// Of the window, what is under way or unread as far as is known here: less than all of it when a block may be sent.
+    /// Of the window, what is under way or unread as far as is known here: less than all of it when a block
+    /// may be sent.
     used: u64,
     /// As much, if somebody is charged.
     charge: Option<Charge>,
@@ -438,7 +445,8 @@ impl StreamReceiver {
         self.stream.peer
     }
 
-    /// What the producer has told of itself: with the last frame that arrived, which may not have been read yet.
+    /// What the producer has told of itself: with the last frame that arrived, which may not have been read
+    /// yet.
     pub fn counts(&self) -> StreamCounts {
         self.stream.state.lock().counts
     }
@@ -460,7 +468,8 @@ impl Stream for StreamReceiver {
                         budget.shrink(payload.len());
                     }
                     state.taken += block_cost(payload.len());
-                    // Half a window at a time: a control frame for every block would cost as much as a small block.
+                    // Half a window at a time: a control frame for every block would cost as much as a small
+                    // block.
                     if state.end.is_none() && state.taken * 2 >= stream.window {
                         let mut header = self.shared.header(Kind::Credit, self.id);
                         header.sequence = state.credits;
@@ -508,8 +517,8 @@ impl Drop for StreamReceiver {
     }
 }
 
-/// The producer's end. Every way out sends exactly one ending frame: [`StreamSender::finish`], [`StreamSender::fail`],
-/// or, if it is dropped, a failure.
+/// The producer's end. Every way out sends exactly one ending frame: [`StreamSender::finish`],
+/// [`StreamSender::fail`], or, if it is dropped, a failure.
 pub struct StreamSender {
     shared: Arc<Shared>,
     to: usize,
@@ -548,7 +557,8 @@ impl StreamSender {
         self.stream.codec
     }
 
-    /// Ready when a block may be sent. A producer is polled only after this, so that one without credit does not run.
+    /// Ready when a block may be sent. A producer is polled only after this, so that one without credit does
+    /// not run.
     pub fn poll_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let mut state = self.stream.state.lock();
         let ready = match closed(&state) {
@@ -577,8 +587,8 @@ impl StreamSender {
         std::future::poll_fn(|cx| self.poll_credit(cx)).await
     }
 
-    /// Ready when nothing more is wanted. Cancel-safe; shares its waker with [`StreamSender::poll_credit`], so only one
-    /// of the two may be awaited at a time.
+    /// Ready when nothing more is wanted. Cancel-safe; shares its waker with [`StreamSender::poll_credit`],
+    /// so only one of the two may be awaited at a time.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Closed> {
         let mut state = self.stream.state.lock();
         match closed(&state) {
@@ -601,21 +611,23 @@ impl StreamSender {
         &self.shared
     }
 
-    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches this stream's
-    /// reader fastest. Its first [`HEADER_BYTES`] bytes are the header's, and are written when it is sent.
+    /// An empty block with room for `payload_bytes` behind the header, in the memory from which it reaches
+    /// this stream's reader fastest. Its first [`HEADER_BYTES`] bytes are the header's, and are written when
+    /// it is sent.
     pub fn block_for(&self, payload_bytes: usize) -> Block {
         self.shared.block_for(self.to, payload_bytes)
     }
 
-    /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit, which must be
-    /// there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the block.
+    /// Sends `block` (from [`StreamSender::block_for`] or [`crate::Interconnect::block_for`]) for one credit,
+    /// which must be there: see [`StreamSender::credit`]. `rows` is for the reader, who is told it with the
+    /// block.
     pub fn send(&mut self, rows: usize, block: Block) {
         self.send_untold(rows, Body::Own(block), false);
         self.flush();
     }
 
-    /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the next wait for
-    /// credit, or the end of the stream. `is_compressed`: by the stream's codec.
+    /// As [`StreamSender::send`], but the driver may not be woken for it before [`StreamSender::flush`], the
+    /// next wait for credit, or the end of the stream. `is_compressed`: by the stream's codec.
     pub(crate) fn send_untold(&mut self, rows: usize, body: Body, is_compressed: bool) {
         let bytes = body.payload_bytes();
         let mut state = self.stream.state.lock();
@@ -709,8 +721,8 @@ impl Drop for StreamSender {
     }
 }
 
-/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is lost. Those that come after it
-/// was dropped are dropped, too.
+/// The messages of a call, on the side that was called. Ends when the caller ends them, stops the call or is
+/// lost. Those that come after it was dropped are dropped, too.
 pub struct MessageReceiver {
     stream: Arc<Outbound>,
 }
@@ -751,8 +763,8 @@ pub struct MessageSender {
 }
 
 impl MessageSender {
-    /// Queues one message. Never blocks. Whoever is called takes messages as they come; a caller that sends more than
-    /// [`MESSAGES_BYTES_MAX`] beyond what is taken is held lost.
+    /// Queues one message. Never blocks. Whoever is called takes messages as they come; a caller that sends
+    /// more than [`MESSAGES_BYTES_MAX`] beyond what is taken is held lost.
     pub fn send(&self, message: &[u8]) {
         let header = self.shared.header(Kind::Message, self.id);
         self.shared.send(self.to, Channel::Control, header, message);

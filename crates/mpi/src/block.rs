@@ -1,4 +1,5 @@
-//! A block of bytes aligned for Arrow and for vector instructions: the unit handed to MPI and received from it.
+//! A block of bytes aligned for Arrow and for vector instructions: the unit handed to MPI and received from
+//! it.
 #![allow(unsafe_code)]
 
 use crate::shared::Home;
@@ -17,8 +18,8 @@ const CAPACITY_MAX: usize = BYTES_MAX.next_multiple_of(ALIGNMENT);
 
 /// Bytes that begin at a multiple of 64, at most `i32::MAX` of them.
 ///
-/// Appending grows it as a `Vec` would; beyond `i32::MAX` bytes it panics, as does a capacity beyond that. Memory for a
-/// message to be received is not zeroed first.
+/// Appending grows it as a `Vec` would; beyond `i32::MAX` bytes it panics, as does a capacity beyond that.
+/// Memory for a message to be received is not zeroed first.
 pub struct Block {
     /// Aligned to [`ALIGNMENT`]; dangling while `capacity` is 0. The first `len` bytes are initialised.
     data: NonNull<u8>,
@@ -44,7 +45,8 @@ impl Block {
         block
     }
 
-    /// A block for a message of `len` bytes that MPI is about to write. Its content is indeterminate until then.
+    /// A block for a message of `len` bytes that MPI is about to write. Its content is indeterminate until
+    /// then.
     ///
     /// # Safety
     /// Nobody reads the block before all its bytes are written.
@@ -92,21 +94,23 @@ impl Block {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes are initialised and owned by this block, which is borrowed as long as the slice.
+        // SAFETY: the first `len` bytes are initialised and owned by this block, which is borrowed as long as
+        // the slice.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
     /// The bytes, to change them in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and the exclusive borrow of the block makes the slice the only way to the bytes.
+        // SAFETY: as in `as_slice`, and the exclusive borrow of the block makes the slice the only way to the
+        // bytes.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 
     /// Appends `bytes`.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
-        // SAFETY: `reserve` made room for `bytes.len()` bytes after the first `len`, in memory that this block owns alone, so
-        // that `bytes` cannot overlap it.
+        // SAFETY: `reserve` made room for `bytes.len()` bytes after the first `len`, in memory that this
+        // block owns alone, so that `bytes` cannot overlap it.
         unsafe { self.data.as_ptr().add(self.len).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.len += bytes.len();
     }
@@ -119,7 +123,8 @@ impl Block {
     /// Appends `n` zero bytes.
     pub fn push_zeros(&mut self, n: usize) {
         self.reserve(n);
-        // SAFETY: `reserve` made room for `n` bytes after the first `len`, in memory that this block owns alone.
+        // SAFETY: `reserve` made room for `n` bytes after the first `len`, in memory that this block owns
+        // alone.
         unsafe { self.data.as_ptr().add(self.len).write_bytes(0, n) };
         self.len += n;
     }
@@ -152,7 +157,8 @@ impl Block {
         if let Some(home) = self.home.take() {
             // SAFETY: the layout's size is not 0.
             let data = NonNull::new(unsafe { alloc(new) }).unwrap_or_else(|| handle_alloc_error(new));
-            // SAFETY: both are at least `len` bytes, of which those of the arena are initialised, and do not overlap.
+            // SAFETY: both are at least `len` bytes, of which those of the arena are initialised, and do not
+            // overlap.
             unsafe { data.copy_from_nonoverlapping(self.data, self.len) };
             (self.data, self.capacity) = (data, capacity);
             return drop(home);
@@ -161,8 +167,8 @@ impl Block {
             // SAFETY: the layout's size is not 0.
             unsafe { alloc(new) }
         } else {
-            // SAFETY: `data` was allocated with the layout of the present capacity, the alignment is the same, and the new
-            // size is neither 0 nor near `isize::MAX`.
+            // SAFETY: `data` was allocated with the layout of the present capacity, the alignment is the
+            // same, and the new size is neither 0 nor near `isize::MAX`.
             unsafe { realloc(self.data.as_ptr(), Self::layout(self.capacity), new.size()) }
         };
         self.data = NonNull::new(data).unwrap_or_else(|| handle_alloc_error(new));
@@ -182,8 +188,8 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.capacity > 0 && self.home.is_none() {
-            // SAFETY: `data` was allocated with this layout, and nothing refers to it any more: what is given to MPI is kept
-            // by its request until MPI has completed it.
+            // SAFETY: `data` was allocated with this layout, and nothing refers to it any more: what is given
+            // to MPI is kept by its request until MPI has completed it.
             unsafe { dealloc(self.data.as_ptr(), Self::layout(self.capacity)) };
         }
     }

@@ -1,7 +1,8 @@
 //! How many files and connections this process may have open.
 //!
-//! Systems start processes with a low limit that each may raise by itself up to a higher one: 1024 is the largest number that the
-//! old call `select` can bear, which nothing here uses. The call that raises it needs `unsafe`.
+//! Systems start processes with a low limit that each may raise by itself up to a higher one: 1024 is the
+//! largest number that the old call `select` can bear, which nothing here uses. The call that raises it needs
+//! `unsafe`.
 //!
 //! Source: getrlimit(2); systemd.exec(5) on `LimitNOFILE=`.
 
@@ -9,7 +10,8 @@
 
 use std::io;
 
-/// Raises what this process may have open to the most that it may raise it to. Programs that it starts from then on inherit that.
+/// Raises what this process may have open to the most that it may raise it to. Programs that it starts from
+/// then on inherit that.
 ///
 /// Returns: the limit before, and since.
 ///

@@ -1,4 +1,5 @@
-//! Finds the MPI library that belongs to the launcher of this process, loads it, and tells its binary interface.
+//! Finds the MPI library that belongs to the launcher of this process, loads it, and tells its binary
+//! interface.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -57,8 +58,8 @@ fn load_named(path: &Path, wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable
     }
 }
 
-/// Looks first beside the launcher and then where the dynamic loader looks, for the kinds of MPI that suit the launcher.
-/// Another kind is used only when there is none of them: it may still serve a single rank.
+/// Looks first beside the launcher and then where the dynamic loader looks, for the kinds of MPI that suit
+/// the launcher. Another kind is used only when there is none of them: it may still serve a single rank.
 fn search(wanted: Option<Abi>) -> Result<(LibraryInfo, AnyTable), MpiError> {
     let suitable = wanted.map_or_else(|| Launch::from_environment().abis().to_vec(), |abi| vec![abi]);
     let others = ABIS.into_iter().filter(|abi| wanted.is_none() && !suitable.contains(abi)).collect();
@@ -124,8 +125,9 @@ struct Loaded {
 
 /// Loads `path`, or says why not.
 fn open(path: &Path) -> Result<Loaded, String> {
-    // SAFETY: loading runs the library's own start-up code, which is what the person who installed or named it asked for.
-    // RTLD_LOCAL, so that a library which turns out to be of the wrong kind shadows no symbol of the right one.
+    // SAFETY: loading runs the library's own start-up code, which is what the person who installed or named
+    // it asked for. RTLD_LOCAL, so that a library which turns out to be of the wrong kind shadows no symbol
+    // of the right one.
     let library =
         unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) }.map_err(|error| reason(path, &error))?;
     let library: &'static Library = Box::leak(Box::new(library));
@@ -160,8 +162,8 @@ impl Loaded {
     }
 }
 
-/// Whether Open MPI's library could be told of other ranks by PMI, as `srun --mpi=pmi2` does; `true` if that is not known. Open MPI 5 speaks PMIx
-/// alone; 4 has a plugin for each such interface, beside it or in it.
+/// Whether Open MPI's library could be told of other ranks by PMI, as `srun --mpi=pmi2` does; `true` if that
+/// is not known. Open MPI 5 speaks PMIx alone; 4 has a plugin for each such interface, beside it or in it.
 pub(crate) fn may_speak_pmi(library: &LibraryInfo) -> bool {
     let major = library.version.strip_prefix("Open MPI v").and_then(|version| version.split('.').next());
     if major.is_some_and(|major| major.parse().is_ok_and(|major: u32| major >= 5)) {
@@ -188,8 +190,8 @@ const PMI_PLUGINS: [&str; 3] = ["mca_pmix_s1.so", "mca_pmix_s2.so", "mca_pmix_cr
 fn resolved_path(library: &Library) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let symbol = ffi::find(library, "MPI_Get_library_version")?;
-    // SAFETY: `dladdr` only looks the address up; it fills `info` when it returns non-zero, with a file name that stays valid
-    // as long as the library is loaded, which is for ever.
+    // SAFETY: `dladdr` only looks the address up; it fills `info` when it returns non-zero, with a file name
+    // that stays valid as long as the library is loaded, which is for ever.
     unsafe {
         let mut info = std::mem::zeroed::<libc::Dl_info>();
         if libc::dladdr(symbol, &mut info) == 0 || info.dli_fname.is_null() {

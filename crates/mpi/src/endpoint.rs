@@ -8,10 +8,12 @@
 //!                                                                                               └─ delivered up to here
 //! ```
 //! # Invariants
-//! - `requests.handles[i]` and `requests.operations[i]` belong together, and no other copy of that handle exists.
-//! - An operation leaves `requests` only after MPI has completed its request, or after this object is gone, in which case
-//!   its block is leaked.
-//! - A lane's places are in the order in which MPI matched the messages, which per source is the order of sending.
+//! - `requests.handles[i]` and `requests.operations[i]` belong together, and no other copy of that handle
+//!   exists.
+//! - An operation leaves `requests` only after MPI has completed its request, or after this object is gone,
+//!   in which case its block is leaked.
+//! - A lane's places are in the order in which MPI matched the messages, which per source is the order of
+//!   sending.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -23,8 +25,9 @@ use crate::environment::Launch;
 use crate::ffi::{AnyTable, Handle, Statuses, Table, text_until_zero};
 use crate::{Block, Channel, InFlight, LibraryInfo, MpiError, Progress};
 
-/// The most receives that are open at a time, and that one round of progress starts. With blocks of 256 KiB they hold 16 MiB:
-/// enough to keep every transport busy, and little beside what the credits of the streams allow.
+/// The most receives that are open at a time, and that one round of progress starts. With blocks of 256 KiB
+/// they hold 16 MiB: enough to keep every transport busy, and little beside what the credits of the streams
+/// allow.
 pub const RECEIVES_MAX: usize = 64;
 
 /// The most messages that one peer may have matched in one round while others wait for their turn.
@@ -73,7 +76,8 @@ struct Endpoint<H: Handle> {
     next_peer: usize,
     /// Peers that are forgotten.
     forgotten: Vec<bool>,
-    /// No question to all peers at once any more: one of them is dead, and could answer, or make MPI refuse the question.
+    /// No question to all peers at once any more: one of them is dead, and could answer, or make MPI refuse
+    /// the question.
     ask_each: bool,
     /// What MPI refused for one peer.
     failures: Vec<(usize, MpiError)>,
@@ -135,8 +139,9 @@ impl<H: Handle> Endpoint<H> {
         }
 
         let mut provided: c_int = 0;
-        // SAFETY: called once per process (`initialize`), before any other call; null arguments are allowed since MPI 2.0; the
-        // place outlives the call. This thread makes all later calls, since `Mpi` is neither `Send` nor `Sync`.
+        // SAFETY: called once per process (`initialize`), before any other call; null arguments are allowed
+        // since MPI 2.0; the place outlives the call. This thread makes all later calls, since `Mpi` is
+        // neither `Send` nor `Sync`.
         let code = unsafe {
             (table.init_thread)(
                 std::ptr::null_mut(),
@@ -195,7 +200,8 @@ impl<H: Handle> Endpoint<H> {
         self.size = usize::try_from(size).expect("MPI counts ranks from 1");
         launch.check_world(self.size, library.abi, &library.path)?;
         let mut communicator = self.table.constants.comm_null;
-        // SAFETY: collective, and every rank calls it here; on the thread that initialised MPI; the place outlives the call.
+        // SAFETY: collective, and every rank calls it here; on the thread that initialised MPI; the place
+        // outlives the call.
         self.check("MPI_Comm_dup", unsafe { (self.table.comm_dup)(world, &mut communicator) })?;
         self.communicator = communicator;
         self.return_errors(communicator)?;
@@ -216,10 +222,11 @@ impl<H: Handle> Endpoint<H> {
         check(&self.table, function, code)
     }
 
-    /// Starts to receive messages that have arrived, within the bounds. Every round asks first whether there is anything at
-    /// all, which costs one call however many ranks there are; if there is, the peers get their turns, and in each round
-    /// another one comes first. Asking each of 4 peers in every round took 4 times as long with nothing to receive, with Open
-    /// MPI 4.1 and 5.0 and MPICH 4.0 alike, and was no faster under load.
+    /// Starts to receive messages that have arrived, within the bounds. Every round asks first whether there
+    /// is anything at all, which costs one call however many ranks there are; if there is, the peers get
+    /// their turns, and in each round another one comes first. Asking each of 4 peers in every round took 4
+    /// times as long with nothing to receive, with Open MPI 4.1 and 5.0 and MPICH 4.0 alike, and was no
+    /// faster under load.
     fn start_receives(&mut self, progress: &mut Progress) -> Result<(), MpiError> {
         if self.receives_open >= RECEIVES_MAX {
             return Ok(());
@@ -262,7 +269,8 @@ impl<H: Handle> Endpoint<H> {
         let (byte, any_tag) = (constants.byte, constants.any_tag);
         let mut message = constants.message_null;
         let mut found: c_int = 0;
-        // SAFETY: on the thread that initialised MPI; all places outlive the call, and `statuses` has room for one status.
+        // SAFETY: on the thread that initialised MPI; all places outlive the call, and `statuses` has room
+        // for one status.
         let code = unsafe {
             let status = self.statuses.as_mut_ptr();
             (self.table.improbe)(source, any_tag, self.communicator, &mut found, &mut message, status)
@@ -273,7 +281,8 @@ impl<H: Handle> Endpoint<H> {
         }
 
         let mut length: c_int = 0;
-        // SAFETY: on the thread that initialised MPI; MPI_Improbe has just written the status; the place outlives the call.
+        // SAFETY: on the thread that initialised MPI; MPI_Improbe has just written the status; the place
+        // outlives the call.
         let code = unsafe { (self.table.get_count)(self.statuses.as_mut_ptr(), byte, &mut length) };
         self.check("MPI_Get_count", code)?;
         if length == self.table.constants.undefined {
@@ -283,14 +292,14 @@ impl<H: Handle> Endpoint<H> {
         let tag = self.statuses.tag(0);
         let channel = Channel::from_tag(tag).ok_or(MpiError::UnexpectedTag { source, tag })?;
 
-        // SAFETY: nobody reads the block until it leaves its operation, which is when MPI has completed the request and so
-        // written all of it.
+        // SAFETY: nobody reads the block until it leaves its operation, which is when MPI has completed the
+        // request and so written all of it.
         let mut block =
             unsafe { Block::for_receive(usize::try_from(length).expect("a length is not negative")) };
         let mut request = self.table.constants.request_null;
-        // SAFETY: the block's memory is written by MPI until the request is complete; until then it is owned by the operation
-        // that is pushed to `requests` right below (its address stays the same), and it holds exactly the bytes of the
-        // message. On the thread that initialised MPI.
+        // SAFETY: the block's memory is written by MPI until the request is complete; until then it is owned
+        // by the operation that is pushed to `requests` right below (its address stays the same), and it
+        // holds exactly the bytes of the message. On the thread that initialised MPI.
         let code = unsafe {
             (self.table.imrecv)(block.as_mut_ptr().cast(), length, byte, &mut message, &mut request)
         };
@@ -309,8 +318,8 @@ impl<H: Handle> Endpoint<H> {
         Ok(true)
     }
 
-    /// Takes the requests that MPI has completed out of `requests`: sends are released, receives put into their places, except
-    /// for those that failed, which are failures of their peers.
+    /// Takes the requests that MPI has completed out of `requests`: sends are released, receives put into
+    /// their places, except for those that failed, which are failures of their peers.
     fn complete(&mut self, progress: &mut Progress) -> Result<(), MpiError> {
         let count = self.requests.handles.len();
         if count == 0 {
@@ -319,8 +328,8 @@ impl<H: Handle> Endpoint<H> {
         self.statuses.reserve(count);
         self.indices.resize(self.indices.len().max(count), 0);
         let mut completed: c_int = 0;
-        // SAFETY: on the thread that initialised MPI; the handles are those of open requests, none of them null; `indices`
-        // and `statuses` have room for `count` entries, and all outlive the call.
+        // SAFETY: on the thread that initialised MPI; the handles are those of open requests, none of them
+        // null; `indices` and `statuses` have room for `count` entries, and all outlive the call.
         let code = unsafe {
             (self.table.testsome)(
                 count_of(count),
@@ -347,7 +356,8 @@ impl<H: Handle> Endpoint<H> {
                 }
             }
         }
-        // From the last to the first, so that filling a gap with the last entry moves none that is still to be visited.
+        // From the last to the first, so that filling a gap with the last entry moves none that is still to
+        // be visited.
         let indices = &mut self.indices[..completed];
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for entry in 0..completed {
@@ -361,7 +371,8 @@ impl<H: Handle> Endpoint<H> {
                 Operation::Receive { source, channel, place, block } => {
                     self.receives_open -= 1;
                     if failed.contains(&self.indices[entry]) {
-                        // Its bytes are not all written. Its place stays open, and nothing behind it is delivered.
+                        // Its bytes are not all written. Its place stays open, and nothing behind it is
+                        // delivered.
                         continue;
                     }
                     let lane = &mut self.lanes[source][channel.index()];
@@ -403,8 +414,8 @@ impl<H: Handle> World for Endpoint<H> {
         let byte = self.table.constants.byte;
         let length = (mine.len() as u64).to_ne_bytes();
         let mut lengths = vec![[0u8; 8]; self.size];
-        // SAFETY: collective, and every rank calls it here, with 8 bytes each; `lengths` has room for 8 bytes of every rank; the
-        // call blocks, so both outlive it. On the thread that initialised MPI.
+        // SAFETY: collective, and every rank calls it here, with 8 bytes each; `lengths` has room for 8 bytes
+        // of every rank; the call blocks, so both outlive it. On the thread that initialised MPI.
         let code = unsafe {
             let all: *mut c_void = lengths.as_mut_ptr().cast();
             (self.table.allgather)(length.as_ptr().cast(), 8, byte, all, 8, byte, self.communicator)
@@ -420,12 +431,14 @@ impl<H: Handle> World for Endpoint<H> {
         let counts: Vec<c_int> = lengths.iter().map(|&length| count_of(length as usize)).collect();
         let starts: Vec<c_int> =
             counts.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + *count))).collect();
-        // An empty slice or vector has address 1, which is MPI_IN_PLACE in some interfaces: one byte more, and another address.
+        // An empty slice or vector has address 1, which is MPI_IN_PLACE in some interfaces: one byte more,
+        // and another address.
         let mut all = vec![0u8; bytes as usize + 1];
         let mine_start: *const c_void =
             if mine.is_empty() { length.as_ptr().cast() } else { mine.as_ptr().cast() };
-        // SAFETY: collective, and every rank calls it here; `counts` and `starts` have an entry for every rank, lie within `all`,
-        // and agree with what each rank sends; the call blocks, so all of them outlive it. On the thread that initialised MPI.
+        // SAFETY: collective, and every rank calls it here; `counts` and `starts` have an entry for every
+        // rank, lie within `all`, and agree with what each rank sends; the call blocks, so all of them
+        // outlive it. On the thread that initialised MPI.
         let code = unsafe {
             (self.table.allgatherv)(
                 mine_start,
@@ -452,9 +465,9 @@ impl<H: Handle> World for Endpoint<H> {
         }
         let bytes = block.as_slice();
         let mut request = self.table.constants.request_null;
-        // SAFETY: MPI reads the block's bytes until the request is complete; until then the operation that is pushed to
-        // `requests` right below holds a share of the block, so that nobody can change or free it. On the thread that
-        // initialised MPI.
+        // SAFETY: MPI reads the block's bytes until the request is complete; until then the operation that is
+        // pushed to `requests` right below holds a share of the block, so that nobody can change or free it.
+        // On the thread that initialised MPI.
         let code = unsafe {
             (self.table.isend)(
                 bytes.as_ptr().cast(),
@@ -525,18 +538,19 @@ impl<H: Handle> World for Endpoint<H> {
             return Err(MpiError::InFlight { sends: self.sends, receives: self.receives_undelivered });
         }
         if self.communicator != self.table.constants.comm_null {
-            // SAFETY: collective, and every rank calls it here; nothing is open on the communicator; MPI sets the handle to null.
-            // On the thread that initialised MPI.
+            // SAFETY: collective, and every rank calls it here; nothing is open on the communicator; MPI sets
+            // the handle to null. On the thread that initialised MPI.
             let code = unsafe { (self.table.comm_free)(&mut self.communicator) };
             self.check("MPI_Comm_free", code)?;
         }
-        // SAFETY: the last call to MPI of this process, on the thread that initialised it, with no request open.
+        // SAFETY: the last call to MPI of this process, on the thread that initialised it, with no request
+        // open.
         self.check("MPI_Finalize", unsafe { (self.table.finalize)() })
     }
 
     fn abort(&mut self, code: i32) {
-        // SAFETY: on the thread that initialised MPI; a communicator is passed as a value. If the call returns, the caller ends
-        // the process, and the open requests' blocks are not freed before.
+        // SAFETY: on the thread that initialised MPI; a communicator is passed as a value. If the call
+        // returns, the caller ends the process, and the open requests' blocks are not freed before.
         let result = unsafe { (self.table.abort)(self.table.constants.comm_world, code) };
         tracing::error!(result, "MPI_Abort returned");
     }
@@ -578,8 +592,8 @@ fn check<H: Handle>(table: &Table<H>, function: &'static str, code: c_int) -> Re
     }
     let mut text = vec![0u8; table.constants.error_string_max];
     let mut length: c_int = 0;
-    // SAFETY: MPI_Error_string may be called at any time since MPI 4.0, and with the libraries of before once MPI_Init_thread
-    // was called; it writes at most `error_string_max` bytes; both places outlive the call.
+    // SAFETY: MPI_Error_string may be called at any time since MPI 4.0, and with the libraries of before once
+    // MPI_Init_thread was called; it writes at most `error_string_max` bytes; both places outlive the call.
     let told = unsafe { (table.error_string)(code, text.as_mut_ptr().cast(), &mut length) };
     let message = if told == 0 { text_until_zero(&text) } else { "no text for this error".to_string() };
     Err(MpiError::Call { function, code, class: class(table, code), message })

@@ -1,5 +1,5 @@
-//! What a launcher's environment says about this process, told without loading MPI: the one place that decides whether a process is
-//! alone, one of so many ranks, or has to ask MPI.
+//! What a launcher's environment says about this process, told without loading MPI: the one place that
+//! decides whether a process is alone, one of so many ranks, or has to ask MPI.
 //!
 //! ```text
 //!   variables ──► claims, one for each launcher that left some ──► those of the nearest launcher above this process, if it is seen
@@ -7,9 +7,10 @@
 //!        else:  MPI is loaded and asked (MPI_Comm_size), and what it says is believed only where it can know
 //! ```
 //! # Invariants
-//! - No process runs alone that has the sign of a launch of which it does not know that it is of one rank: N of them would each do the
-//!   work of all.
-//! - What a launcher left around for processes that are no ranks (a batch script, a shell in an allocation) is no sign.
+//! - No process runs alone that has the sign of a launch of which it does not know that it is of one rank: N
+//!   of them would each do the work of all.
+//! - What a launcher left around for processes that are no ranks (a batch script, a shell in an allocation)
+//!   is no sign.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -23,7 +24,8 @@ use crate::{Abi, LibraryInfo, MpiError, discovery};
 pub struct Launched {
     /// This process among them.
     pub rank: Option<usize>,
-    /// How many were started together, this one included. `None`: MPI has to be asked, and they may turn out to be one.
+    /// How many were started together, this one included. `None`: MPI has to be asked, and they may turn out
+    /// to be one.
     pub ranks: Option<usize>,
     /// How many of them were started on this host.
     pub ranks_here: Option<usize>,
@@ -33,7 +35,8 @@ pub struct Launched {
     pub sign: String,
 }
 
-/// What started this process; `None`: no launcher, or one of a single process. Reads the environment and `/proc` only: MPI is not loaded.
+/// What started this process; `None`: no launcher, or one of a single process. Reads the environment and
+/// `/proc` only: MPI is not loaded.
 ///
 /// Errors: the variables are not this process's: [`MpiError::Nested`], [`MpiError::Inherited`].
 pub fn launched() -> Result<Option<Launched>, MpiError> {
@@ -78,8 +81,8 @@ struct Signs {
     ranks_here: &'static [&'static str],
     /// The kinds of MPI that such a launcher can connect, the likeliest first.
     abis: &'static [Abi],
-    /// Of them, those that do not start as a world of their own where they cannot speak with it: where the number of ranks is not told,
-    /// a world of one is believed of these alone.
+    /// Of them, those that do not start as a world of their own where they cannot speak with it: where the
+    /// number of ranks is not told, a world of one is believed of these alone.
     believed: &'static [Abi],
 }
 
@@ -212,8 +215,9 @@ impl Launch {
         Launch::from_variables(variables, ancestors())
     }
 
-    /// Of several launchers the one counts that is the nearest of `ancestors`: `mpirun` inside of a step of Slurm leaves the variables of
-    /// that in place, and a program that `mpirun` started may call `srun`. Where none is seen, they have to agree.
+    /// Of several launchers the one counts that is the nearest of `ancestors`: `mpirun` inside of a step of
+    /// Slurm leaves the variables of that in place, and a program that `mpirun` started may call `srun`.
+    /// Where none is seen, they have to agree.
     fn from_variables(
         variables: impl IntoIterator<Item = (String, String)>,
         ancestors: Vec<Ancestor>,
@@ -251,7 +255,8 @@ impl Launch {
         })
     }
 
-    /// Hydra and `srun --mpi=pmi2` give a rank an open connection. It is closed in what a rank starts in turn, as a rule.
+    /// Hydra and `srun --mpi=pmi2` give a rank an open connection. It is closed in what a rank starts in
+    /// turn, as a rule.
     fn lost_connection(&self) -> Option<String> {
         let descriptor = self.descriptor.as_ref()?;
         self.claims.first().filter(|claim| claim.signs.family == Family::Pmi)?;
@@ -259,8 +264,8 @@ impl Launch {
         (!is_socket).then(|| format!("PMI_FD={descriptor}"))
     }
 
-    /// Before the library is initialised: whether it can hear of the other ranks at all. Open MPI would say in 25 lines for every rank that
-    /// it cannot.
+    /// Before the library is initialised: whether it can hear of the other ranks at all. Open MPI would say
+    /// in 25 lines for every rank that it cannot.
     pub(crate) fn check_library(&self, library: &LibraryInfo) -> Result<(), MpiError> {
         let of_slurm = self.claims.iter().find(|claim| claim.signs.family == Family::Slurm);
         let tasks = of_slurm.and_then(|claim| claim.ranks).filter(|tasks| *tasks > 1);
@@ -318,7 +323,8 @@ fn claims(variables: &HashMap<String, String>) -> Vec<Claim> {
             sign: format!("{key}={value}"),
         };
         if signs.family == Family::Pmix {
-            // Others that speak PMIx say more. Slurm's own stays in the environment of a batch script that was submitted from a step.
+            // Others that speak PMIx say more. Slurm's own stays in the environment of a batch script that
+            // was submitted from a step.
             let is_slurms = variables.get("PMIX_NAMESPACE").is_some_and(|name| name.starts_with("slurm."));
             let is_known = claims.iter().any(|known| known.ranks.is_some() && known.rank == claim.rank);
             if is_known || (is_slurms && step.is_some()) {
@@ -371,7 +377,8 @@ mod tests {
         Launch::from_variables(variables, ancestors.collect())
     }
 
-    /// What is made of `environment`: "alone", or the rank, the ranks (`?`: MPI is asked) and the likeliest kind of library.
+    /// What is made of `environment`: "alone", or the rank, the ranks (`?`: MPI is asked) and the likeliest
+    /// kind of library.
     fn told(environment: &str, above: &str) -> String {
         let launch = launch(environment, above);
         let number = |number: Option<usize>| number.map_or("?".to_string(), |number| number.to_string());

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::Abi;
 
-/// An error of MPI or of finding it. What is dead afterwards is the rank; what was sent may have arrived; trying again
-/// within the same process does not help.
+/// An error of MPI or of finding it. What is dead afterwards is the rank; what was sent may have arrived;
+/// trying again within the same process does not help.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MpiError {
@@ -63,7 +63,8 @@ pub enum MpiError {
         /// The library that was loaded.
         library: PathBuf,
     },
-    /// The launcher does not tell how many ranks it started, and the library, which may not be the launcher's, knows of one only.
+    /// The launcher does not tell how many ranks it started, and the library, which may not be the
+    /// launcher's, knows of one only.
     WorldUnknown {
         /// The variable that tells of the launcher, as `KEY=value`.
         sign: String,

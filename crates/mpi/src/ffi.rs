@@ -1,9 +1,9 @@
 //! The functions and constants of one MPI library, as a table generic over the type of its handles.
 //!
-//! The three binary interfaces differ in the type of a handle, in where predefined handles and constants come from, and
-//! in the layout of `MPI_Status`; the functions that Harrier calls have the same C signature in all of them.
-//! The numbers are those of Open MPI 4.1 and 5.0 `mpi.h`, of MPICH 4 `mpi.h` (fixed by the MPICH ABI Compatibility Initiative),
-//! and of MPI 5.0 appendix A (`mpi_abi.h`).
+//! The three binary interfaces differ in the type of a handle, in where predefined handles and constants come
+//! from, and in the layout of `MPI_Status`; the functions that Harrier calls have the same C signature in all
+//! of them. The numbers are those of Open MPI 4.1 and 5.0 `mpi.h`, of MPICH 4 `mpi.h` (fixed by the MPICH ABI
+//! Compatibility Initiative), and of MPI 5.0 appendix A (`mpi_abi.h`).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -13,7 +13,8 @@ use libloading::os::unix::Library;
 
 use crate::{Abi, MpiError};
 
-/// An `MPI_Comm`, `MPI_Datatype`, `MPI_Request`, `MPI_Message` or `MPI_Errhandler`: within one binary interface all have the same type.
+/// An `MPI_Comm`, `MPI_Datatype`, `MPI_Request`, `MPI_Message` or `MPI_Errhandler`: within one binary
+/// interface all have the same type.
 pub(crate) trait Handle: Copy + Eq + std::fmt::Debug + 'static {}
 
 /// Open MPI and the standard interface: pointers, kept as addresses since Harrier never follows them.
@@ -80,8 +81,8 @@ impl Statuses {
     fn field(&self, index: usize, offset: usize) -> c_int {
         let start = index * self.layout.size + offset;
         assert!(start + size_of::<c_int>() <= size_of_val(self.words.as_slice()));
-        // SAFETY: the field lies within `words`, which this object owns and which is initialised; MPI wrote it, if at all, in a
-        // call that has returned, on this thread.
+        // SAFETY: the field lies within `words`, which this object owns and which is initialised; MPI wrote
+        // it, if at all, in a call that has returned, on this thread.
         unsafe { self.words.as_ptr().cast::<u8>().add(start).cast::<c_int>().read_unaligned() }
     }
 }
@@ -101,8 +102,9 @@ macro_rules! table {
                     constants,
                     $($field: {
                         let symbol = address(library, path, $symbol)?;
-                        // SAFETY: the symbol is the MPI function of that name, whose C signature, with the handles of the
-                        // interface that `constants` were made for, is the type of this field. The library is never unloaded.
+                        // SAFETY: the symbol is the MPI function of that name, whose C signature, with the
+                        // handles of the interface that `constants` were made for, is the type of this field.
+                        // The library is never unloaded.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(symbol) }
                     },)*
                 })
@@ -112,7 +114,8 @@ macro_rules! table {
 }
 
 table! {
-    /// The functions of an MPI library with handles of the type `H`. A status, and a place for a handle, is passed by pointer.
+    /// The functions of an MPI library with handles of the type `H`. A status, and a place for a handle, is
+    /// passed by pointer.
     init_thread = "MPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     initialized = "MPI_Initialized"(*mut c_int);
     finalize = "MPI_Finalize"();
@@ -220,16 +223,16 @@ const STANDARD: Constants<usize> = Constants {
 /// The longest text of `MPI_Get_library_version` of any interface, with the zero that ends it.
 const LIBRARY_VERSION_MAX: usize = 8192;
 
-/// Which interface `library` has, and what it calls itself: by its symbols and its own word. `None` if it is unknown; the
-/// text is empty if it is no MPI.
+/// Which interface `library` has, and what it calls itself: by its symbols and its own word. `None` if it is
+/// unknown; the text is empty if it is no MPI.
 pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     let Some(version) = find(library, "MPI_Get_library_version") else {
         return (None, String::new());
     };
     let mut text = vec![0u8; LIBRARY_VERSION_MAX];
     let mut length: c_int = 0;
-    // SAFETY: the C signature of MPI_Get_library_version, which may be called before MPI is initialised and from any thread;
-    // it writes at most as much as `text` holds, and `text` and `length` outlive the call.
+    // SAFETY: the C signature of MPI_Get_library_version, which may be called before MPI is initialised and
+    // from any thread; it writes at most as much as `text` holds, and `text` and `length` outlive the call.
     let code = unsafe {
         let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int = std::mem::transmute(version);
         version(text.as_mut_ptr().cast(), &mut length)
@@ -239,8 +242,8 @@ pub(crate) fn identify(library: &Library) -> (Option<Abi>, String) {
     // A library with the standard interface says so. One that has the function but another interface says -1.
     if let Some(function) = find(library, "MPI_Abi_get_version") {
         let (mut major, mut minor): (c_int, c_int) = (-1, -1);
-        // SAFETY: the C signature of MPI_Abi_get_version, which may be called before MPI is initialised and from any thread;
-        // the two places outlive the call.
+        // SAFETY: the C signature of MPI_Abi_get_version, which may be called before MPI is initialised and
+        // from any thread; the two places outlive the call.
         let code = unsafe {
             let function: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
                 std::mem::transmute(function);

@@ -1,4 +1,5 @@
-//! MPI itself: the only `unsafe` of the workspace, one thread, every call checked; it must never know what the bytes mean.
+//! MPI itself: the only `unsafe` of the workspace, one thread, every call checked; it must never know what
+//! the bytes mean.
 //!
 //! ```text
 //!  interconnect ── isend(dest, channel, Arc<Block>) ──► Mpi ──► MPI_Isend ─────────────────────► another rank's
@@ -6,42 +7,46 @@
 //!                                                progress(): the only thing that moves anything
 //! ```
 //!
-//! No MPI is needed to build: the library is found and loaded when [`Mpi::init`] is called ([`Options::library`] says
-//! how), and its binary interface is told from its symbols, never from its file name. Three interfaces are known, see [`Abi`].
+//! No MPI is needed to build: the library is found and loaded when [`Mpi::init`] is called
+//! ([`Options::library`] says how), and its binary interface is told from its symbols, never from its file
+//! name. Three interfaces are known, see [`Abi`].
 //!
 //! # Invariants
-//! - A block given to MPI is owned by its request until MPI says that the request is complete. If an [`Mpi`] is dropped
-//!   with requests open, their blocks are leaked: MPI may still read or write them.
-//! - Messages of one source and one channel are delivered in the order in which they were sent, whichever completes first.
+//! - A block given to MPI is owned by its request until MPI says that the request is complete. If an [`Mpi`]
+//!   is dropped with requests open, their blocks are leaked: MPI may still read or write them.
+//! - Messages of one source and one channel are delivered in the order in which they were sent, whichever
+//!   completes first.
 //! - A loaded MPI library is never unloaded: it has threads, exit handlers and mapped memory of its own.
 //!
 //! # Order of calls
-//! [`Mpi::init`], then [`Mpi::all_gather`] on every rank alike, then [`Mpi::isend`] and [`Mpi::progress`] in any
-//! order, and last [`Mpi::finalize`]. MPI can be initialised once in the life of a process.
+//! [`Mpi::init`], then [`Mpi::all_gather`] on every rank alike, then [`Mpi::isend`] and [`Mpi::progress`] in
+//! any order, and last [`Mpi::finalize`]. MPI can be initialised once in the life of a process.
 //!
 //! # Threads
-//! Every call is made on the thread that called [`Mpi::init`] (`MPI_THREAD_FUNNELED`); [`Mpi`] is neither `Send` nor `Sync`.
-//! A [`Block`] is both.
+//! Every call is made on the thread that called [`Mpi::init`] (`MPI_THREAD_FUNNELED`); [`Mpi`] is neither
+//! `Send` nor `Sync`. A [`Block`] is both.
 //!
 //! # Memory bound
-//! At most [`RECEIVES_MAX`] receives are open, and one round of [`Mpi::progress`] starts at most [`RECEIVES_MAX`] of
-//! them. Messages that wait behind the bound stay with their senders (large ones) or in MPI's own buffers (small ones);
-//! how many there may be is the business of the credits above this crate. Sends are not bounded here.
-//! Every message is received into a block allocated for it. The program's allocator should keep freed blocks of 256 KiB for the
-//! next ones, as mimalloc does: with the C library's, which returns them to the system, page faults cost more than the transfer.
+//! At most [`RECEIVES_MAX`] receives are open, and one round of [`Mpi::progress`] starts at most
+//! [`RECEIVES_MAX`] of them. Messages that wait behind the bound stay with their senders (large ones) or in
+//! MPI's own buffers (small ones); how many there may be is the business of the credits above this crate.
+//! Sends are not bounded here. Every message is received into a block allocated for it. The program's
+//! allocator should keep freed blocks of 256 KiB for the next ones, as mimalloc does: with the C library's,
+//! which returns them to the system, page faults cost more than the transfer.
 //!
 //! # Errors
-//! MPI is told to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked. What fails for one peer is told by
-//! [`Mpi::take_failures`], and the others go on. After an [`MpiError`] from [`Mpi::isend`] or [`Mpi::progress`] messages of any
-//! peer may have been lost: the rank can only stop.
+//! MPI is told to return its errors (`MPI_ERRORS_RETURN`) and every return code is checked. What fails for
+//! one peer is told by [`Mpi::take_failures`], and the others go on. After an [`MpiError`] from
+//! [`Mpi::isend`] or [`Mpi::progress`] messages of any peer may have been lost: the rank can only stop.
 //!
 //! # Crash
-//! The standard says nothing of a world with a dead process in it. What is relied on here is that messages between two
-//! living ranks do not depend on a third: with Open MPI and MPICH they do not, and no collective call is made after the start.
+//! The standard says nothing of a world with a dead process in it. What is relied on here is that messages
+//! between two living ranks do not depend on a third: with Open MPI and MPICH they do not, and no collective
+//! call is made after the start.
 //!
 //! # Source
-//! MPI: A Message-Passing Interface Standard, version 5.0: chapters 3.7 (nonblocking), 3.8 (matched probe), 9.3 (errors),
-//! 11.6 (threads) and 20 (the application binary interface).
+//! MPI: A Message-Passing Interface Standard, version 5.0: chapters 3.7 (nonblocking), 3.8 (matched probe),
+//! 9.3 (errors), 11.6 (threads) and 20 (the application binary interface).
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
@@ -107,9 +112,9 @@ impl Channel {
 /// How to start MPI.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The MPI library to load. `None`: `HARRIER_MPI_LIBRARY` if it is set; else the library of the launcher that started
-    /// this process, if the launcher can be told; else what the dynamic loader finds. `HARRIER_MPI_ABI` (`openmpi`,
-    /// `mpich` or `standard`) restricts the search to one binary interface.
+    /// The MPI library to load. `None`: `HARRIER_MPI_LIBRARY` if it is set; else the library of the launcher
+    /// that started this process, if the launcher can be told; else what the dynamic loader finds.
+    /// `HARRIER_MPI_ABI` (`openmpi`, `mpich` or `standard`) restricts the search to one binary interface.
     pub library: Option<PathBuf>,
 }
 
@@ -118,9 +123,11 @@ pub struct Options {
 pub enum Abi {
     /// Open MPI 4 and 5: handles are addresses of objects that the library exports.
     OpenMpi,
-    /// MPICH 3.1 and later and its descendants (MPICH ABI Compatibility Initiative): handles are 32-bit integers.
+    /// MPICH 3.1 and later and its descendants (MPICH ABI Compatibility Initiative): handles are 32-bit
+    /// integers.
     Mpich,
-    /// The standard interface of MPI 5.0, chapter 20: handles have the size of a pointer and fixed small values.
+    /// The standard interface of MPI 5.0, chapter 20: handles have the size of a pointer and fixed small
+    /// values.
     Standard,
 }
 
@@ -145,7 +152,8 @@ pub struct LibraryInfo {
     pub version: String,
 }
 
-/// Loads the library that [`Mpi::init`] would load with these options, and tells which it is. MPI is not initialised.
+/// Loads the library that [`Mpi::init`] would load with these options, and tells which it is. MPI is not
+/// initialised.
 pub fn find_library(options: &Options) -> Result<LibraryInfo, MpiError> {
     discovery::load(options).map(|(library, _)| library)
 }
@@ -188,12 +196,13 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Loads an MPI library, initialises it (`MPI_THREAD_FUNNELED`) and duplicates `MPI_COMM_WORLD`. Collective, blocks
-    /// until every rank has called it. Once in the life of a process.
+    /// Loads an MPI library, initialises it (`MPI_THREAD_FUNNELED`) and duplicates `MPI_COMM_WORLD`.
+    /// Collective, blocks until every rank has called it. Once in the life of a process.
     ///
     /// # Errors
-    /// No library, an unknown one, one that the launcher of this process did not reach ([`MpiError::WorldMismatch`]), or
-    /// an error of MPI. A library that cannot initialise itself may also end the process with a message of its own.
+    /// No library, an unknown one, one that the launcher of this process did not reach
+    /// ([`MpiError::WorldMismatch`]), or an error of MPI. A library that cannot initialise itself may also
+    /// end the process with a message of its own.
     pub fn init(options: &Options) -> Result<Mpi, MpiError> {
         let (library, table) = discovery::load(options)?;
         // Before MPI is initialised: a library that finds no launcher sets such variables itself.
@@ -226,33 +235,34 @@ impl Mpi {
         &self.library
     }
 
-    /// What every rank gave as `mine`, in the order of the ranks. Collective, and blocks until every rank has called it:
-    /// for start-up only. The sum of the lengths must not exceed `i32::MAX` bytes.
+    /// What every rank gave as `mine`, in the order of the ranks. Collective, and blocks until every rank has
+    /// called it: for start-up only. The sum of the lengths must not exceed `i32::MAX` bytes.
     pub fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
         self.world.all_gather(mine)
     }
 
-    /// Starts to send `block` as one message to the rank `dest`, which may be this rank. Never blocks. The block is held
-    /// until a later [`Mpi::progress`] finds the send complete.
+    /// Starts to send `block` as one message to the rank `dest`, which may be this rank. Never blocks. The
+    /// block is held until a later [`Mpi::progress`] finds the send complete.
     pub fn isend(&mut self, dest: usize, channel: Channel, block: Arc<Block>) -> Result<(), MpiError> {
         self.world.isend(dest, channel, block)
     }
 
-    /// One round of progress; never blocks. Releases the blocks of completed sends, starts to receive the messages that
-    /// have arrived, each into a block of exactly its size, and hands complete ones to `deliver(source, channel, block)`
-    /// in the order in which MPI matched them per source and channel.
+    /// One round of progress; never blocks. Releases the blocks of completed sends, starts to receive the
+    /// messages that have arrived, each into a block of exactly its size, and hands complete ones to
+    /// `deliver(source, channel, block)` in the order in which MPI matched them per source and channel.
     pub fn progress(&mut self, deliver: &mut dyn FnMut(usize, Channel, Block)) -> Result<Progress, MpiError> {
         self.world.progress(deliver)
     }
 
-    /// Has nothing more to do with `peer`, which is dead or not to be heard any more: what is under way to and from it is given
-    /// up, its blocks are leaked, and nothing is sent to it or received from it from now on. The other ranks go on.
+    /// Has nothing more to do with `peer`, which is dead or not to be heard any more: what is under way to
+    /// and from it is given up, its blocks are leaked, and nothing is sent to it or received from it from now
+    /// on. The other ranks go on.
     pub fn forget(&mut self, peer: usize) {
         self.world.forget(peer);
     }
 
-    /// What MPI refused to do for one peer since the last call. Messages to or from that peer may have been lost: it is to be
-    /// forgotten.
+    /// What MPI refused to do for one peer since the last call. Messages to or from that peer may have been
+    /// lost: it is to be forgotten.
     pub fn take_failures(&mut self) -> Vec<(usize, MpiError)> {
         self.world.take_failures()
     }
@@ -262,16 +272,18 @@ impl Mpi {
         self.world.in_flight()
     }
 
-    /// Leaves MPI. Cancels nothing and waits for nobody: the caller has made sure that [`Mpi::in_flight`] is zero on
-    /// every rank, and that no rank has yet to receive.
+    /// Leaves MPI. Cancels nothing and waits for nobody: the caller has made sure that [`Mpi::in_flight`] is
+    /// zero on every rank, and that no rank has yet to receive.
     ///
     /// # Errors
-    /// [`MpiError::InFlight`] when something is in flight; MPI is then not finalised and can only be left by ending the process.
+    /// [`MpiError::InFlight`] when something is in flight; MPI is then not finalised and can only be left by
+    /// ending the process.
     pub fn finalize(mut self) -> Result<(), MpiError> {
         self.world.finalize()
     }
 
-    /// Ends every rank with the exit status `code`, as far as the launcher can (`MPI_Abort`), and this process for sure.
+    /// Ends every rank with the exit status `code`, as far as the launcher can (`MPI_Abort`), and this
+    /// process for sure.
     pub fn abort(&mut self, code: i32) -> ! {
         self.world.abort(code);
         std::process::exit(code)

@@ -1,7 +1,8 @@
-//! Other ranks' processes as file descriptors (pidfd): noticed when they end, and never another process with the same id.
+//! Other ranks' processes as file descriptors (pidfd): noticed when they end, and never another process with
+//! the same id.
 //!
-//! MPI does not tell of the death of a rank; the system does, on one host. Its calls stand in this crate because they need
-//! `unsafe`.
+//! MPI does not tell of the death of a rank; the system does, on one host. Its calls stand in this crate
+//! because they need `unsafe`.
 //!
 //! Source: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5); Linux 5.3.
 
@@ -28,7 +29,8 @@ pub fn watch(pid: u32) -> io::Result<OwnedFd> {
 /// Errors: it has ended already, or belongs to somebody else.
 pub fn kill(watched: &OwnedFd) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: the descriptor is open for as long as it is borrowed; a null siginfo is allowed and means a plain kill.
+    // SAFETY: the descriptor is open for as long as it is borrowed; a null siginfo is allowed and means a
+    // plain kill.
     let done =
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, watched.as_raw_fd(), libc::SIGKILL, no_info, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -42,14 +44,15 @@ pub fn is_stopped(pid: u32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// Makes this process outlive signals that others send to tell of something, and that are no wish to end it: SIGXFSZ, of a file that grew
-/// beyond its limit, which the call that wrote it reports (EFBIG); SIGUSR1 and SIGUSR2, by which batch systems warn of a limit of time. What
-/// it starts has them as ever, SIGXFSZ aside, which is PostgreSQL's way, too. Who has a handler for SIGUSR1 or SIGUSR2 already, as libraries that
-/// write checkpoints have, keeps it.
+/// Makes this process outlive signals that others send to tell of something, and that are no wish to end it:
+/// SIGXFSZ, of a file that grew beyond its limit, which the call that wrote it reports (EFBIG); SIGUSR1 and
+/// SIGUSR2, by which batch systems warn of a limit of time. What it starts has them as ever, SIGXFSZ aside,
+/// which is PostgreSQL's way, too. Who has a handler for SIGUSR1 or SIGUSR2 already, as libraries that write
+/// checkpoints have, keeps it.
 pub fn outlive_warnings() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the action is filled in before it is installed, its handler does nothing and is there until the process has ended, and
-    // calls that it interrupts go on (SA_RESTART).
+    // SAFETY: the action is filled in before it is installed, its handler does nothing and is there until the
+    // process has ended, and calls that it interrupts go on (SA_RESTART).
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         for signal in [libc::SIGUSR1, libc::SIGUSR2] {
@@ -66,8 +69,9 @@ pub fn outlive_warnings() {
     }
 }
 
-/// From now on this process ends, when it exits, without the handlers that libraries have registered for that: one may wait for a thread of
-/// its library that waits for ever. What the C library has buffered is written all the same.
+/// From now on this process ends, when it exits, without the handlers that libraries have registered for
+/// that: one may wait for a thread of its library that waits for ever. What the C library has buffered is
+/// written all the same.
 pub fn skip_exit_handlers() {
     unsafe extern "C" {
         /// on_exit(3), of the GNU C library.
@@ -77,14 +81,16 @@ pub fn skip_exit_handlers() {
         ) -> libc::c_int;
     }
     extern "C" fn leave(status: libc::c_int, _: *mut libc::c_void) {
-        // SAFETY: flushing all streams takes no argument of ours; _exit runs nothing of this process any more.
+        // SAFETY: flushing all streams takes no argument of ours; _exit runs nothing of this process any
+        // more.
         unsafe {
             libc::fflush(std::ptr::null_mut());
             libc::_exit(status)
         }
     }
-    // SAFETY: the handler is a function of this program, which is there until the process has ended, and ignores its argument. Handlers
-    // run in the reverse order of their registration, so this one comes before those of libraries that are loaded.
+    // SAFETY: the handler is a function of this program, which is there until the process has ended, and
+    // ignores its argument. Handlers run in the reverse order of their registration, so this one comes before
+    // those of libraries that are loaded.
     unsafe { on_exit(leave, std::ptr::null_mut()) };
 }
 

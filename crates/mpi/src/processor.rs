@@ -1,10 +1,11 @@
-//! Whether the processor has what this build was compiled for, looked at before anything else runs: its first AVX2 instruction would end the process with
-//! SIGILL and no word.
+//! Whether the processor has what this build was compiled for, looked at before anything else runs: its first
+//! AVX2 instruction would end the process with SIGILL and no word.
 //!
-//! It stands in this crate because it needs `unsafe`, and in `.init_array`, whose functions run before `main`; it has no instruction of its own beyond the
-//! first 64-bit processors'.
+//! It stands in this crate because it needs `unsafe`, and in `.init_array`, whose functions run before
+//! `main`; it has no instruction of its own beyond the first 64-bit processors'.
 //!
-//! Source: the psABI of x86-64 (levels of the architecture); Intel's manual, CPUID, leaves 1 and 7 and 0x80000001.
+//! Source: the psABI of x86-64 (levels of the architecture); Intel's manual, CPUID, leaves 1 and 7 and
+//! 0x80000001.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +25,8 @@ mod x86_64 {
     /// As `harrier` tells that it cannot work here.
     const STATUS: i32 = 3;
 
-    // SAFETY: the section is a list of functions of this type; the first of them is called before those of libraries.
+    // SAFETY: the section is a list of functions of this type; the first of them is called before those of
+    // libraries.
     #[used]
     #[unsafe(link_section = ".init_array.00001")]
     static BEFORE_MAIN: extern "C" fn() = check;

@@ -18,8 +18,9 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Asks the scheduler to give the calling thread the processor in slices of `slice`: less at a time, but sooner. Its share of
-/// the processor stays the same. It suits a thread that does a little at each wake-up and that others wait for.
+/// Asks the scheduler to give the calling thread the processor in slices of `slice`: less at a time, but
+/// sooner. Its share of the processor stays the same. It suits a thread that does a little at each wake-up
+/// and that others wait for.
 ///
 /// Kernels before 6.12 ignore the length of the slice.
 ///

@@ -1,22 +1,23 @@
-//! Blocks in memory that other processes of the host map, so that a large block goes to them without being copied.
+//! Blocks in memory that other processes of the host map, so that a large block goes to them without being
+//! copied.
 //!
 //! ```text
 //!   owner: Arena::allocate ─► Block, written ─► Arena::lend ──offset, length──► reader: Window::piece ─► read in place
 //!                 ▲                                                                                │ dropped
 //!                 └─────────────────────── Arena::give_back ◄──────────offset──────────────────────┘
 //! ```
-//! An arena is one memfd: it has no name, is no file anywhere, and its memory is gone with the last process that maps it,
-//! however that one ends. It is far larger than what is ever used of it: the system gives it pages as they are written.
-//! It cannot shrink (a seal sees to that), so a reader's access never faults.
+//! An arena is one memfd: it has no name, is no file anywhere, and its memory is gone with the last process
+//! that maps it, however that one ends. It is far larger than what is ever used of it: the system gives it
+//! pages as they are written. It cannot shrink (a seal sees to that), so a reader's access never faults.
 //!
 //! # Invariants
 //! - A range of the arena belongs to one block, or is lent, to one reader or to several, or is free.
-//! - The owner neither writes a range that is lent nor gives it to another block, before its reader gives it back or the reader's
-//!   process has ended. A reader never writes: its mapping is read-only.
+//! - The owner neither writes a range that is lent nor gives it to another block, before its reader gives it
+//!   back or the reader's process has ended. A reader never writes: its mapping is read-only.
 //!
 //! # Memory bound
-//! Who lends bounds how much is lent. Free ranges keep at most [`WARM_BYTES_MAX`] bytes of pages; what is freed beyond
-//! that goes back to the system.
+//! Who lends bounds how much is lent. Free ranges keep at most [`WARM_BYTES_MAX`] bytes of pages; what is
+//! freed beyond that goes back to the system.
 //!
 //! Source: memfd_create(2), mmap(2), fallocate(2), fcntl(2) (F_ADD_SEALS).
 #![allow(unsafe_code)]
@@ -32,7 +33,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes of pages that free ranges may keep for the blocks to come.
 const WARM_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The smallest range handed out, bytes. Ranges are powers of two, so that they can be used again for other sizes.
+/// The smallest range handed out, bytes. Ranges are powers of two, so that they can be used again for other
+/// sizes.
 const RANGE_BYTES_MIN: usize = 16 * 1024;
 
 /// Sizes of ranges: 16 KiB to 2 GiB.
@@ -53,8 +55,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is memory that stays where it is until it is dropped; who may touch which part of it is the business
-// of `Arena` and `Window`.
+// SAFETY: a mapping is memory that stays where it is until it is dropped; who may touch which part of it is
+// the business of `Arena` and `Window`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -75,7 +77,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; whoever reads or writes it holds the `Arc` that is now gone.
+        // SAFETY: mapped in `new` with this length; whoever reads or writes it holds the `Arc` that is now
+        // gone.
         unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -148,7 +151,8 @@ pub struct Loan {
 impl Arena {
     /// Makes an arena of at most `bytes` bytes of addresses, none of which costs memory before it is written.
     ///
-    /// Errors: the system refuses, as under a limit on addresses (`ulimit -v`) or on sizes of files (`ulimit -f`).
+    /// Errors: the system refuses, as under a limit on addresses (`ulimit -v`) or on sizes of files (`ulimit
+    /// -f`).
     pub fn create(bytes: usize) -> io::Result<Arc<Arena>> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: writes one struct of ours.
@@ -187,7 +191,8 @@ impl Arena {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty block with room for `bytes`; `None` when the arena is full or the block would be too large for it.
+    /// An empty block with room for `bytes`; `None` when the arena is full or the block would be too large
+    /// for it.
     pub fn allocate(self: &Arc<Arena>, bytes: usize) -> Option<Block> {
         let class = class_of(bytes)?;
         let size = class_bytes(class);
@@ -205,11 +210,13 @@ impl Arena {
         };
         drop(state);
         let home = Home { arena: Some(Arc::clone(self)), offset, class };
-        // SAFETY: the range lies in the mapping, which `home` keeps; it is neither free, lent nor another block's.
+        // SAFETY: the range lies in the mapping, which `home` keeps; it is neither free, lent nor another
+        // block's.
         Some(unsafe { Block::at(self.mapping.base.add(offset), size.min(i32::MAX as usize), home) })
     }
 
-    /// Gives up a block of this arena to the reader `to`, who is to be told the loan. A block from elsewhere comes back.
+    /// Gives up a block of this arena to the reader `to`, who is to be told the loan. A block from elsewhere
+    /// comes back.
     pub fn lend(&self, block: Block, to: usize) -> Result<Loan, Block> {
         self.give_up(block, |class| Lent { class, readers: vec![to], published: false })
     }
@@ -240,7 +247,8 @@ impl Arena {
         })
     }
 
-    /// Changes what is known of the range at `offset`, if it is lent, and frees it when that is over. Returns what `change` does.
+    /// Changes what is known of the range at `offset`, if it is lent, and frees it when that is over. Returns
+    /// what `change` does.
     fn change(&self, offset: usize, change: impl FnOnce(&mut Lent) -> bool) -> bool {
         let mut state = self.state();
         let Some(lent) = state.lent.get_mut(&offset) else { return false };
@@ -254,8 +262,8 @@ impl Arena {
         changed
     }
 
-    /// Counts on nothing any more that `reader` was or will be lent. It may still read, as long as its process lives: its ranges stay
-    /// as they are until [`Arena::reclaim`].
+    /// Counts on nothing any more that `reader` was or will be lent. It may still read, as long as its
+    /// process lives: its ranges stay as they are until [`Arena::reclaim`].
     pub fn abandon(&self, reader: usize) {
         self.state().abandoned.insert(reader);
     }
@@ -302,13 +310,15 @@ impl Arena {
         }
         drop(state);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: integers only; the range is nobody's at this moment: neither free to take, nor a block's, nor lent.
+        // SAFETY: integers only; the range is nobody's at this moment: neither free to take, nor a block's,
+        // nor lent.
         unsafe { libc::fallocate(self.fd.as_raw_fd(), mode, offset as libc::off_t, size as libc::off_t) };
         self.state().free[class].push_front(Free { offset, warm: false });
     }
 }
 
-/// A block that is lent to one reader after the other, and free when it is dropped and all of them have given it back.
+/// A block that is lent to one reader after the other, and free when it is dropped and all of them have given
+/// it back.
 pub struct Published {
     arena: Arc<Arena>,
     loan: Loan,
@@ -327,8 +337,9 @@ impl Published {
 impl AsRef<[u8]> for Published {
     fn as_ref(&self) -> &[u8] {
         let Loan { offset, len } = self.loan;
-        // SAFETY: the range lies in the mapping, which the arena keeps. The block that was here has initialised its bytes, and
-        // nobody writes them before the range is free, which it is not while this lives.
+        // SAFETY: the range lies in the mapping, which the arena keeps. The block that was here has
+        // initialised its bytes, and nobody writes them before the range is free, which it is not while this
+        // lives.
         unsafe {
             std::slice::from_raw_parts(self.arena.mapping.base.as_ptr().add(offset as usize), len as usize)
         }
@@ -349,7 +360,8 @@ pub struct Window {
 impl Window {
     /// Opens the arena that process `pid` of this host has as `descriptor`.
     ///
-    /// Errors: no such process or descriptor, another user's, a process of another PID namespace, not enough addresses.
+    /// Errors: no such process or descriptor, another user's, a process of another PID namespace, not enough
+    /// addresses.
     pub fn open(pid: u32, descriptor: RawFd) -> io::Result<Arc<Window>> {
         let file = std::fs::File::open(format!("/proc/{pid}/fd/{descriptor}"))?;
         let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -380,8 +392,9 @@ pub struct Piece {
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range lies in the mapping, which cannot shrink and which this piece keeps. The lender, a rank of the
-        // same build, does not write it before it is given back, which happens after the piece is dropped.
+        // SAFETY: the range lies in the mapping, which cannot shrink and which this piece keeps. The lender,
+        // a rank of the same build, does not write it before it is given back, which happens after the piece
+        // is dropped.
         unsafe { std::slice::from_raw_parts(self.window.mapping.base.as_ptr().add(self.offset), self.len) }
     }
 }

@@ -1,4 +1,5 @@
-//! Standard output and error: whether there is one, how large the terminal is that it goes to, and whether what was written has been read.
+//! Standard output and error: whether there is one, how large the terminal is that it goes to, and whether
+//! what was written has been read.
 //!
 //! Source: the System V ABI on `.init_array`, tty_ioctl(4), pipe(7), unix(7).
 
@@ -8,7 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// As it was before anything of this program ran: Rust's runtime opens `/dev/null` in its place, and so what is written would be lost.
+/// As it was before anything of this program ran: Rust's runtime opens `/dev/null` in its place, and so what
+/// is written would be lost.
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look() {
@@ -17,7 +19,8 @@ extern "C" fn look() {
     WAS_CLOSED.store(flags < 0, Ordering::Relaxed);
 }
 
-// SAFETY: the loader calls what stands in this section once, on the first thread, before `main`; `look` needs nothing that is not there then.
+// SAFETY: the loader calls what stands in this section once, on the first thread, before `main`; `look` needs
+// nothing that is not there then.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
@@ -38,8 +41,9 @@ pub fn size(fd: RawFd) -> Option<(usize, usize)> {
 /// How often it is asked whether all has been read.
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until whoever reads the pipe or the socket behind a descriptor has read all that was written to it, not longer than `patience`. Anything else, such as
-/// a file or a terminal, is not waited for. Returns whether nothing is left there.
+/// Waits until whoever reads the pipe or the socket behind a descriptor has read all that was written to it,
+/// not longer than `patience`. Anything else, such as a file or a terminal, is not waited for. Returns
+/// whether nothing is left there.
 pub fn drain(fd: RawFd, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,7 +1,7 @@
 //! Runs the example `pingring` under every MPI runtime that this machine has, with 1 to 4 ranks.
 //!
-//! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. The script
-//! `scripts/mpi-runtimes.sh` installs them.
+//! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. The
+//! script `scripts/mpi-runtimes.sh` installs them.
 
 use harrier_launch::{Launcher, Run, absent, alone, example, finish, on_path, seed};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Programs that end without `MPI_D_Finalize`: their job has no answer, so they must not end as if it had.
 //!
-//! Nothing is said to the other ranks, which would be waited for: they lose this one, as its launcher tells, or the end of its connections. But each says why the job
-//! has failed before it ends, whichever rank it was that failed it: launchers end the others as soon as one has ended, so the first has to say it.
+//! Nothing is said to the other ranks, which would be waited for: they lose this one, as its launcher tells,
+//! or the end of its connections. But each says why the job has failed before it ends, whichever rank it was
+//! that failed it: launchers end the others as soon as one has ended, so the first has to say it.
 
 use crate::{BEGUN, UNTOLD};
 use std::ffi::{c_int, c_void};
@@ -27,12 +28,14 @@ pub fn watch() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     #[cfg(target_env = "gnu")]
     WATCHED.call_once(|| {
-        // SAFETY: the function takes what it is said to take, and the library that it is in stays loaded: see build.rs.
+        // SAFETY: the function takes what it is said to take, and the library that it is in stays loaded: see
+        // build.rs.
         unsafe { on_exit(ends, std::ptr::null_mut()) };
     });
 }
 
-/// Called when the process ends by `exit`, or as its `main` returns. The state of the thread that ends it is gone by then.
+/// Called when the process ends by `exit`, or as its `main` returns. The state of the thread that ends it is
+/// gone by then.
 #[cfg(target_env = "gnu")]
 extern "C" fn ends(status: c_int, _: *mut c_void) {
     if !BEGUN.load(Ordering::Relaxed) || PROCESS.load(Ordering::Relaxed) != std::process::id() {
@@ -42,7 +45,8 @@ extern "C" fn ends(status: c_int, _: *mut c_void) {
     let why = why.map_or(String::new(), |why| format!(": {why}"));
     harrier_mpid::last_words(&format!("the program ends without MPI_D_Finalize, so its job has failed{why}"));
     if status == 0 {
-        // SAFETY: the C library lets a function that it calls at the end say another status, and goes on from there.
+        // SAFETY: the C library lets a function that it calls at the end say another status, and goes on from
+        // there.
         unsafe { exit(FAILED) };
     }
 }

@@ -47,7 +47,8 @@ pub unsafe extern "C" fn MPI_D_Next_split(path: *mut *const c_char, begin: *mut 
         let Some(Split { path: name, begin: from, end: to }) = split else { return END };
         // A name of a file has no zero in it.
         state.split = CString::new(name.as_os_str().as_bytes()).unwrap_or_default();
-        // SAFETY: as the header says. The name belongs to the thread, which keeps it until it comes to another split.
+        // SAFETY: as the header says. The name belongs to the thread, which keeps it until it comes to
+        // another split.
         unsafe {
             tell(path, state.split.as_ptr());
             tell(begin, from);
@@ -70,7 +71,8 @@ pub unsafe extern "C" fn MPI_D_Next_line(
         Ok(Err(why)) => fails(ERR_JOB, why),
         Ok(Ok(None)) => END,
         Ok(Ok(Some((at, text)))) => {
-            // SAFETY: as the header says. The line belongs to the session, which keeps it until it comes to another one.
+            // SAFETY: as the header says. The line belongs to the session, which keeps it until it comes to
+            // another one.
             unsafe {
                 tell(line, text.as_ptr().cast());
                 tell(bytes, text.len());

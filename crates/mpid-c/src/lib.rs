@@ -3,9 +3,10 @@
 //! `include/mpid.h` is its contract. One job at a time, which belongs to the thread that began it.
 //!
 //! # Unsafe
-//! C hands over pointers that nobody can check, so this crate may do what only the crate `mpi` may besides: each block says which
-//! promise of the header it stands on. Nothing unwinds into C: every function goes through [`call`], and what panics in it is an error of
-//! the job ([`State::panicked`]). What a function of the program throws is the other way round, and ends the process: the header forbids it.
+//! C hands over pointers that nobody can check, so this crate may do what only the crate `mpi` may besides:
+//! each block says which promise of the header it stands on. Nothing unwinds into C: every function goes
+//! through [`call`], and what panics in it is an error of the job ([`State::panicked`]). What a function of
+//! the program throws is the other way round, and ends the process: the header forbids it.
 #![allow(unsafe_code)]
 // The names are the papers'.
 #![allow(non_snake_case)]
@@ -72,7 +73,8 @@ struct State {
 }
 
 impl Drop for State {
-    /// The thread has not called `MPI_D_Finalize`, and does not any more. Nobody waits for the others when it ends, as they do not know.
+    /// The thread has not called `MPI_D_Finalize`, and does not any more. Nobody waits for the others when it
+    /// ends, as they do not know.
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         if let (Some(failure), Ok(mut untold)) = (session.failure(), UNTOLD.lock()) {
@@ -83,7 +85,8 @@ impl Drop for State {
 }
 
 thread_local! {
-    /// Behind a pointer: of what a library that is opened later has for each thread, the C library has room for some 1600 bytes.
+    /// Behind a pointer: of what a library that is opened later has for each thread, the C library has room
+    /// for some 1600 bytes.
     static STATE: RefCell<Box<State>> = RefCell::default();
     /// What the last error was. Apart from the state, as it is written when that is in use.
     static MESSAGE: RefCell<CString> = RefCell::default();
@@ -101,7 +104,8 @@ enum Calling {
     Failed,
 }
 
-/// Calls a combiner, a partitioner or a comparator. Returns what it returns; what it has said with `MPI_D_Fail` if it did, whatever it returns.
+/// Calls a combiner, a partitioner or a comparator. Returns what it returns; what it has said with
+/// `MPI_D_Fail` if it did, whatever it returns.
 #[inline]
 fn calls<R>(function: impl FnOnce() -> R) -> Result<R, Rejected> {
     CALLING.set(Calling::Function);
@@ -132,7 +136,8 @@ fn fails(code: c_int, message: impl ToString) -> c_int {
     code
 }
 
-/// One call from C, which neither begins within another one nor ends in a panic. `refused`: what it returns then, instead of this code.
+/// One call from C, which neither begins within another one nor ends in a panic. `refused`: what it returns
+/// then, instead of this code.
 fn call<R>(refused: impl FnOnce(c_int) -> R, work: impl FnOnce(&mut State) -> R) -> R {
     let called = STATE.try_with(|state| {
         // In use: a function of the program calls, which a call has called.
@@ -186,7 +191,8 @@ impl State {
         fails(ERR_USAGE, if other { CALLED_BACK } else { "MPI_D_Init was not called" })
     }
 
-    /// The library is wrong, or a comparator has failed: the current task fails, and the job with it; between tasks, when it ends.
+    /// The library is wrong, or a comparator has failed: the current task fails, and the job with it; between
+    /// tasks, when it ends.
     #[cold]
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> c_int {
         let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
@@ -390,7 +396,8 @@ pub unsafe extern "C" fn MPI_D_Sum_double(
     if held_bytes != 8 || value_bytes != 8 {
         return -1;
     }
-    // SAFETY: both have eight bytes, as was just checked, and `held` is the caller's to write to; they need not be aligned.
+    // SAFETY: both have eight bytes, as was just checked, and `held` is the caller's to write to; they need
+    // not be aligned.
     unsafe {
         let sum = held.cast::<f64>().read_unaligned() + value.cast::<f64>().read_unaligned();
         held.cast::<f64>().write_unaligned(sum);
@@ -682,7 +689,8 @@ pub unsafe extern "C" fn MPI_D_Recv(
         Ok(Ok(false)) => END,
         Ok(Ok(true)) => {
             let (bytes_of_key, bytes_of_value) = state.session.as_ref().expect("it has a pair").pair();
-            // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until it goes to another pair.
+            // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until it
+            // goes to another pair.
             unsafe {
                 tell(key, bytes_of_key.as_ptr().cast());
                 tell(key_bytes, bytes_of_key.len());
@@ -695,7 +703,8 @@ pub unsafe extern "C" fn MPI_D_Recv(
 }
 
 /// # Safety
-/// `keys` and `values` have room for `pairs` times as many bytes as is said; `received` is null or points to a number.
+/// `keys` and `values` have room for `pairs` times as many bytes as is said; `received` is null or points to
+/// a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPI_D_Recv_many(
     pairs: usize,
@@ -733,7 +742,8 @@ pub unsafe extern "C" fn MPI_D_Recv_many(
                 session.fail(&message);
                 break fails(ERR_JOB, message);
             }
-            // SAFETY: as the header says there is room for this pair, and nothing of the session's lies there.
+            // SAFETY: as the header says there is room for this pair, and nothing of the session's lies
+            // there.
             unsafe {
                 if key_bytes > 0 {
                     keys.cast::<u8>()
@@ -845,7 +855,8 @@ pub unsafe extern "C" fn MPI_D_Kept(
             return END;
         }
         let (bytes_of_key, bytes_of_value) = session.kept();
-        // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until the task ends.
+        // SAFETY: as the header says. What is pointed to belongs to the session, which keeps it until the
+        // task ends.
         unsafe {
             tell(key, bytes_of_key.as_ptr().cast());
             tell(key_bytes, bytes_of_key.len());
@@ -922,7 +933,8 @@ pub extern "C" fn MPI_D_Finalize() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn MPI_D_Error_message() -> *const c_char {
-    // The text belongs to the thread, and is replaced by the next error only. Who calls within a call may ask, too.
+    // The text belongs to the thread, and is replaced by the next error only. Who calls within a call may
+    // ask, too.
     MESSAGE.try_with(|message| message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
@@ -959,7 +971,8 @@ mod tests {
         (MPI_D_Finalize(), message())
     }
 
-    /// Wherever the library panics, the program lives, and the job has failed. One test, as there is one job at a time.
+    /// Wherever the library panics, the program lives, and the job has failed. One test, as there is one job
+    /// at a time.
     #[test]
     fn a_panic_is_an_error_of_the_job() {
         assert_eq!(call(|code| -code, |_| -> c_int { panic!("outside of a job") }), -ERR_JOB);

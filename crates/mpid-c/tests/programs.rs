@@ -1,5 +1,6 @@
-//! C programs, compiled by the tests against the header, the library and its pkg-config file, alone and under the MPI runtimes there
-//! are. A runtime or a compiler that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
+//! C programs, compiled by the tests against the header, the library and its pkg-config file, alone and under
+//! the MPI runtimes there are. A runtime or a compiler that is absent is skipped with a line on stderr; with
+//! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
 mod built;
 mod killed;
@@ -202,7 +203,8 @@ fn a_wrong_pair_is_named() {
     }
 }
 
-/// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer is right.
+/// A combiner, a partitioner or a comparator that calls the library is told that it may not, and the answer
+/// is right.
 #[test]
 fn functions_of_the_program_may_not_call() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,7 +254,8 @@ fn a_rank_is_killed() {
     }
 }
 
-/// Ranks that a signal ends after they have met are started again; those that exit, or end well or not, are not.
+/// Ranks that a signal ends after they have met are started again; those that exit, or end well or not, are
+/// not.
 #[test]
 fn only_lost_ranks_are_started_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,7 +302,8 @@ fn tasks_that_are_left_fail_the_job() {
             assert!(!run.success && !run.timed_out && !told.is_empty(), "{how}: {run:#?}");
             assert!(told.iter().all(|line| *line == told[0]), "{how}: {run:#?}");
             assert!(told[0].contains("ended the job before its tasks were done"), "{how}: {run:#?}");
-            // Alone, who does not ask is rank 0; and so among several, of which another one may have left a task before.
+            // Alone, who does not ask is rank 0; and so among several, of which another one may have left a
+            // task before.
             assert!(told[0].contains(words) || how == "at once" && told.len() > 1, "{how}: {run:#?}");
             let printed =
                 run.stderr.lines().filter(|line| line.contains("before its tasks were done")).count();
@@ -342,7 +346,8 @@ fn text_files(folder: &Path) -> (BTreeMap<String, u64>, u64) {
     (counts, bytes.iter().sum())
 }
 
-/// However many tasks there are and however the files are cut, all tasks together have each line once, and each byte.
+/// However many tasks there are and however the files are cut, all tasks together have each line once, and
+/// each byte.
 #[test]
 fn tasks_share_an_input() {
     let folder = tempfile::tempdir().unwrap();
@@ -380,7 +385,8 @@ fn tasks_share_an_input() {
     }
 }
 
-/// A program that goes without MPI_D_Finalize has failed, and says why, on every rank that does; no rank waits for it.
+/// A program that goes without MPI_D_Finalize has failed, and says why, on every rank that does; no rank
+/// waits for it.
 #[test]
 fn a_program_that_goes_has_failed() {
     let folder = tempfile::tempdir().unwrap();
@@ -503,7 +509,8 @@ fn lines_are_not_cut() {
     }
 }
 
-/// The installed library is found by programs that were linked to it as the README says, without any variable.
+/// The installed library is found by programs that were linked to it as the README says, without any
+/// variable.
 #[test]
 fn an_installed_library_is_found() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The Python package, alone and under the MPI runtimes there are: from the checkout with the library that was just built, and as the
-//! wheel that `scripts/wheel.sh` has built with maturin and installed beside NumPy. What is absent is skipped with a line on stderr; with
-//! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
+//! The Python package, alone and under the MPI runtimes there are: from the checkout with the library that
+//! was just built, and as the wheel that `scripts/wheel.sh` has built with maturin and installed beside
+//! NumPy. What is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
 mod built;
 mod killed;
@@ -57,7 +57,8 @@ fn runs_on(pythons: Vec<Option<Python>>, script: &str, arguments: &[&str]) -> Ve
     runs_by(launchers.into(), pythons, script, arguments)
 }
 
-/// A row of a table of many that are alike, by the system's Python: alone, and on the ranks of one MPI or of the other in turn.
+/// A row of a table of many that are alike, by the system's Python: alone, and on the ranks of one MPI or of
+/// the other in turn.
 fn runs_row(row: usize, script: &str, arguments: &[&str]) -> Vec<Run> {
     let ranks = if row.is_multiple_of(2) { Launcher::open_mpi(2) } else { Launcher::mpich(2) };
     runs_by(vec![Launcher::none(), ranks], vec![system()], script, arguments)
@@ -238,7 +239,8 @@ fn keys_have_an_order_of_their_own() {
     }
 }
 
-/// What is raised in a function that the library calls is raised in the program, and no A task has an answer that is wrong for it.
+/// What is raised in a function that the library calls is raised in the program, and no A task has an answer
+/// that is wrong for it.
 #[test]
 fn what_functions_raise_is_not_lost() {
     let rows = [
@@ -478,7 +480,8 @@ fn jobs_are_not_within_each_other() {
     }
 }
 
-/// Numbers in arrays are those of pairs that are yielded, and are added up, ordered and sent to their A task as such.
+/// Numbers in arrays are those of pairs that are yielded, and are added up, ordered and sent to their A task
+/// as such.
 #[test]
 fn arrays_are_pairs() {
     for value in ["int", "float"] {

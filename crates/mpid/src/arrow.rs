@@ -1,4 +1,5 @@
-//! Rows of Arrow columns as keys or values: bytes that order as the rows do, by the row format of the `arrow` crate.
+//! Rows of Arrow columns as keys or values: bytes that order as the rows do, by the row format of the `arrow`
+//! crate.
 //!
 //! ```
 //! use arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -32,15 +33,16 @@
 //! ```
 //!
 //! # Errors
-//! Which columns bytes are rows of is not in them: a job emits and receives with the same [`Columns`]. Bytes that are no row panic
-//! where they are made columns again, which fails the task.
+//! Which columns bytes are rows of is not in them: a job emits and receives with the same [`Columns`]. Bytes
+//! that are no row panic where they are made columns again, which fails the task.
 
 use crate::datum::{Datum, Rejected};
 use arrow::array::ArrayRef;
 use arrow::error::ArrowError;
 use arrow::row::{OwnedRow, Row, RowConverter, RowParser, Rows, SortField};
 
-/// The types and orders of the columns of rows, with which they become bytes and columns again. Used by all threads.
+/// The types and orders of the columns of rows, with which they become bytes and columns again. Used by all
+/// threads.
 pub struct Columns {
     converter: RowConverter,
     parser: RowParser,

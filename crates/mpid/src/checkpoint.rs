@@ -1,23 +1,27 @@
-//! What a job has received, kept in files, so that after a death only the O tasks that were not done run again.
+//! What a job has received, kept in files, so that after a death only the O tasks that were not done run
+//! again.
 //!
 //! # Invariants
 //! - Every block is in the log of its A task before its pairs are used.
-//! - An O task is committed once every A task has logged all of it, and its end; then, and only then, does it not run again. Rank 0 alone
-//!   writes commits. A log without the end of a committed O task has lost something, or is not the one that was written.
-//! - A run of a job that goes on from a checkpoint is a new generation, with logs of its own. They may hold blocks of an O task of
-//!   several generations; only those of the generation that was committed count. So a rank that was given up as lost and still
-//!   writes does no harm: nothing of what it writes is committed any more, and it writes to files that are only read.
+//! - An O task is committed once every A task has logged all of it, and its end; then, and only then, does it
+//!   not run again. Rank 0 alone writes commits. A log without the end of a committed O task has lost
+//!   something, or is not the one that was written.
+//! - A run of a job that goes on from a checkpoint is a new generation, with logs of its own. They may hold
+//!   blocks of an O task of several generations; only those of the generation that was committed count. So a
+//!   rank that was given up as lost and still writes does no harm: nothing of what it writes is committed any
+//!   more, and it writes to files that are only read.
 //!
-//! - A checkpoint belongs to one program with its arguments, in one folder of work, and to one run of it at a time. A program that was changed
-//!   is another one: what it would add need not fit what is there.
+//! - A checkpoint belongs to one program with its arguments, in one folder of work, and to one run of it at a
+//!   time. A program that was changed is another one: what it would add need not fit what is there.
 //!
 //! # Order of calls
-//! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what counts; then
-//! [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0. Last, [`Commits::remove`].
+//! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what
+//! counts; then [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0.
+//! Last, [`Commits::remove`].
 //!
 //! # Crash
-//! A record that was cut off is known by its checksum, and what follows it is not looked at. Files are written, not synced: they
-//! survive the end of processes, not that of the machine.
+//! A record that was cut off is known by its checksum, and what follows it is not looked at. Files are
+//! written, not synced: they survive the end of processes, not that of the machine.
 
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use bytes::Bytes;
@@ -33,7 +37,8 @@ use std::time::{Duration, Instant};
 /// O tasks that are committed, each with the generation whose blocks count.
 pub(crate) type Committed = HashMap<u32, u32>;
 
-/// How long a checkpoint is waited for that another process has: one that is killed has it for a moment still.
+/// How long a checkpoint is waited for that another process has: one that is killed has it for a moment
+/// still.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The list of commits, in the folder of a job. It has the lock of that.
@@ -56,9 +61,11 @@ pub(crate) fn folder(checkpoint: &Path, job: u32, name: &str) -> PathBuf {
 /// What a checkpoint belongs to: the same when the ranks are started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The program and its arguments, told apart whatever is in them. What a launcher was given is not among them.
+    /// The program and its arguments, told apart whatever is in them. What a launcher was given is not among
+    /// them.
     pub words: String,
-    /// Of what is in the executable file and, if that is Python, in its script; modules and libraries are not looked at.
+    /// Of what is in the executable file and, if that is Python, in its script; modules and libraries are not
+    /// looked at.
     pub content: String,
     /// Where it runs, on which names of files depend.
     folder: String,
@@ -110,8 +117,8 @@ impl Program {
     }
 }
 
-/// The script that an executable runs, if that is Python: the first argument that is no option, unless that is a module's name or the text of
-/// the program itself.
+/// The script that an executable runs, if that is Python: the first argument that is no option, unless that
+/// is a module's name or the text of the program itself.
 fn script<'a>(executable: &Path, words: &'a [OsString]) -> Option<&'a Path> {
     let executable = executable.canonicalize().ok()?;
     if !executable.file_name()?.to_string_lossy().starts_with("python") {
@@ -151,7 +158,8 @@ fn content_of(path: &Path) -> String {
     }
 }
 
-/// How many tasks a job has, and whether its program says so; if not, it goes on with as many as it had, however many ranks are left.
+/// How many tasks a job has, and whether its program says so; if not, it goes on with as many as it had,
+/// however many ranks are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tasks {
     pub count: u32,
@@ -168,10 +176,11 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Opens the checkpoint in `folder`, or makes it for a job of `program` with so many tasks. Returns what is done already.
+    /// Opens the checkpoint in `folder`, or makes it for a job of `program` with so many tasks. Returns what
+    /// is done already.
     ///
-    /// Errors: the folder cannot be used, or another program uses it, or it belongs to another program, or to a job with other numbers of
-    /// tasks, of which the program has said one.
+    /// Errors: the folder cannot be used, or another program uses it, or it belongs to another program, or to
+    /// a job with other numbers of tasks, of which the program has said one.
     pub fn open(
         folder: &Path,
         program: &Program,
@@ -266,7 +275,8 @@ impl Commits {
     }
 }
 
-/// Opens the list of commits, and makes sure that no other run of a job uses the checkpoint: both would write to the same files.
+/// Opens the list of commits, and makes sure that no other run of a job uses the checkpoint: both would write
+/// to the same files.
 ///
 /// Errors: another process has it, and keeps it.
 fn open_locked(folder: &Path, path: &Path) -> io::Result<File> {
@@ -320,7 +330,8 @@ pub(crate) struct Log {
 const BLOCK_RECORD_BYTES: usize = 8;
 
 impl Log {
-    /// Makes the log of `a_task` for this generation, and gives `replay` every block of a committed O task that earlier ones have.
+    /// Makes the log of `a_task` for this generation, and gives `replay` every block of a committed O task
+    /// that earlier ones have.
     ///
     /// Errors: earlier ones do not have all of what was committed.
     pub fn open<E: From<io::Error>>(
@@ -377,8 +388,8 @@ impl Log {
     }
 }
 
-/// Gives `replay` the blocks of a log that count, and takes O tasks whose end it has out of `missing`. A record that was cut off, or is being
-/// written, ends it.
+/// Gives `replay` the blocks of a log that count, and takes O tasks whose end it has out of `missing`. A
+/// record that was cut off, or is being written, ends it.
 fn read_log<E: From<io::Error>>(
     file: File,
     path: &Path,

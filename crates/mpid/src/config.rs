@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are fastest at 0.4.
+/// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are
+/// fastest at 0.4.
 pub const MEMORY_SHARE: f64 = 0.4;
 
 /// Blocks that wait to be sent to one rank. Source: hive-on-datampi, figure 8: no more is gained above 6.
@@ -18,8 +19,8 @@ pub const BLOCK_BYTES: usize = harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 /// Bytes of a block at least: headers and a few pairs.
 pub const BLOCK_BYTES_MIN: usize = 1024;
 
-/// Bytes of pairs that an A task sorts at once. Larger runs are fewer to merge; smaller ones are sorted in the cache, and
-/// sooner, while O tasks still run.
+/// Bytes of pairs that an A task sorts at once. Larger runs are fewer to merge; smaller ones are sorted in
+/// the cache, and sooner, while O tasks still run.
 pub const RUN_BYTES: usize = 32 << 20;
 
 /// Bytes of pairs that an O task combines before it sends them.
@@ -28,10 +29,12 @@ pub const COMBINE_BYTES: usize = 32 << 20;
 /// Bytes of memory of a rank at most, which no machine has.
 const MEMORY_BYTES_MAX: u64 = 1 << 50;
 
-/// Blocks that wait for one rank at most. Queues are made for so many, and have a bound of their own far above.
+/// Blocks that wait for one rank at most. Queues are made for so many, and have a bound of their own far
+/// above.
 const SEND_QUEUE_BLOCKS_MAX: usize = 1 << 16;
 
-/// Bytes of pairs that are sorted at once at most: in blocks of the smallest size their number fits the index of a run.
+/// Bytes of pairs that are sorted at once at most: in blocks of the smallest size their number fits the index
+/// of a run.
 const RUN_BYTES_MAX: usize = 1 << 36;
 
 /// Tasks that a rank runs at once at most: each has a thread, and so has what receives for it.
@@ -40,15 +43,15 @@ const THREADS_MAX: usize = 1024;
 /// Share of the memory for pairs that is used when pairs are spilled.
 pub const SPILL_THRESHOLD: f64 = 0.9;
 
-/// A tasks of a job at most. Each costs every rank 20 to 40 KB even if it is sent little, and up to [`BLOCK_BYTES`] for each O task that
-/// runs there and fills a block for it.
+/// A tasks of a job at most. Each costs every rank 20 to 40 KB even if it is sent little, and up to
+/// [`BLOCK_BYTES`] for each O task that runs there and fills a block for it.
 pub const A_TASKS_MAX: usize = 1 << 16;
 
 /// O tasks of a job at most, and splits of an input: rank 0 has a list of those that are left.
 pub const O_TASKS_MAX: usize = 1 << 20;
 
-/// Variables with this prefix that are no knobs: which library Python loads, where the exit status is told, and which programs a benchmark
-/// starts.
+/// Variables with this prefix that are no knobs: which library Python loads, where the exit status is told,
+/// and which programs a benchmark starts.
 const OTHER_VARIABLES: [&str; 3] = ["HARRIER_MPID_LIBRARY", crate::world::OUTCOME, "HARRIER_MPID_PROGRAMS"];
 
 /// How pairs travel.
@@ -87,9 +90,11 @@ pub enum Parallelism {
 /// The knobs. Every rank must be given the same.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the program was started for: one that does something else says so before it begins. `None`: it may do anything.
+    /// What the program was started for: one that does something else says so before it begins. `None`: it
+    /// may do anything.
     pub mode: Option<Mode>,
-    /// Bytes of memory of this rank that the job may count on. `None`: what the machine has free, shared among its ranks.
+    /// Bytes of memory of this rank that the job may count on. `None`: what the machine has free, shared
+    /// among its ranks.
     pub memory_bytes: Option<u64>,
     pub memory_share: f64,
     pub send_queue_blocks: usize,
@@ -98,13 +103,13 @@ pub struct Config {
     pub combine_bytes: usize,
     pub spill_threshold: f64,
     pub parallelism: Parallelism,
-    /// Whether an O task waits, whenever a block is full, until what it has is received: the style that non-blocking sends
-    /// are measured against.
+    /// Whether an O task waits, whenever a block is full, until what it has is received: the style that
+    /// non-blocking sends are measured against.
     pub blocking: bool,
     /// Where to spill; several disks are used in turn.
     pub spill_folders: Vec<PathBuf>,
-    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the folder. Rounds and
-    /// streams have no checkpoint, of which rank 0 warns once on stderr.
+    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the
+    /// folder. Rounds and streams have no checkpoint, of which rank 0 warns once on stderr.
     pub checkpoint: Option<PathBuf>,
     /// Tasks that a rank runs at once. `None`: its share of the host's cores.
     pub threads: Option<usize>,
@@ -163,8 +168,8 @@ pub const VARIABLES: [(&str, &str); 17] = [
 ];
 
 impl Config {
-    /// The defaults, changed by what the environment says: see [`VARIABLES`]. Of this process alone: ranks call
-    /// [`crate::World::configure`], so that none of them waits for one whose environment is wrong.
+    /// The defaults, changed by what the environment says: see [`VARIABLES`]. Of this process alone: ranks
+    /// call [`crate::World::configure`], so that none of them waits for one whose environment is wrong.
     ///
     /// Errors: a variable with a value that it cannot have, or of no knob.
     pub fn from_environment() -> Result<Config, Error> {
@@ -318,8 +323,9 @@ fn available_memory() -> u64 {
     [host, group].into_iter().flatten().min().unwrap_or(UNKNOWN)
 }
 
-/// Bytes that the control groups of this process have left: the least of all on the way up to the root, for version 2 (one line `0::/path`) and
-/// version 1 (a line whose controllers contain `memory`). What holds files that were read is given back when it is needed, and counts as left.
+/// Bytes that the control groups of this process have left: the least of all on the way up to the root, for
+/// version 2 (one line `0::/path`) and version 1 (a line whose controllers contain `memory`). What holds
+/// files that were read is given back when it is needed, and counts as left.
 fn left_to_groups(groups: &str, root: &Path) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {

@@ -1,4 +1,5 @@
-//! The talk between ranks besides pairs: rank 0 hands out O tasks, gathers what ranks tell, and passes failures on.
+//! The talk between ranks besides pairs: rank 0 hands out O tasks, gathers what ranks tell, and passes
+//! failures on.
 //!
 //! ```text
 //!   rank r                     rank 0
@@ -11,11 +12,13 @@
 //!
 //! # Invariants
 //! - Ranks gather in the same order: the n-th gather of one in an epoch is the n-th of all.
-//! - A loss comes between the same two gathers on every rank: rank 0 tells of both in one order, and what was gathered before the loss
-//!   is found by who comes for it later. So all ranks agree on whether a job had ended before.
-//! - Who waits here is woken by a loss of any rank, and waits for no other reason than a rank that still works.
-//! - After a loss nothing is gathered until it is accepted ([`Client::accept_losses`]), which begins the next epoch on this rank. What
-//!   is left of an earlier epoch is not looked at.
+//! - A loss comes between the same two gathers on every rank: rank 0 tells of both in one order, and what was
+//!   gathered before the loss is found by who comes for it later. So all ranks agree on whether a job had
+//!   ended before.
+//! - Who waits here is woken by a loss of any rank, and waits for no other reason than a rank that still
+//!   works.
+//! - After a loss nothing is gathered until it is accepted ([`Client::accept_losses`]), which begins the next
+//!   epoch on this rank. What is left of an earlier epoch is not looked at.
 
 use crate::checkpoint::Commits;
 use crate::error::{Damaged, Error};
@@ -379,7 +382,8 @@ impl Client {
         self.news.notify_all();
     }
 
-    /// Rank 0 tells nothing any more, because `rank` was lost, which may be another one that rank 0 has missed.
+    /// Rank 0 tells nothing any more, because `rank` was lost, which may be another one that rank 0 has
+    /// missed.
     pub fn lose_coordinator(&self, rank: usize, reason: String) {
         let mut heard = self.heard.lock();
         heard.silent.get_or_insert((rank, reason));
@@ -397,9 +401,10 @@ impl Client {
         self.heard.lock().accepted.clone()
     }
 
-    /// Begins the latest epoch: whoever asks from now on is told by the members that are left. Waits until rank 0 has told of a loss, which
-    /// others may have heard of before. Returns the epoch's number, and the ranks that were lost since the last time; `None` if there is
-    /// none, or nothing can be told any more. Nobody may wait.
+    /// Begins the latest epoch: whoever asks from now on is told by the members that are left. Waits until
+    /// rank 0 has told of a loss, which others may have heard of before. Returns the epoch's number, and the
+    /// ranks that were lost since the last time; `None` if there is none, or nothing can be told any more.
+    /// Nobody may wait.
     pub fn accept_losses(&self) -> Option<(u32, Vec<usize>)> {
         let deadline = Instant::now() + TOLD_PATIENCE;
         let mut heard = self.heard.lock();
@@ -431,8 +436,8 @@ impl Client {
         self.news.notify_all();
     }
 
-    /// Why a job that stops does so, in the words of the rank that has stopped it. One that has stopped here may have to wait for that, not long. `None`: it does
-    /// not stop, or nobody has said.
+    /// Why a job that stops does so, in the words of the rank that has stopped it. One that has stopped here
+    /// may have to wait for that, not long. `None`: it does not stop, or nobody has said.
     pub fn why(&self, job: u32) -> Option<String> {
         let deadline = Instant::now() + WHY_PATIENCE;
         let mut heard = self.heard.lock();

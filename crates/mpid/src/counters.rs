@@ -90,7 +90,8 @@ impl Span {
     }
 }
 
-/// Spans that a rank keeps of a job: as many tasks as few batch jobs have, in 4 MiB. A stream has one more for each window, for ever.
+/// Spans that a rank keeps of a job: as many tasks as few batch jobs have, in 4 MiB. A stream has one more
+/// for each window, for ever.
 pub const SPANS_MAX: usize = 1 << 16;
 
 /// The last spans of a rank, and how many there were before.
@@ -140,7 +141,8 @@ impl Report {
         Ok(())
     }
 
-    /// The most pairs that an A task received, as a multiple of their mean; 1 is even. Of the spans that there are.
+    /// The most pairs that an A task received, as a multiple of their mean; 1 is even. Of the spans that
+    /// there are.
     pub fn skew(&self) -> f64 {
         let received = || self.spans.iter().filter(|span| span.side == Side::A).map(|span| span.pairs);
         let (sum, count) = (received().sum::<u64>(), received().count());
@@ -154,8 +156,8 @@ impl Report {
         end.saturating_sub(begin)
     }
 
-    /// One line for each task, with a header: side, task, rank, begin and end in seconds from the first begin, pairs. If there are spans
-    /// that were left out, a last line says how many, behind a `#`.
+    /// One line for each task, with a header: side, task, rank, begin and end in seconds from the first
+    /// begin, pairs. If there are spans that were left out, a last line says how many, behind a `#`.
     pub fn timeline_csv(&self) -> String {
         let first = self.spans.iter().map(|span| span.begin).min().unwrap_or_default();
         let mut csv = String::from("job,side,task,rank,begin_s,end_s,pairs\n");

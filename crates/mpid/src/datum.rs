@@ -1,11 +1,12 @@
-//! Keys and values as bytes: the codec trait, and the ready codecs for numbers, text, bytes, arrays and tuples.
+//! Keys and values as bytes: the codec trait, and the ready codecs for numbers, text, bytes, arrays and
+//! tuples.
 //!
 //! # Invariants
 //! - What [`Datum::encode`] gives, [`Datum::decode`] accepts, and gives back an equal value.
-//! - Equal values have equal bytes: keys are grouped by their bytes. (Of floating-point numbers, equal in IEEE 754's total order:
-//!   -0 and 0 are two keys.)
-//! - [`Datum::compare`] orders encoded values as the values are ordered; where [`Datum::BYTE_ORDER`] says so, that is the order of
-//!   the bytes themselves, which sorts and merges use without decoding anything.
+//! - Equal values have equal bytes: keys are grouped by their bytes. (Of floating-point numbers, equal in
+//!   IEEE 754's total order: -0 and 0 are two keys.)
+//! - [`Datum::compare`] orders encoded values as the values are ordered; where [`Datum::BYTE_ORDER`] says so,
+//!   that is the order of the bytes themselves, which sorts and merges use without decoding anything.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -360,7 +361,8 @@ pub fn append<T: Datum + ?Sized>(value: &T, out: &mut Vec<u8>) {
     }
 }
 
-/// A part of a tuple: with its length before it if it is not the last one and parts of its type differ in length.
+/// A part of a tuple: with its length before it if it is not the last one and parts of its type differ in
+/// length.
 #[inline]
 fn append_part<T: Datum + ?Sized>(value: &T, last: bool, out: &mut Vec<u8>) {
     if last || T::WIDTH.is_some() {

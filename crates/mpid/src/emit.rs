@@ -1,15 +1,15 @@
 //! What an O task sends: pairs are combined in a table, or realigned at once into one block for each A task.
 //!
-//! A table outlives its O task where nobody has to know which one a pair is of: the next O task of this rank goes on with it, so that a key that
-//! most of them have is sent once and not once for each ([`send_kept`]).
+//! A table outlives its O task where nobody has to know which one a pair is of: the next O task of this rank
+//! goes on with it, so that a key that most of them have is sent once and not once for each ([`send_kept`]).
 //!
 //! # Memory bound
-//! One block for each A task, and [`crate::Config::combine_bytes`] for the table and one value more; O tasks that run one after the other use the
-//! same. When streaming, one block for each A task and open window, of which there are at most [`WINDOWS_MAX`]: of more, what the oldest has is
-//! sent before it is full.
+//! One block for each A task, and [`crate::Config::combine_bytes`] for the table and one value more; O tasks
+//! that run one after the other use the same. When streaming, one block for each A task and open window, of
+//! which there are at most [`WINDOWS_MAX`]: of more, what the oldest has is sent before it is full.
 //!
-//! Source: mpi-d, section IV-A (the hash table, its spilling into partitions, the realignment of data); hive-on-datampi, section
-//! IV-C (send partition lists).
+//! Source: mpi-d, section IV-A (the hash table, its spilling into partitions, the realignment of data);
+//! hive-on-datampi, section IV-C (send partition lists).
 
 use crate::datum::Rejected;
 use crate::exchange::{JobStopped, Outs};
@@ -31,8 +31,8 @@ const TRIAL_PAIRS: u64 = 1 << 20;
 /// Share of pairs that are combined below which the table costs more than it saves.
 const COMBINED_SHARE_MIN: f64 = 0.05;
 
-/// Pairs that are looked up in the table together: enough for their cache misses to overlap, few enough for all to stay in the
-/// first cache until they are used.
+/// Pairs that are looked up in the table together: enough for their cache misses to overlap, few enough for
+/// all to stay in the first cache until they are used.
 const BATCH_PAIRS: usize = 16;
 
 /// Windows with pairs that wait for others of theirs.
@@ -125,8 +125,8 @@ impl Batch {
 
 /// Sends what O tasks have left in their tables. To be called when all of this rank's have ended.
 ///
-/// Errors: a pair is refused, as combined it is too large; with the last O task that had a part in it. Nothing is said of a job that is
-/// to stop.
+/// Errors: a pair is refused, as combined it is too large; with the last O task that had a part in it.
+/// Nothing is said of a job that is to stop.
 pub(crate) fn send_kept(outs: &Arc<Outs>) -> Result<(), (u32, Rejected)> {
     // Taken first: an emitter takes one, too.
     let tables = std::mem::take(&mut *outs.tables.lock());
@@ -150,7 +150,8 @@ pub(crate) struct Emitter {
     table: Option<Table>,
     /// As long as there is a table.
     batch: Option<Box<Batch>>,
-    /// Where in its input the O task is; while pairs that have waited are looked up, where it was when it sent them.
+    /// Where in its input the O task is; while pairs that have waited are looked up, where it was when it
+    /// sent them.
     pub origin: Origin,
     /// Why a pair was refused; nothing more is sent.
     refused: Option<EmitError>,
@@ -219,8 +220,8 @@ impl Emitter {
         }
     }
 
-    /// Puts the pairs that wait into the table. Costs what one of them would if it went alone, since the processor waits for all of
-    /// their places in memory at once.
+    /// Puts the pairs that wait into the table. Costs what one of them would if it went alone, since the
+    /// processor waits for all of their places in memory at once.
     pub fn look_up(&mut self) -> Result<(), EmitError> {
         let Some(mut batch) = self.batch.take() else { return Ok(()) };
         let waiting = &batch.pairs[..batch.len];
@@ -403,7 +404,8 @@ impl Emitter {
         Ok(())
     }
 
-    /// Sends what is in one block. In the blocking style, and if a full block is why: what is in all of them, and waits.
+    /// Sends what is in one block. In the blocking style, and if a full block is why: what is in all of them,
+    /// and waits.
     fn ship(&mut self, at: usize, a_task: usize, full: bool) -> Result<(), EmitError> {
         if full && self.outs.plan.config.blocking {
             let mut waits = Vec::new();
@@ -476,8 +478,9 @@ impl Emitter {
         Ok(())
     }
 
-    /// Whether pairs in the table may be sent when this O task is long over: what is restored from a checkpoint is told by O task, and
-    /// what a partitioner does not accept is to be said of the task that it came from.
+    /// Whether pairs in the table may be sent when this O task is long over: what is restored from a
+    /// checkpoint is told by O task, and what a partitioner does not accept is to be said of the task that it
+    /// came from.
     fn may_keep(&self) -> bool {
         self.outs.plan.checkpoint.is_none() && self.partition.is_none()
     }

@@ -75,7 +75,8 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// Why a job has no answer. Its text says all there is to say, also that of its source; and so does its `Debug`, as which Rust prints what `main` returns.
+/// Why a job has no answer. Its text says all there is to say, also that of its source; and so does its
+/// `Debug`, as which Rust prints what `main` returns.
 #[non_exhaustive]
 pub enum Error {
     /// The ranks could not meet: no job can run.

@@ -6,16 +6,18 @@
 //! ```
 //!
 //! # Invariants
-//! - A task `a` belongs to rank `a` modulo the number of ranks, and to one merger thread of it. Blocks of one O task for one A
-//!   task arrive in the order in which they were sent.
-//! - A merger never waits for an O task or for another rank, so O tasks, which wait for mergers, always go on.
+//! - A task `a` belongs to rank `a` modulo the number of ranks, and to one merger thread of it. Blocks of one
+//!   O task for one A task arrive in the order in which they were sent.
+//! - A merger never waits for an O task or for another rank, so O tasks, which wait for mergers, always go
+//!   on.
 //!
 //! # Memory bound
-//! For each pair of ranks: the send queue, the stream's credits, and one block for each A task and running O task. Behind a
-//! merger: the job's share of memory, above which stores are spilled.
+//! For each pair of ranks: the send queue, the stream's credits, and one block for each A task and running O
+//! task. Behind a merger: the job's share of memory, above which stores are spilled.
 //!
 //! # Cancellation
-//! A failure is told to rank 0, which tells every rank. Then blocks are dropped instead of sent or stored, and streams end.
+//! A failure is told to rank 0, which tells every rank. Then blocks are dropped instead of sent or stored,
+//! and streams end.
 
 use crate::checkpoint::{Committed, Log};
 use crate::config::Config;
@@ -153,7 +155,8 @@ pub(crate) struct Outs {
     /// By rank; none for this one.
     remote: Vec<Option<mpsc::Sender<Parcel>>>,
     mergers: Vec<mpsc::Sender<Arrival>>,
-    /// Those of O tasks that have ended, with what is not sent yet, and the last task that each had; as many as run at once.
+    /// Those of O tasks that have ended, with what is not sent yet, and the last task that each had; as many
+    /// as run at once.
     pub tables: Mutex<Vec<(u32, Table)>>,
     pub blocks: AtomicU64,
     pub bytes: AtomicU64,
@@ -174,8 +177,8 @@ impl Outs {
         block
     }
 
-    /// Sends a block from [`Outs::block`]. Waits while its queue is full. Returns what is told when it was received, if that
-    /// is asked for.
+    /// Sends a block from [`Outs::block`]. Waits while its queue is full. Returns what is told when it was
+    /// received, if that is asked for.
     pub fn send(
         &self,
         header: BlockHeader,
@@ -246,7 +249,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Opens the streams from all other ranks, and starts the mergers, each with the sink that `sink` makes for it.
+    /// Opens the streams from all other ranks, and starts the mergers, each with the sink that `sink` makes
+    /// for it.
     pub fn open(world: &World, plan: &Arc<Plan>, sink: impl Fn(usize) -> Box<dyn Sink>) -> Exchange {
         let (rank, ranks) = (world.rank(), world.ranks());
         let stop = Arc::new(Stop {

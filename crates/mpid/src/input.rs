@@ -1,8 +1,10 @@
-//! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with a line. A named pipe is one
-//! split without an end, which is read as it is written. [`Share`] is what one task has of it.
+//! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with
+//! a line. A named pipe is one split without an end, which is read as it is written. [`Share`] is what one
+//! task has of it.
 //!
 //! # Memory bound
-//! The line that is read, and so [`LINE_BYTES_MAX`]; a piece of the file. A split in which no line begins is read once, and not kept.
+//! The line that is read, and so [`LINE_BYTES_MAX`]; a piece of the file. A split in which no line begins is
+//! read once, and not kept.
 
 use crate::config::O_TASKS_MAX;
 use std::fs::File;
@@ -10,19 +12,19 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a split if nobody says otherwise: what an O task reads in a fraction of a second, and large enough that asking for the
-/// next one costs nothing.
+/// Bytes of a split if nobody says otherwise: what an O task reads in a fraction of a second, and large
+/// enough that asking for the next one costs nothing.
 pub const SPLIT_BYTES: u64 = 16 << 20;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Bytes of a line at most, with its end. A longer one is no text, or not for this: a pair has no more than 2 GiB, and without a limit the
-/// process would be ended for want of memory, without a word.
+/// Bytes of a line at most, with its end. A longer one is no text, or not for this: a pair has no more than 2
+/// GiB, and without a limit the process would be ended for want of memory, without a word.
 pub const LINE_BYTES_MAX: u64 = 1 << 30;
 
-/// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which may lie behind it. From 0 to
-/// [`u64::MAX`] for what is no file and can be read only once.
+/// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which
+/// may lie behind it. From 0 to [`u64::MAX`] for what is no file and can be read only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub path: PathBuf,
@@ -30,7 +32,8 @@ pub struct Split {
     pub end: u64,
 }
 
-/// The splits of files and of all files in folders, in the order of their names. The same wherever the files are. Nothing is opened.
+/// The splits of files and of all files in folders, in the order of their names. The same wherever the files
+/// are. Nothing is opened.
 ///
 /// Errors: a file that cannot be looked at, named in the text; more splits than a job may have O tasks.
 pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
@@ -46,8 +49,8 @@ pub fn splits_for(paths: &[PathBuf], tasks: usize) -> io::Result<Vec<Split>> {
     cut(files, bytes.div_ceil(tasks.max(1) as u64).clamp(1, SPLIT_BYTES))
 }
 
-/// The part that task `index` of `count` has of a range of bytes, rows or whatever: all tasks together have each once, in their order, and as many as one
-/// another, or one more.
+/// The part that task `index` of `count` has of a range of bytes, rows or whatever: all tasks together have
+/// each once, in their order, and as many as one another, or one more.
 pub fn part(range: Range<u64>, index: usize, count: usize) -> Range<u64> {
     let length = u128::from(range.end.saturating_sub(range.start));
     let edge = |at: usize| range.start + (length * at as u128 / count.max(1) as u128) as u64;
@@ -115,7 +118,8 @@ impl Split {
         let line_bytes_max = LINE_BYTES_MAX;
         let mut lines = Lines { position: self.begin, end: self.end, line: Vec::new(), line_bytes_max, file };
         if self.begin > 0 {
-            // One byte before: if that is the end of a line, the first line begins here. Not further than its lines may begin.
+            // One byte before: if that is the end of a line, the first line begins here. Not further than its
+            // lines may begin.
             lines.file.seek(SeekFrom::Start(self.begin - 1))?;
             lines.position = self.begin - 1;
             lines.skip_to_line()?;
@@ -195,8 +199,8 @@ impl Lines {
         (self.position - self.line.len() as u64, line)
     }
 
-    /// As many whole lines as are read at once, with their ends, and where they begin in the file; for those who look for words and
-    /// do not mind lines.
+    /// As many whole lines as are read at once, with their ends, and where they begin in the file; for those
+    /// who look for words and do not mind lines.
     pub fn next_lines(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         if self.position >= self.end {
             return Ok(None);
@@ -243,7 +247,8 @@ impl Share {
         self.current.as_ref()
     }
 
-    /// The next line that begins in the current split, without its end, and where it begins in the file. `None` behind the last one, and without a split.
+    /// The next line that begins in the current split, without its end, and where it begins in the file.
+    /// `None` behind the last one, and without a split.
     ///
     /// Errors: the file cannot be read; the line is too long.
     pub fn next_line(&mut self) -> io::Result<Option<(u64, &[u8])>> {
@@ -282,8 +287,8 @@ mod tests {
         whole.collect()
     }
 
-    /// Whatever a file is cut into, all splits together have each line once: also lines that are longer than many splits, and than what is
-    /// read at once.
+    /// Whatever a file is cut into, all splits together have each line once: also lines that are longer than
+    /// many splits, and than what is read at once.
     #[test]
     fn splits_have_each_line_once() {
         let seed: u64 =

@@ -87,15 +87,15 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// How many O tasks if the configuration does not say ([`Config::o_tasks`], `mpidrun -O`): for tasks that share their input with
-    /// [`OTask::share_of`], of which any number will do.
+    /// How many O tasks if the configuration does not say ([`Config::o_tasks`], `mpidrun -O`): for tasks that
+    /// share their input with [`OTask::share_of`], of which any number will do.
     pub fn o_tasks_unless_told(mut self, tasks: usize) -> Self {
         self.spec.o_tasks_unless_told = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
     }
 
-    /// Lets [`Job::run`] run this job also in a program that was started for rounds or streams ([`Config::mode`], `mpidrun -mode`): one
-    /// that loads what they go over, say. Others are refused there.
+    /// Lets [`Job::run`] run this job also in a program that was started for rounds or streams
+    /// ([`Config::mode`], `mpidrun -mode`): one that loads what they go over, say. Others are refused there.
     pub fn in_any_mode(mut self) -> Self {
         self.spec.in_any_mode = true;
         self
@@ -122,7 +122,8 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// A tasks get keys in this order. Keys that are equal in it and differ otherwise stay groups of their own.
+    /// A tasks get keys in this order. Keys that are equal in it and differ otherwise stay groups of their
+    /// own.
     pub fn sorted_by(
         mut self,
         compare: impl for<'a> Fn(K::View<'a>, K::View<'a>) -> Ordering + Send + Sync + 'static,
@@ -138,8 +139,8 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// Joins two values of a key into one, wherever they meet: before they are sent, and after. `combine` must be associative
-    /// and commutative. What it returns is encoded as a `V`.
+    /// Joins two values of a key into one, wherever they meet: before they are sent, and after. `combine`
+    /// must be associative and commutative. What it returns is encoded as a `V`.
     pub fn combine<W: Datum + 'static>(
         mut self,
         combine: impl for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync + 'static,
@@ -160,13 +161,14 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
 
     /// Runs the job. Collective: every rank calls it, with the same job and the same knobs.
     ///
-    /// `o` is called for each O task, on some rank, on any of its threads; `a` for each A task, on the rank that has its pairs.
-    /// Returns what the A tasks of this rank returned.
+    /// `o` is called for each O task, on some rank, on any of its threads; `a` for each A task, on the rank
+    /// that has its pairs. Returns what the A tasks of this rank returned.
     ///
-    /// With a checkpoint ([`Config::checkpoint`]) the job goes on when a rank other than 0 is lost: the ranks that are left take over its
-    /// A tasks and run again the O tasks whose pairs were not all received. Then `a` is called once more for A tasks that had begun,
-    /// also for those that had ended; what it returned before is dropped. It does not go on where an earlier job of the program has come to
-    /// its end: what a rank had of its results is lost with it.
+    /// With a checkpoint ([`Config::checkpoint`]) the job goes on when a rank other than 0 is lost: the ranks
+    /// that are left take over its A tasks and run again the O tasks whose pairs were not all received. Then
+    /// `a` is called once more for A tasks that had begun, also for those that had ended; what it returned
+    /// before is dropped. It does not go on where an earlier job of the program has come to its end: what a
+    /// rank had of its results is lost with it.
     ///
     /// Errors: the same on every rank. Other jobs may follow unless a rank was lost.
     pub fn run<R: Send>(
@@ -253,7 +255,8 @@ where
         Ok((self.combine)(held, V::decode(value).map_err(Refusal::came)?))
     }
 
-    /// What it made is a `V`, too. Looked at at once, while it is known what it was made of; costs nothing where the types are one.
+    /// What it made is a `V`, too. Looked at at once, while it is known what it was made of; costs nothing
+    /// where the types are one.
     #[inline]
     fn check(bytes: &[u8]) -> Result<(), Box<Refusal>> {
         if TypeId::of::<V>() == TypeId::of::<W>() {
@@ -481,7 +484,8 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         self.running.plan.a_tasks as usize
     }
 
-    /// The task's share of all there is to read: of what the tasks are given in turn. Together they have each once.
+    /// The task's share of all there is to read: of what the tasks are given in turn. Together they have each
+    /// once.
     pub fn share_of<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> + use<'s, T, K, V> {
         all.iter().skip(self.index()).step_by(self.count().max(1))
     }
@@ -493,7 +497,8 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         crate::input::part(range, self.index(), self.count())
     }
 
-    /// Hands the text of the task's share of these splits to `each`, as [`Lines::next_lines`] gives it. Says where it is, for errors.
+    /// Hands the text of the task's share of these splits to `each`, as [`Lines::next_lines`] gives it. Says
+    /// where it is, for errors.
     ///
     /// [`Lines::next_lines`]: crate::input::Lines::next_lines
     pub fn read(
@@ -549,15 +554,16 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
 
     /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
     ///
-    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it. One that does not fails all the same.
+    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it. One that does
+    /// not fails all the same.
     #[inline]
     pub fn emit(&mut self, key: &K, value: &V) -> Result<(), EmitError> {
         // Where all values have as many bytes, one that has just been encoded is one.
         self.send(key, value, V::WIDTH.is_none())
     }
 
-    /// As [`OTask::emit`], with key and value of other types whose bytes are those of `K` and `V`: borrowed parts of a tuple,
-    /// say, where `K` has a `String`.
+    /// As [`OTask::emit`], with key and value of other types whose bytes are those of `K` and `V`: borrowed
+    /// parts of a tuple, say, where `K` has a `String`.
     #[inline]
     pub fn emit_as(
         &mut self,
@@ -630,7 +636,8 @@ fn check_value<V: Datum + ?Sized>(asked: bool, value: &[u8]) -> Result<(), Rejec
     if asked { V::decode(value).map(drop) } else { Ok(()) }
 }
 
-/// Why an A task was not given its next pair; its function should return it. One that does not fails all the same.
+/// Why an A task was not given its next pair; its function should return it. One that does not fails all the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {

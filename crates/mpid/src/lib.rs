@@ -1,4 +1,5 @@
-//! MapReduce-style programs in key-value pairs between the O and A tasks of ranks; it must never see SQL or a plan.
+//! MapReduce-style programs in key-value pairs between the O and A tasks of ranks; it must never see SQL or a
+//! plan.
 //!
 //! ```text
 //!   O task ─ emit ─► combine ─► blocks ══ interconnect ══► sort, combine, spill ─► merge ─► A task
@@ -6,18 +7,20 @@
 //! ```
 //!
 //! - [`World`]: the ranks that run jobs together; this process alone needs no MPI.
-//! - [`Job`]: what is sent where and how it is given out; [`Job::run`], [`Job::round`] for iterations over what stays in
-//!   memory ([`Kept`]), [`Job::stream`] for windows of an input without end.
+//! - [`Job`]: what is sent where and how it is given out; [`Job::run`], [`Job::round`] for iterations over
+//!   what stays in memory ([`Kept`]), [`Job::stream`] for windows of an input without end.
 //! - [`Datum`]: the codec of keys and values. [`Config`]: every knob. [`Report`]: what a job counted.
 //! - [`session`]: the same in bytes, for other languages.
 //! - `arrow` (a feature, off by default): rows of Arrow columns as keys and values.
 //! - [`input`]: text files cut into splits at their lines.
 //!
 //! # Threads
-//! User functions run on as many threads as [`Config::threads`] says, besides one merger for each and one mover for each rank.
+//! User functions run on as many threads as [`Config::threads`] says, besides one merger for each and one
+//! mover for each rank.
 //!
 //! # Memory bound
-//! [`Config::memory_share`] of a rank's memory for received pairs; what is on its way is bounded by `exchange.rs`.
+//! [`Config::memory_share`] of a rank's memory for received pairs; what is on its way is bounded by
+//! `exchange.rs`.
 //!
 //! # Errors
 //! [`Error`]: the same on every rank. A panic of a user function fails its job and no more.

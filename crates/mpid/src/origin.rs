@@ -1,4 +1,5 @@
-//! What errors say of a record's place: where an O task was in its input, and which keys a thread was at when it panicked.
+//! What errors say of a record's place: where an O task was in its input, and which keys a thread was at when
+//! it panicked.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

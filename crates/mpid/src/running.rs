@@ -2,7 +2,8 @@
 //!
 //! # Order of calls
 //! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until there is none,
-//! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever happened.
+//! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever
+//! happened.
 
 use crate::checkpoint::{self, Commits, Committed, Program, Tasks};
 use crate::config::{A_TASKS_MAX, Config, Mode, Parallelism, check_counts};
@@ -66,8 +67,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Agrees with all ranks on what the job is, and opens its exchange. `number` is from [`World::next_job`], and stays when a job goes
-    /// on after a loss.
+    /// Agrees with all ranks on what the job is, and opens its exchange. `number` is from
+    /// [`World::next_job`], and stays when a job goes on after a loss.
     ///
     /// Errors: the ranks do not agree, a checkpoint cannot be used, a rank is lost.
     pub fn start(world: &World, config: &Config, mut spec: Spec, number: u32) -> Result<Running, Error> {
@@ -129,7 +130,8 @@ impl Running {
         let job = world.next_exchange();
         let (rank, ranks) = (world.launched_rank(), world.ranks());
         let threads = threads(config, world);
-        // All that decides where a pair goes, so that a rank that was told otherwise is found out before one is sent.
+        // All that decides where a pair goes, so that a rank that was told otherwise is found out before one
+        // is sent.
         let mut said = Writer::default();
         // One more, so that none is not 0.
         let option = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
@@ -209,8 +211,8 @@ impl Running {
         }))
     }
 
-    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks. Returns how many O and A
-    /// tasks the job has, too.
+    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks.
+    /// Returns how many O and A tasks the job has, too.
     fn meet_checkpoint(
         world: &World,
         config: &Config,
@@ -473,8 +475,8 @@ fn check_spec(spec: &Spec) -> Result<(), Error> {
     }
 }
 
-/// Errors: the program has a number of tasks of its own, and was told another one. A round has as many as there are parts, whatever the
-/// jobs before were told.
+/// Errors: the program has a number of tasks of its own, and was told another one. A round has as many as
+/// there are parts, whatever the jobs before were told.
 fn check_tasks(config: &Config, spec: &Spec) -> Result<(), Error> {
     if spec.mode == Mode::Iteration {
         return Ok(());

@@ -1,7 +1,8 @@
 //! Sorted runs of pairs in memory, and the merge of runs wherever they are.
 //!
-//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight say how its key begins, and of a short key
-//! all, so that sorting and merging look into the blocks only for longer keys that begin alike. No pair is copied.
+//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight say how
+//! its key begins, and of a short key all, so that sorting and merging look into the blocks only for longer
+//! keys that begin alike. No pair is copied.
 
 use crate::error::Damaged;
 use crate::origin::AtKeys;
@@ -50,8 +51,8 @@ const PREFIX_BYTES: usize = 7;
 /// The last byte of a prefix, if the key has more bytes.
 const LONGER: u64 = PREFIX_BYTES as u64 + 1;
 
-/// The first seven bytes of a key, as if zeros followed a shorter one, and how many it has, eight for longer ones: a number that orders as
-/// keys do.
+/// The first seven bytes of a key, as if zeros followed a shorter one, and how many it has, eight for longer
+/// ones: a number that orders as keys do.
 #[inline]
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -96,10 +97,11 @@ const COMPARED: usize = 8;
 /// Keys that have been alike for so many prefixes are compared whole.
 const DEEPEST: usize = 16;
 
-/// Sorts pairs by prefixes that their keys have from their byte `at` on; those that have the same are sorted by the prefixes that follow.
+/// Sorts pairs by prefixes that their keys have from their byte `at` on; those that have the same are sorted
+/// by the prefixes that follow.
 ///
-/// A key is looked for in its block once for each prefix that it shares with others, and not for each comparison: most of these would wait
-/// for memory.
+/// A key is looked for in its block once for each prefix that it shares with others, and not for each
+/// comparison: most of these would wait for memory.
 fn sort_by_prefixes(entries: &mut [Entry], blocks: &[Bytes], at: usize) {
     sort_by_prefixes_to(entries, blocks, at, DEEPEST);
 }
@@ -182,7 +184,8 @@ impl MemoryRun {
             sort_by_prefixes(&mut self.entries, &self.blocks, common);
             return;
         }
-        // One pass of radix sort over the bits in which prefixes differ, then each bucket for itself, in the cache.
+        // One pass of radix sort over the bits in which prefixes differ, then each bucket for itself, in the
+        // cache.
         let low = self.entries.iter().map(|entry| entry.prefix).min().expect("there are entries");
         let high = self.entries.iter().map(|entry| entry.prefix).max().expect("there are entries");
         let shift = (u64::BITS - (high - low).leading_zeros()).saturating_sub(BUCKET_BITS);
@@ -213,7 +216,8 @@ impl MemoryRun {
 
     /// Where the pairs from `at` on are, as many as there is room for. Returns how many.
     ///
-    /// All are read before the first is looked at, so that no read waits for another one: they lie anywhere in the blocks.
+    /// All are read before the first is looked at, so that no read waits for another one: they lie anywhere
+    /// in the blocks.
     fn places(&self, at: usize, found: &mut [(u32, Place)]) -> usize {
         let entries = &self.entries[at..self.entries.len().min(at + found.len())];
         let mut read = 0;

@@ -1,4 +1,5 @@
-//! Ranges of keys of about the same number of pairs, from samples: what a global order over all A tasks needs.
+//! Ranges of keys of about the same number of pairs, from samples: what a global order over all A tasks
+//! needs.
 
 use crate::Datum;
 use crate::error::Error;
@@ -14,8 +15,8 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// From the samples that every rank brings, so many ranges. Collective. The more samples, the more even they are; a hundred for
-    /// each range keep the largest within about a quarter of the mean.
+    /// From the samples that every rank brings, so many ranges. Collective. The more samples, the more even
+    /// they are; a hundred for each range keep the largest within about a quarter of the mean.
     ///
     /// Keys are in the order of their bytes. Errors: a rank is lost.
     pub fn from_samples<K: Datum + ?Sized>(

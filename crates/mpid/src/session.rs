@@ -1,23 +1,27 @@
-//! A job whose tasks are asked for, in bytes: the other way round than [`crate::Job`], for languages whose programs have a loop of
-//! their own.
+//! A job whose tasks are asked for, in bytes: the other way round than [`crate::Job`], for languages whose
+//! programs have a loop of their own.
 //!
 //! # Order of calls
-//! [`Session::start`], then [`Session::next_task`] until there is none; between two of them [`Session::send`] in an O task,
-//! [`Session::receive`] in an A task; last [`Session::finish`], also after an error. Start and finish are collective. A job that is finished,
-//! goes on to another round, or is dropped, before there is no task left, fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
+//! [`Session::start`], then [`Session::next_task`] until there is none; between two of them [`Session::send`]
+//! in an O task, [`Session::receive`] in an A task; last [`Session::finish`], also after an error. Start and
+//! finish are collective. A job that is finished, goes on to another round, or is dropped, before there is no
+//! task left, fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
 //!
-//! In rounds ([`Mode::Iteration`]) an A task says with [`Session::keep`] what stays in memory for the tasks of its number, which have it
-//! from [`Session::kept`]. When there is no task left, all ranks call [`Session::sum`] and [`Session::next_round`], or finish.
+//! In rounds ([`Mode::Iteration`]) an A task says with [`Session::keep`] what stays in memory for the tasks
+//! of its number, which have it from [`Session::kept`]. When there is no task left, all ranks call
+//! [`Session::sum`] and [`Session::next_round`], or finish.
 //!
-//! In streams ([`Mode::Streaming`]) the O task of a rank is come back to until it has called [`Session::end_input`]; in between it sends
-//! with [`Session::send_at`] and says with [`Session::advance`] how far it has come. An A task is a window that has closed.
+//! In streams ([`Mode::Streaming`]) the O task of a rank is come back to until it has called
+//! [`Session::end_input`]; in between it sends with [`Session::send_at`] and says with [`Session::advance`]
+//! how far it has come. An A task is a window that has closed.
 //!
 //! # Threads
 //! All calls on one thread. A rank runs one task at a time, so that it has one O task of a stream at most.
 //!
 //! # Memory bound
-//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for their A task
-//! have half of the job's share of memory, or are one: others go to disk, where small ones share a file.
+//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for
+//! their A task have half of the job's share of memory, or are one: others go to disk, where small ones share
+//! a file.
 
 mod kept;
 
@@ -80,7 +84,8 @@ impl Combine for Combining {
 }
 
 impl Combining {
-    /// There is no codec to ask, and a combiner says only that it does not accept two values: so each is tried with itself.
+    /// There is no codec to ask, and a combiner says only that it does not accept two values: so each is
+    /// tried with itself.
     #[cold]
     fn blame(&self, key: &[u8], held: &[u8], value: &[u8], rejected: Rejected) -> Box<Refusal> {
         let accepts = |one: &[u8]| (self.0)(key, one, one, &mut Vec::new()).is_ok();
@@ -200,8 +205,8 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
 }
 
 impl Session {
-    /// Errors: as [`crate::Job::run`], of what goes before the first task; a stream whose windows have no width, or with more O tasks than
-    /// there are ranks.
+    /// Errors: as [`crate::Job::run`], of what goes before the first task; a stream whose windows have no
+    /// width, or with more O tasks than there are ranks.
     pub fn start(world: &World, config: &Config, name: &str, shaping: &Shaping) -> Result<Session, Error> {
         let config = Config { threads: Some(1), ..config.clone() };
         let mode = shaping.mode;
@@ -245,8 +250,9 @@ impl Session {
         self.round
     }
 
-    /// Ends the current task well, and begins the next one. Waits for other ranks between the last O task and the first A task; when
-    /// streaming, for a window once the inputs of this rank have ended. `None`: there is none left, or the job is to stop.
+    /// Ends the current task well, and begins the next one. Waits for other ranks between the last O task and
+    /// the first A task; when streaming, for a window once the inputs of this rank have ended. `None`: there
+    /// is none left, or the job is to stop.
     pub fn next_task(&mut self) -> Option<(Side, usize)> {
         let next = self.begin_next();
         self.is_through = next.is_none();
@@ -417,15 +423,17 @@ impl Session {
         true
     }
 
-    /// Says where in what it reads the current O task is, such as a byte or a row, for errors. Returns whether one runs.
+    /// Says where in what it reads the current O task is, such as a byte or a row, for errors. Returns
+    /// whether one runs.
     pub fn at(&mut self, position: u64) -> bool {
         let Current::O(input) = &mut self.current else { return false };
         input.emitter.origin.position = Some(position);
         true
     }
 
-    /// Gives the current O task its share of files, and of all files in folders: splits of so many bytes, or, without a number, as [`input::splits_for`]
-    /// cuts them. In a stream, for as long as the task has not ended.
+    /// Gives the current O task its share of files, and of all files in folders: splits of so many bytes, or,
+    /// without a number, as [`input::splits_for`] cuts them. In a stream, for as long as the task has not
+    /// ended.
     ///
     /// Errors: a file that cannot be looked at, or too many splits, which fail the task; no O task runs.
     pub fn share(&mut self, paths: &[PathBuf], split_bytes: Option<u64>) -> Result<(), String> {
@@ -442,7 +450,8 @@ impl Session {
         Ok(())
     }
 
-    /// The next split of the current O task's share, of which errors of the task name the file. `None`: there is none left.
+    /// The next split of the current O task's share, of which errors of the task name the file. `None`: there
+    /// is none left.
     pub fn next_split(&mut self) -> Option<Split> {
         let Current::O(task) = &mut self.current else { return None };
         let split = task.share.next_split()?.clone();
@@ -450,7 +459,8 @@ impl Session {
         Some(split)
     }
 
-    /// The next line that begins in the split, without its end, and where that is in the file, as errors of the task have it. `None` behind the last one.
+    /// The next line that begins in the split, without its end, and where that is in the file, as errors of
+    /// the task have it. `None` behind the last one.
     ///
     /// Errors: the file cannot be read, or the line is too long, which fails the task.
     pub fn next_line(&mut self) -> Result<Option<(u64, &[u8])>, String> {
@@ -514,7 +524,8 @@ impl Session {
         self.blame_sent(sent).map(|()| true)
     }
 
-    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is on its way.
+    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is
+    /// on its way.
     ///
     /// Errors: as [`Session::send_at`].
     pub fn advance(&mut self, time: u64) -> Result<(), EmitError> {
@@ -533,7 +544,8 @@ impl Session {
         self.blame_sent(closed)
     }
 
-    /// Nothing comes any more from the current O task of a stream, which is not come back to. Returns whether one runs.
+    /// Nothing comes any more from the current O task of a stream, which is not come back to. Returns whether
+    /// one runs.
     pub fn end_input(&mut self) -> bool {
         match (&mut self.current, &self.streaming) {
             (Current::O(input), Some(_)) => {
@@ -601,8 +613,8 @@ impl Session {
         }
     }
 
-    /// Goes to the next of the pairs that were kept before this task for those of its number, in the order in which they were. Returns
-    /// whether there is one. There are none in a first round.
+    /// Goes to the next of the pairs that were kept before this task for those of its number, in the order in
+    /// which they were. Returns whether there is one. There are none in a first round.
     pub fn next_kept(&mut self) -> bool {
         let (index, cursor) = match &mut self.current {
             Current::O(input) => (input.index, &mut input.kept),
@@ -619,7 +631,8 @@ impl Session {
         more
     }
 
-    /// Key and value of the pair that [`Session::next_kept`] went to. They stay where they are until the task ends.
+    /// Key and value of the pair that [`Session::next_kept`] went to. They stay where they are until the task
+    /// ends.
     pub fn kept(&self) -> (&[u8], &[u8]) {
         let (index, cursor) = match &self.current {
             Current::O(input) => (input.index, &input.kept),
@@ -632,8 +645,9 @@ impl Session {
         }
     }
 
-    /// Keeps a pair of an A task in memory for the tasks of its number in the rounds to come. What a task keeps takes the place of what
-    /// was kept before; that of a task that keeps nothing stays. Returns whether an A task of rounds runs.
+    /// Keeps a pair of an A task in memory for the tasks of its number in the rounds to come. What a task
+    /// keeps takes the place of what was kept before; that of a task that keeps nothing stays. Returns
+    /// whether an A task of rounds runs.
     pub fn keep(&mut self, key: &[u8], value: &[u8]) -> bool {
         match &mut self.current {
             Current::A(output) if self.mode == Mode::Iteration => {
@@ -666,7 +680,8 @@ impl Session {
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
     }
 
-    /// Why the job has failed, as far as any rank has said so. What another one says is waited for, not long, if the job has stopped here.
+    /// Why the job has failed, as far as any rank has said so. What another one says is waited for, not long,
+    /// if the job has stopped here.
     pub fn failure(&self) -> Option<String> {
         let told = self.running.as_ref().and_then(|running| running.stop().why());
         told.or_else(|| self.failed.as_ref().map(|error| error.to_string()))
@@ -693,7 +708,8 @@ impl Session {
         self.mode == Mode::Iteration && matches!(self.current, Current::None) && (stops || !left)
     }
 
-    /// Adds up what each rank has, number by number, in the order of ranks: the same on every rank. Collective, between rounds.
+    /// Adds up what each rank has, number by number, in the order of ranks: the same on every rank.
+    /// Collective, between rounds.
     ///
     /// Errors: the round has failed; ranks that do something else, or have another count of numbers.
     pub fn sum(&mut self, numbers: &mut [f64]) -> Result<(), Error> {
@@ -709,10 +725,11 @@ impl Session {
         Ok(())
     }
 
-    /// Begins another round, whose O and A tasks are as many as the A tasks before, each where what is kept for it is. Collective.
+    /// Begins another round, whose O and A tasks are as many as the A tasks before, each where what is kept
+    /// for it is. Collective.
     ///
-    /// Errors: the round before has failed, as on every rank, or has tasks that are not done; ranks that do something else; a session without
-    /// rounds.
+    /// Errors: the round before has failed, as on every rank, or has tasks that are not done; ranks that do
+    /// something else; a session without rounds.
     pub fn next_round(&mut self, shaping: &Shaping) -> Result<(), Error> {
         if self.mode != Mode::Iteration {
             return Err(Error::Configuration(format!("a program of mode {} has no rounds", self.mode)));
@@ -772,7 +789,8 @@ impl Session {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// What a task has not sent or read is missing from the answer, and so are tasks that nobody has asked for.
+    /// What a task has not sent or read is missing from the answer, and so are tasks that nobody has asked
+    /// for.
     fn fail_unless_through(&self) {
         let stop = self.running().stop();
         if self.is_through || stop.is_set() {

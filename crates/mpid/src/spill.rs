@@ -2,8 +2,10 @@
 //!
 //! # Invariants
 //! - A file has no name once it is open: whatever ends the process, nothing of it stays.
-//! - A run is written whole to one file of one folder. A folder that refuses a write is not used again, and the run is written to the next.
-//! - A file may have several runs, one behind the other, which are written by one thread. It is gone, with its space, when none of them is left.
+//! - A run is written whole to one file of one folder. A folder that refuses a write is not used again, and
+//!   the run is written to the next.
+//! - A file may have several runs, one behind the other, which are written by one thread. It is gone, with
+//!   its space, when none of them is left.
 //!
 //! # Errors
 //! [`SpillError`]: no folder is left, no file can be opened, or what was written cannot be read back.
@@ -28,8 +30,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// Length and checksum before each piece.
 const PIECE_HEADER_BYTES: usize = 8;
 
-/// Bytes of a file up to which runs go into it that share files: so few that their space comes back while others are written, so many that
-/// a thousand windows of a stream are one file, or few.
+/// Bytes of a file up to which runs go into it that share files: so few that their space comes back while
+/// others are written, so many that a thousand windows of a stream are one file, or few.
 const SHARED_FILE_BYTES: u64 = 64 << 20;
 
 /// Why pairs could not go to disk, or not come back.
@@ -95,8 +97,8 @@ impl SpillFolders {
         (get(&self.runs), get(&self.bytes), get(&self.dropped))
     }
 
-    /// Writes one run: behind another one, into its file, or into a file of its own. `write` is called again, from the beginning, if a
-    /// folder fails.
+    /// Writes one run: behind another one, into its file, or into a file of its own. `write` is called again,
+    /// from the beginning, if a folder fails.
     ///
     /// Errors: no folder is left; or those of `write` itself.
     pub fn write<E: From<SpillError>>(
@@ -174,7 +176,8 @@ impl<E: std::error::Error + 'static> std::error::Error for WriteError<E> {
     }
 }
 
-/// Whether no file could be opened since there are too many: of this process (EMFILE), or of the system (ENFILE).
+/// Whether no file could be opened since there are too many: of this process (EMFILE), or of the system
+/// (ENFILE).
 fn are_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }

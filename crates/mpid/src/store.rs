@@ -1,4 +1,5 @@
-//! What an A task has received: kept in memory, sorted or combined as it comes, spilled when it grows too large.
+//! What an A task has received: kept in memory, sorted or combined as it comes, spilled when it grows too
+//! large.
 //!
 //! ```text
 //!   blocks ─► as they came ─────────────────────────────────► pairs in no order
@@ -8,8 +9,8 @@
 //! ```
 //!
 //! # Memory bound
-//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory ([`Store::bytes`]); that leaves
-//! nothing in memory. Reading back takes one piece of each run.
+//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory
+//! ([`Store::bytes`]); that leaves nothing in memory. Reading back takes one piece of each run.
 
 use crate::datum::Rejected;
 use crate::error::Damaged;
@@ -24,12 +25,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs that are in no order, which are
-/// read one run after the other, files from which the next run goes into one of them: each is an open file.
+/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs
+/// that are in no order, which are read one run after the other, files from which the next run goes into one
+/// of them: each is an open file.
 const DISK_RUNS_MAX: usize = 64;
 
-/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is used. Half of a block of the default
-/// size, so that what is counted is at least half of what is held.
+/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is
+/// used. Half of a block of the default size, so that what is counted is at least half of what is held.
 const COPIED_BYTES_MAX: usize = 128 * 1024;
 
 /// Pairs that are looked up in a table together.
@@ -554,7 +556,8 @@ mod tests {
         }
     }
 
-    /// However often pairs in no order are spilled, so many files are open at most, and pairs come as they came.
+    /// However often pairs in no order are spilled, so many files are open at most, and pairs come as they
+    /// came.
     #[test]
     fn pairs_as_they_came_are_in_few_files() {
         const SPILLS: u32 = 1000;

@@ -2,17 +2,19 @@
 //!
 //! # Invariants
 //! - A pair belongs to one window, by its time. Windows follow one another and have one width.
-//! - An O task says how far its input has come; a pair of an earlier window is late, counted, and left out. A window is closed,
-//!   and given to its A tasks, once every O task has come past it: then all of its pairs are there.
+//! - An O task says how far its input has come; a pair of an earlier window is late, counted, and left out. A
+//!   window is closed, and given to its A tasks, once every O task has come past it: then all of its pairs
+//!   are there.
 //!
 //! # Memory bound
-//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled. Closed windows that wait for the A
-//! function: [`CLOSED_WAITING_MAX`]; in a [`crate::session::Session`] one, or all together half of that memory, which open windows have less
-//! then: others go to disk, where thousands of small ones share a file.
+//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled.
+//! Closed windows that wait for the A function: [`CLOSED_WAITING_MAX`]; in a [`crate::session::Session`] one,
+//! or all together half of that memory, which open windows have less then: others go to disk, where thousands
+//! of small ones share a file.
 //!
 //! # Order of calls
-//! All O tasks run at the same time, each on a thread of its own, on the rank that an A task of its number would have. The A
-//! function is called for each window and A task; for one A task, in the order of windows.
+//! All O tasks run at the same time, each on a thread of its own, on the rank that an A task of its number
+//! would have. The A function is called for each window and A task; for one A task, in the order of windows.
 
 use crate::Report;
 use crate::config::{Config, Mode};
@@ -36,7 +38,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 
-/// Closed windows of a merger that wait for the A function in memory. More would be memory that nothing bounds.
+/// Closed windows of a merger that wait for the A function in memory. More would be memory that nothing
+/// bounds.
 const CLOSED_WAITING_MAX: usize = 2;
 
 /// An interval of time, in whatever unit the program's times have.
@@ -98,7 +101,8 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
         Ok(true)
     }
 
-    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is on its way.
+    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is
+    /// on its way.
     pub fn advance(&mut self, time: u64) -> Result<(), EmitError> {
         self.close(time / self.width)
     }
@@ -117,12 +121,13 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
 }
 
 impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
-    /// Runs the job on inputs that may never end, in tumbling windows of this width. Collective; returns when the functions of all O
-    /// tasks have.
+    /// Runs the job on inputs that may never end, in tumbling windows of this width. Collective; returns when
+    /// the functions of all O tasks have.
     ///
-    /// `a` is called for every window of every A task that got pairs, as soon as all O tasks have come past it. An input that
-    /// stands still holds up the windows of all: it should say [`StreamTask::advance`] even without pairs. There are no checkpoints
-    /// of streams: a configured one is not used, and rank 0 warns of that once.
+    /// `a` is called for every window of every A task that got pairs, as soon as all O tasks have come past
+    /// it. An input that stands still holds up the windows of all: it should say [`StreamTask::advance`] even
+    /// without pairs. There are no checkpoints of streams: a configured one is not used, and rank 0 warns of
+    /// that once.
     ///
     /// What a stream keeps does not grow with its length, its timeline included ([`crate::SPANS_MAX`]).
     ///

@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //! - A key stands once among the living entries of the arena.
-//! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena only for what is
-//!   almost surely the key.
-//! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came from.
-//! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the entries of keys that come all the
-//!   time stay in the second cache. Whatever moves entries frees all of them.
+//! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena
+//!   only for what is almost surely the key.
+//! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came
+//!   from.
+//! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the
+//!   entries of keys that come all the time stay in the second cache. Whatever moves entries frees all of
+//!   them.
 //!
 //! # Memory bound
 //! [`Table::bytes`] is what it holds; who owns it empties it in time. An arena has less than 4 GiB.
@@ -64,8 +66,8 @@ pub trait Combine: Send + Sync {
     /// Writes what `held` and `value` are together into `out`, which is empty.
     fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>>;
 
-    /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns whether it has;
-    /// if not, it is in `out`.
+    /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns
+    /// whether it has; if not, it is in `out`.
     #[inline]
     fn combine_over(
         &self,
@@ -95,11 +97,12 @@ const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 /// Few, as there may be a table for each of thousands of windows.
 const SLOTS_MIN: usize = 16;
 
-/// Hot slots, if there are as many slots: 128 KiB, which fit into a second cache of 1 MiB beside the entries that they name. With the words
-/// of a text half as many, or twice as many, took longer.
+/// Hot slots, if there are as many slots: 128 KiB, which fit into a second cache of 1 MiB beside the entries
+/// that they name. With the words of a text half as many, or twice as many, took longer.
 const HOT_SLOTS_MAX: usize = 16_384;
 
-/// Bytes of entries between two marks of the same origin: few enough to name a place, so many that marks cost nothing.
+/// Bytes of entries between two marks of the same origin: few enough to name a place, so many that marks cost
+/// nothing.
 const MARK_BYTES: usize = 4096;
 
 /// Where the entries from an offset on came from, up to the next mark.
@@ -155,8 +158,8 @@ impl Table {
         self.arena.len() + slots * size_of::<u64>() + self.marks.len() * size_of::<Mark>()
     }
 
-    /// Combines a value with what its key has, if that was looked for not long ago and does not become longer or shorter. Returns whether it
-    /// was; if not, nothing has changed.
+    /// Combines a value with what its key has, if that was looked for not long ago and does not become longer
+    /// or shorter. Returns whether it was; if not, nothing has changed.
     ///
     /// Errors: the combiner does not accept a value.
     #[inline]
@@ -182,7 +185,8 @@ impl Table {
         combine.combine_over(key, &mut self.arena[value_at..value_at + value_bytes], value, &mut self.scratch)
     }
 
-    /// Adds a pair, or combines its value with what its key has. `origin`: of the pair, for [`Table::place_of`].
+    /// Adds a pair, or combines its value with what its key has. `origin`: of the pair, for
+    /// [`Table::place_of`].
     ///
     /// Errors: the combiner does not accept a value.
     #[inline]
@@ -227,8 +231,9 @@ impl Table {
         }
     }
 
-    /// Reads what [`Table::upsert`] will read first for keys of these hashes. No read waits for another one, as those of keys that
-    /// are looked up one after the other do, so that all of them take as long as one does from memory.
+    /// Reads what [`Table::upsert`] will read first for keys of these hashes. No read waits for another one,
+    /// as those of keys that are looked up one after the other do, so that all of them take as long as one
+    /// does from memory.
     #[inline]
     pub fn touch(&mut self, hashes: impl Iterator<Item = u64> + Clone) {
         let mask = self.slots.len() - 1;
@@ -238,7 +243,8 @@ impl Table {
         }
         for hash in hashes {
             let slot = self.slots[hash as usize & mask];
-            // Where the entry's key begins, which mostly lies in the same line of the cache as its lengths and its value.
+            // Where the entry's key begins, which mostly lies in the same line of the cache as its lengths
+            // and its value.
             let key = (slot as u32).wrapping_sub(1) as usize + ENTRY_HEADER_BYTES;
             read ^= self.arena.get(key).map_or(0, |byte| u64::from(*byte));
         }
@@ -330,7 +336,8 @@ impl Table {
         Some(offset)
     }
 
-    /// The O task from which a key has what it has, and where in its input: as closely as the marks say. `None`: nobody knows.
+    /// The O task from which a key has what it has, and where in its input: as closely as the marks say.
+    /// `None`: nobody knows.
     #[cold]
     pub fn place_of(&self, hash: u64, key: &[u8]) -> Option<(u32, String)> {
         let (offset, _) = self.entries_at().find(|(_, entry)| {
@@ -408,7 +415,8 @@ impl Table {
     }
 }
 
-/// Whether two keys of the same length are equal. Most keys are short, and a call of `memcmp` costs more than what it compares.
+/// Whether two keys of the same length are equal. Most keys are short, and a call of `memcmp` costs more than
+/// what it compares.
 #[inline]
 fn same(left: &[u8], right: &[u8]) -> bool {
     fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -528,7 +536,8 @@ mod tests {
         assert!(hot > 100, "{hot}");
     }
 
-    /// Whatever grows, dies and is moved, an entry is known to be of the O task that put it in, near where that was.
+    /// Whatever grows, dies and is moved, an entry is known to be of the O task that put it in, near where
+    /// that was.
     #[test]
     fn where_an_entry_came_from_is_known() {
         let seed = rand::rng().random();

@@ -1,5 +1,5 @@
-//! What the library says on stderr: warnings, as lines, for processes that have no subscriber of their own (what went on, and not as it was asked); and why a
-//! program ends that has failed.
+//! What the library says on stderr: warnings, as lines, for processes that have no subscriber of their own
+//! (what went on, and not as it was asked); and why a program ends that has failed.
 
 use std::fmt;
 use std::io::Write;
@@ -13,8 +13,9 @@ use tracing_subscriber::registry::LookupSpan;
 /// How long a launcher may take to read what a rank has said last.
 const READ_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says on stderr, in a line that begins with `mpid: `, why this program is about to end. Under a launcher it waits, a second at most, until that has read the
-/// line: one that hears of a rank that has failed ends the others at once, and reads no more of any.
+/// Says on stderr, in a line that begins with `mpid: `, why this program is about to end. Under a launcher it
+/// waits, a second at most, until that has read the line: one that hears of a rank that has failed ends the
+/// others at once, and reads no more of any.
 pub fn last_words(text: &str) {
     let mut stderr = std::io::stderr();
     // One that cannot be written to is no reason to panic here.
@@ -49,8 +50,8 @@ where
     }
 }
 
-/// Writes warnings to stderr from now on, each as one line, unless the process has a subscriber of `tracing` already. For programs to call
-/// first; a library does not decide this for its process.
+/// Writes warnings to stderr from now on, each as one line, unless the process has a subscriber of `tracing`
+/// already. For programs to call first; a library does not decide this for its process.
 pub fn tell_warnings() {
     let lines = Lines { rank: harrier_interconnect::launched_rank() };
     let subscriber = tracing_subscriber::fmt()

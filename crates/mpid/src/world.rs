@@ -1,15 +1,17 @@
 //! The ranks that run jobs together: this process alone, or those of a launcher, or a simulated gang.
 //!
 //! # Order of calls
-//! [`World::join`], [`World::configure`], then jobs and [`World::gather`], which every rank calls in the same order, then [`World::leave`].
+//! [`World::join`], [`World::configure`], then jobs and [`World::gather`], which every rank calls in the same
+//! order, then [`World::leave`].
 //!
 //! # Threads
-//! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone there is none.
+//! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone
+//! there is none.
 //!
 //! # Crash
-//! When a rank is lost, every job ends with that rank's number, and no further one can run: see [`Error::RankLost`]. A job with a
-//! checkpoint goes on with the ranks that are left, which are numbered anew ([`World::rank`], [`World::ranks`]); so do those after it.
-//! Without rank 0 no job goes on.
+//! When a rank is lost, every job ends with that rank's number, and no further one can run: see
+//! [`Error::RankLost`]. A job with a checkpoint goes on with the ranks that are left, which are numbered anew
+//! ([`World::rank`], [`World::ranks`]); so do those after it. Without rank 0 no job goes on.
 
 use crate::config::Config;
 use crate::control::{Client, Coordinator, Down, Pool, Up};
@@ -34,9 +36,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file in which the ranks tell `mpidrun` how it goes, a line each: rank 0 [`JOINED`] when they have met, and its exit status
-/// when they part, or [`WITHOUT_OTHERS`]; any rank [`NOT_LEFT`]. From what launchers say themselves a rank that was killed is not known
-/// from one that has exited: Hydra's ends with the bare number of a signal, and one that bears the death of ranks tells nothing.
+/// Variable: the file in which the ranks tell `mpidrun` how it goes, a line each: rank 0 [`JOINED`] when they
+/// have met, and its exit status when they part, or [`WITHOUT_OTHERS`]; any rank [`NOT_LEFT`]. From what
+/// launchers say themselves a rank that was killed is not known from one that has exited: Hydra's ends with
+/// the bare number of a signal, and one that bears the death of ranks tells nothing.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
 /// The ranks have met: from here on, one that is gone without a word was lost.
@@ -45,7 +48,8 @@ pub const JOINED: &str = "joined";
 /// Ranks were lost, and the others could not go on.
 pub const WITHOUT_OTHERS: &str = "broken";
 
-/// A rank that had lost nobody has exited of its own accord, and has not left the others in good order before.
+/// A rank that had lost nobody has exited of its own accord, and has not left the others in good order
+/// before.
 pub const NOT_LEFT: &str = "exited";
 
 /// The exit status of programs whose ranks were lost.
@@ -116,7 +120,8 @@ struct Inner {
     is_launched: AtomicBool,
 }
 
-/// How long a rank that left without a word is held to have missed another one, whose loss is still to be heard of.
+/// How long a rank that left without a word is held to have missed another one, whose loss is still to be
+/// heard of.
 const LOSS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Who is left.
@@ -150,8 +155,8 @@ struct Link {
 }
 
 impl World {
-    /// Joins the ranks that this process was started with: by `mpirun`, `srun`, or a hosts file (`HARRIER_HOSTS`); or is alone.
-    /// Collective; blocks until all ranks have come.
+    /// Joins the ranks that this process was started with: by `mpirun`, `srun`, or a hosts file
+    /// (`HARRIER_HOSTS`); or is alone. Collective; blocks until all ranks have come.
     ///
     /// Errors: [`Error::Start`].
     pub fn join() -> Result<World, Error> {
@@ -209,7 +214,8 @@ impl World {
         }))
     }
 
-    /// The ranks of a gang that its owner drives and ends, such as a simulated one. Nothing else may serve it.
+    /// The ranks of a gang that its owner drives and ends, such as a simulated one. Nothing else may serve
+    /// it.
     pub fn over(gang: Interconnect) -> Result<World, Error> {
         World::linked(gang, false)
     }
@@ -291,7 +297,8 @@ impl World {
         self.0.members.lock().here
     }
 
-    /// What the environment of each rank says of the knobs, once all have found it right. Collective: before the first job.
+    /// What the environment of each rank says of the knobs, once all have found it right. Collective: before
+    /// the first job.
     ///
     /// Errors: of the first rank where it is wrong, on all ranks, which then can leave; [`Error::RankLost`].
     pub fn configure(&self) -> Result<Config, Error> {
@@ -349,7 +356,8 @@ impl World {
         Error::RankLost { rank, reason }
     }
 
-    /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that is.
+    /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that
+    /// is.
     pub(crate) fn is_new(&self) -> bool {
         !self.0.has_gathered.load(Ordering::Relaxed) && self.0.members.lock().epoch == 0
     }
@@ -369,8 +377,9 @@ impl World {
         self.0.has_results.load(Ordering::Relaxed)
     }
 
-    /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them; `None`: nobody can go on. All
-    /// members call it when a collective call has failed on all of them. No job may run on this rank.
+    /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them;
+    /// `None`: nobody can go on. All members call it when a collective call has failed on all of them. No job
+    /// may run on this rank.
     pub(crate) fn go_on(&self) -> Option<Vec<usize>> {
         let (epoch, lost) = self.0.client.accept_losses()?;
         let mut members = self.0.members.lock();
@@ -648,13 +657,14 @@ async fn talk(
     }
     sender.finish();
     talks.send_modify(|talks| *talks -= 1);
-    // Nobody shall wait for one that has left alone. Of one that was lost it is said why, until then; after a good end nobody is here.
+    // Nobody shall wait for one that has left alone. Of one that was lost it is said why, until then; after a
+    // good end nobody is here.
     tokio::time::sleep(LOSS_PATIENCE).await;
     coordinator.lose(from, "it has left");
 }
 
-/// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another leave, and that may be heard before
-/// the other one's loss.
+/// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another
+/// leave, and that may be heard before the other one's loss.
 async fn first_lost(gang: &Interconnect, client: &Client, rank: usize, reason: String) -> (usize, String) {
     let accepted = client.accepted();
     let news = async {

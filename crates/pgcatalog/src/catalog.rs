@@ -273,7 +273,8 @@ pub(crate) fn role_item(name: &str) -> String {
     }
 }
 
-/// Grants as the items of an access control list, what the owner may by itself first; none if nothing was granted.
+/// Grants as the items of an access control list, what the owner may by itself first; none if nothing was
+/// granted.
 pub(crate) fn access_list(owner: &str, everything: &str, grants: &[Grant]) -> Option<Vec<String>> {
     if grants.is_empty() {
         return None;
@@ -293,7 +294,8 @@ pub(crate) fn access_list(owner: &str, everything: &str, grants: &[Grant]) -> Op
 /// The privileges of an access control list's letters.
 pub(crate) const TABLE_PRIVILEGES: &str = "arwdDxt";
 
-/// A name as SQL needs it written. Words that are more than names (`select`, `user`, …) are quoted, as PostgreSQL does.
+/// A name as SQL needs it written. Words that are more than names (`select`, `user`, …) are quoted, as
+/// PostgreSQL does.
 pub(crate) fn quote_identifier(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
@@ -318,7 +320,8 @@ fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(name)
 }
 
-/// The parts of a name as it is written in SQL: `Orders . "x.y"` is `orders` and `x.y`. None if it is no name.
+/// The parts of a name as it is written in SQL: `Orders . "x.y"` is `orders` and `x.y`. None if it is no
+/// name.
 pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![];
     let mut letters = text.trim().chars().peekable();

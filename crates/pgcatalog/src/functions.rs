@@ -1,5 +1,6 @@
-//! PostgreSQL's functions about the catalogs and the session. One type evaluates them all; a table says their names, arguments and
-//! results. A function is strict, as PostgreSQL says it: with a null argument its result is null.
+//! PostgreSQL's functions about the catalogs and the session. One type evaluates them all; a table says their
+//! names, arguments and results. A function is strict, as PostgreSQL says it: with a null argument its result
+//! is null.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -63,7 +64,8 @@ struct Call<'a> {
     path: Vec<String>,
 }
 
-/// An argument's value in one row, and a result. Results of functions are these, and become an array of the declared type.
+/// An argument's value in one row, and a result. Results of functions are these, and become an array of the
+/// declared type.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Null,
@@ -107,7 +109,8 @@ impl From<String> for Value {
 
 type Evaluate = fn(&Call<'_>, &[Value]) -> Result<Value>;
 
-/// Name, the type of the result in PostgreSQL, how many arguments are needed, what they are, and how it is evaluated.
+/// Name, the type of the result in PostgreSQL, how many arguments are needed, what they are, and how it is
+/// evaluated.
 type Definition = (&'static str, &'static str, usize, &'static [Argument], Evaluate);
 
 /// What a function is in every session.
@@ -117,7 +120,8 @@ struct Outline {
     aliases: Vec<String>,
 }
 
-/// A function that was registered in a session. A server has a hundred of each idle session, so it is no more than this.
+/// A function that was registered in a session. A server has a hundred of each idle session, so it is no more
+/// than this.
 struct Function {
     outline: &'static Outline,
     catalog: Arc<Catalog>,
@@ -320,7 +324,8 @@ fn is_true(value: &Value) -> bool {
     *value == Value::Bool(true)
 }
 
-/// The lowest or the highest place of a dimension of a list, counted from 1: NULL if it has no elements there.
+/// The lowest or the highest place of a dimension of a list, counted from 1: NULL if it has no elements
+/// there.
 fn list_bound(lists: &ArrayRef, row: usize, dimension: i32, is_lower: bool) -> Value {
     let mut items = lists.as_list::<i32>().value(row);
     for _ in 1..dimension {
@@ -436,7 +441,8 @@ pub(crate) fn functions(catalog: &Arc<Catalog>) -> impl Iterator<Item = Arc<Scal
     of_session.chain(acl).chain(SHARED.iter().cloned())
 }
 
-/// What is the same throughout a statement is worked out before it is spread over ranks; what does something is done each time.
+/// What is the same throughout a statement is worked out before it is spread over ranks; what does something
+/// is done each time.
 fn volatility(name: &str) -> Volatility {
     match name {
         "set_config" | "pg_cancel_backend" | "pg_terminate_backend" => Volatility::Volatile,

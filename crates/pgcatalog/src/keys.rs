@@ -1,6 +1,7 @@
 //! Constraints and indexes of tables, as a source tells them, and as PostgreSQL writes them.
 //!
-//! No key is enforced and no index built, and the catalogs say so: such a constraint is not validated, and an index is not valid.
+//! No key is enforced and no index built, and the catalogs say so: such a constraint is not validated, and an
+//! index is not valid.
 
 use crate::catalog::{Catalog, Index as Known, quote_identifier};
 use crate::source::{Relation, oid};
@@ -124,7 +125,8 @@ impl ConstraintKind {
 }
 
 impl Index {
-    /// The names of its columns as PostgreSQL gives them: an expression has the name of its function, or none of its own.
+    /// The names of its columns as PostgreSQL gives them: an expression has the name of its function, or none
+    /// of its own.
     pub(crate) fn column_names(&self, relation: &Relation) -> Vec<String> {
         let mut names: Vec<String> = vec![];
         let items = self.items.iter().map(|item| match &item.what {

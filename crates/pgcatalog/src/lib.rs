@@ -1,8 +1,9 @@
-//! PostgreSQL's system catalogs as tables, and the functions that go with them, for clients that look there for what a session
-//! can see. It never knows what a warehouse is.
+//! PostgreSQL's system catalogs as tables, and the functions that go with them, for clients that look there
+//! for what a session can see. It never knows what a warehouse is.
 //!
-//! [`install`] gives a session the schema `pg_catalog` and the functions, made of what a [`Source`] says; [`rewrite`] makes
-//! statements plannable that clients send and DataFusion cannot plan; [`postgres_type`] says what a column's type is to a client.
+//! [`install`] gives a session the schema `pg_catalog` and the functions, made of what a [`Source`] says;
+//! [`rewrite`] makes statements plannable that clients send and DataFusion cannot plan; [`postgres_type`]
+//! says what a column's type is to a client.
 
 mod catalog;
 mod functions;
@@ -55,8 +56,8 @@ pub struct Installed {
     pub information: Arc<dyn SchemaProvider>,
 }
 
-/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas be registered. What
-/// PostgreSQL always has is read when something of it is asked for, not here.
+/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas
+/// be registered. What PostgreSQL always has is read when something of it is asked for, not here.
 pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> Installed {
     let catalog = Arc::new(Catalog::new(source));
     {

@@ -1,5 +1,6 @@
-//! The rows of the relations that say what the session sees, here those of `pg_catalog`. A column that nothing is known of has
-//! PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has no null.
+//! The rows of the relations that say what the session sees, here those of `pg_catalog`. A column that
+//! nothing is known of has PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has
+//! no null.
 
 mod defaults;
 mod information;
@@ -275,7 +276,8 @@ impl View<'_> {
                 "relhasindex",
                 both(&|r| i32::from(!r.keys.indexes.is_empty()), &|_| 0).into_iter().map(|has| has != 0),
             )
-            // PostgreSQL has triggers on both sides of foreign keys, and clients look for keys where there are some.
+            // PostgreSQL has triggers on both sides of foreign keys, and clients look for keys where there
+            // are some.
             .bools(
                 "relhastriggers",
                 both(&|r| i32::from(referring.contains(&r.id)), &|_| 0).into_iter().map(|has| has != 0),
@@ -546,7 +548,8 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// A view's rule belongs to the view, and depends on what the view reads; keys and indexes depend on columns; a sequence may belong to one.
+    /// A view's rule belongs to the view, and depends on what the view reads; keys and indexes depend on
+    /// columns; a sequence may belong to one.
     fn pg_depend(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);

@@ -1,5 +1,6 @@
-//! The schemas `pg_catalog` and `information_schema` as DataFusion sees them: every relation that PostgreSQL has, with its columns.
-//! Rows are made when a relation is scanned: from the source, from what PostgreSQL always has, or from both.
+//! The schemas `pg_catalog` and `information_schema` as DataFusion sees them: every relation that PostgreSQL
+//! has, with its columns. Rows are made when a relation is scanned: from the source, from what PostgreSQL
+//! always has, or from both.
 
 use std::sync::Arc;
 

@@ -1,22 +1,27 @@
-//! Makes statements plannable that clients send about the catalogs and DataFusion cannot plan, without changing what they mean.
+//! Makes statements plannable that clients send about the catalogs and DataFusion cannot plan, without
+//! changing what they mean.
 //!
-//! What is done to every statement only gives a meaning to what had none: PostgreSQL's names of types, functions and operators with
-//! their schema, casts to the types of object names (`'orders'::regclass`), the collations that are the order of bytes, arrays
-//! written as texts after ANY and ALL, registers without parentheses, and columns of one name in one list. Bare names of system
-//! relations get their schema, as PostgreSQL looks there first. `ARRAY(SELECT …)` becomes an aggregate, and functions that return
-//! sets, in the list of a SELECT, become `unnest`. Columns without a name of their own get PostgreSQL's, where something may refer to
-//! them ([`columns`]).
+//! What is done to every statement only gives a meaning to what had none: PostgreSQL's names of types,
+//! functions and operators with their schema, casts to the types of object names (`'orders'::regclass`), the
+//! collations that are the order of bytes, arrays written as texts after ANY and ALL, registers without
+//! parentheses, and columns of one name in one list. Bare names of system relations get their schema, as
+//! PostgreSQL looks there first. `ARRAY(SELECT …)` becomes an aggregate, and functions that return sets, in
+//! the list of a SELECT, become `unnest`. Columns without a name of their own get PostgreSQL's, where
+//! something may refer to them ([`columns`]).
 //!
 //! What is done only to statements that name a system relation:
 //!
-//! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or PostgreSQL would fail.
+//! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or
+//!   PostgreSQL would fail.
 //! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
-//! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`, `polroles = '{0}'`.
+//! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`,
+//!   `polroles = '{0}'`.
 //! - `tableoid` of a system relation is the number that it is.
 //! - Numbers in lists are of type `integer`, and columns of relations come in their order.
 //!
-//! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]), nothing is named, and
-//! a statement that names no system relation is left alone but for names of types, functions and operators, and the registers.
+//! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]),
+//! nothing is named, and a statement that names no system relation is left alone but for names of types,
+//! functions and operators, and the registers.
 
 mod arrays_in_from;
 mod column_order;
@@ -95,7 +100,8 @@ fn returned(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
     }
 }
 
-/// The same for a statement whose columns keep the planner's names, such as a view that an earlier version has kept; `user` is a column there.
+/// The same for a statement whose columns keep the planner's names, such as a view that an earlier version
+/// has kept; `user` is a column there.
 pub fn rewrite_catalogs(statement: &mut Statement) {
     let mut rewriter = Rewriter { about_catalog: is_about_catalog(statement), ..Rewriter::default() };
     let _ = statement.visit(&mut rewriter);
@@ -129,7 +135,8 @@ fn is_about_catalog<V: Visit>(statement: &V) -> bool {
     named.is_break()
 }
 
-/// Whether `pg_catalog` has a relation of the name. What PostgreSQL's relations are is not read for other names than such.
+/// Whether `pg_catalog` has a relation of the name. What PostgreSQL's relations are is not read for other
+/// names than such.
 fn is_system(relation: &str) -> bool {
     relation.starts_with("pg_") && SYSTEM.catalog(relation).is_some()
 }
@@ -434,7 +441,8 @@ impl Rewriter {
         self.about_catalog || self.names_columns
     }
 
-    /// Gives names to expressions of a list that would have the same name as another, which DataFusion does not allow.
+    /// Gives names to expressions of a list that would have the same name as another, which DataFusion does
+    /// not allow.
     fn name_twins(&mut self, items: &mut [SelectItem]) {
         let stars = items.iter().filter_map(|item| match item {
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
@@ -650,7 +658,8 @@ fn compare_with_text(column: &Expr, text: &mut Expr) {
     }
 }
 
-/// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of literals.
+/// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of
+/// literals.
 fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
     let letter = match escape.as_ref().map(|escape| &escape.value) {
         Some(Value::SingleQuotedString(text)) if text != "\\" && text.chars().count() == 1 => {

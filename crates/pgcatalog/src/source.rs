@@ -1,4 +1,5 @@
-//! What the system catalogs are made of: the trait by which a warehouse tells what it has, and the values it tells it in.
+//! What the system catalogs are made of: the trait by which a warehouse tells what it has, and the values it
+//! tells it in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use datafusion::error::Result;
 
 use crate::keys::Keys;
 
-/// What a session sees. Everything is asked when a relation is scanned or a function is evaluated, never when a statement is
-/// planned; [`Source::contents`] is asked often, so it should hand out the same [`Arc`] as long as nothing has changed, since what
-/// is derived from it is kept by that pointer.
+/// What a session sees. Everything is asked when a relation is scanned or a function is evaluated, never when
+/// a statement is planned; [`Source::contents`] is asked often, so it should hand out the same [`Arc`] as
+/// long as nothing has changed, since what is derived from it is kept by that pointer.
 ///
-/// Objects are told by numbers of the source's own that stay the same as long as the object lives; see [`oid`].
+/// Objects are told by numbers of the source's own that stay the same as long as the object lives; see
+/// [`oid`].
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Schemas and relations as the present statement sees them, changes of its own transaction included.
     fn contents(&self) -> Result<Arc<Contents>>;
@@ -20,7 +22,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn roles(&self) -> Result<Vec<Role>>;
     /// The name of the database that the session is connected to, the only one there is.
     fn database(&self) -> String;
-    /// The role that owns the database and what nobody has made: it is PostgreSQL's bootstrap role, with the oid 10.
+    /// The role that owns the database and what nobody has made: it is PostgreSQL's bootstrap role, with the
+    /// oid 10.
     fn owner(&self) -> String;
     /// Whose rights count now.
     fn user(&self) -> String;
@@ -28,7 +31,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn session_user(&self) -> String {
         self.user()
     }
-    /// The schemas in which a name without one is looked for, without `pg_catalog`. Those that do not exist are left out.
+    /// The schemas in which a name without one is looked for, without `pg_catalog`. Those that do not exist
+    /// are left out.
     fn search_path(&self) -> Vec<String>;
     /// The number by which a cancel request names this session.
     fn backend_pid(&self) -> i32;
@@ -310,8 +314,9 @@ const PUBLIC_OID: i32 = 2200;
 /// The first oid that is not PostgreSQL's own.
 pub const FIRST_USER_OID: i32 = 16384;
 
-/// The oid of an object with a source's number: the same for ever, and at least [`FIRST_USER_OID`]. Numbers are different as
-/// long as they are below two thousand million, so only a warehouse with more objects in its life than that has two of one oid.
+/// The oid of an object with a source's number: the same for ever, and at least [`FIRST_USER_OID`]. Numbers
+/// are different as long as they are below two thousand million, so only a warehouse with more objects in its
+/// life than that has two of one oid.
 pub fn oid(id: i64) -> i32 {
     let room = i64::from(i32::MAX) - i64::from(FIRST_USER_OID);
     // The remainder is below i32::MAX by its modulus.

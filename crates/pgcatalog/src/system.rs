@@ -1,5 +1,6 @@
-//! What a new database of PostgreSQL 15 has in its system catalogs: the relations with their columns, and the rows of those that
-//! describe PostgreSQL itself. Read from `data/system.tsv`, each relation's rows when they are first asked for.
+//! What a new database of PostgreSQL 15 has in its system catalogs: the relations with their columns, and the
+//! rows of those that describe PostgreSQL itself. Read from `data/system.tsv`, each relation's rows when they
+//! are first asked for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 
-/// The key of a field's metadata whose value is the name of a type in PostgreSQL (`oid`, `name`, `int2vector`, …), where the Arrow
-/// type alone does not tell it.
+/// The key of a field's metadata whose value is the name of a type in PostgreSQL (`oid`, `name`,
+/// `int2vector`, …), where the Arrow type alone does not tell it.
 pub const TYPE_KEY: &str = "pg.type";
 
 /// The type modifier that says nothing.
@@ -55,7 +55,8 @@ const TYPES: [(&str, u32, u32, &str); 39] = [
     ("void", 2278, 0, ""),
 ];
 
-/// Types of `information_schema`, which are domains: what a client is told is what they are made of, as PostgreSQL does.
+/// Types of `information_schema`, which are domains: what a client is told is what they are made of, as
+/// PostgreSQL does.
 const DOMAINS: [(&str, &str); 5] = [
     ("sql_identifier", "name"),
     ("character_data", "varchar"),
@@ -64,9 +65,11 @@ const DOMAINS: [(&str, &str); 5] = [
     ("time_stamp", "timestamptz"),
 ];
 
-/// The oid and the type modifier of the type that stands for an Arrow type. This is the one place that says so.
+/// The oid and the type modifier of the type that stands for an Arrow type. This is the one place that says
+/// so.
 ///
-/// Structs and maps are `json`, which they are written as; a list of lists is an array like a list; what is unknown is `text`.
+/// Structs and maps are `json`, which they are written as; a list of lists is an array like a list; what is
+/// unknown is `text`.
 pub fn postgres_type(data_type: &DataType) -> (u32, i32) {
     let name = match data_type {
         DataType::Boolean => "bool",
@@ -115,7 +118,8 @@ pub fn postgres_type_of_field(field: &Field) -> (u32, i32) {
     }
 }
 
-/// The oid and the type modifier of what a field says of its type: its name, and behind it what stands in parentheses, as in `varchar(5)`.
+/// The oid and the type modifier of what a field says of its type: its name, and behind it what stands in
+/// parentheses, as in `varchar(5)`.
 fn told_type(told: &str) -> Option<(u32, i32)> {
     let Some((name, size)) = told.split_once('(') else {
         return oid_of(told).map(|oid| (oid, NO_MODIFIER));
@@ -141,13 +145,14 @@ pub fn oid_of(name: &str) -> Option<u32> {
     find(name).map(|known| known.1).or_else(|| find(name.strip_prefix('_')?).map(|known| known.2))
 }
 
-/// The oid of the arrays of a type. What is an array already is its own, since dimensions are not part of a type.
+/// The oid of the arrays of a type. What is an array already is its own, since dimensions are not part of a
+/// type.
 pub fn array_of(oid: u32) -> Option<u32> {
     TYPES.iter().find(|known| known.1 == oid || known.2 == oid).map(|known| known.2)
 }
 
-/// How SQL writes a type: `numeric(12,2)`, `timestamp without time zone`, `text[]`. None if the type is not one of those that
-/// Harrier has by itself.
+/// How SQL writes a type: `numeric(12,2)`, `timestamp without time zone`, `text[]`. None if the type is not
+/// one of those that Harrier has by itself.
 pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
     if oid == 0 {
         return None;
@@ -175,7 +180,8 @@ pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
     Some(text + array)
 }
 
-/// The Arrow type in which the catalogs hold a type of PostgreSQL. Oids are `Int32`: all that are handed out are below 2³¹.
+/// The Arrow type in which the catalogs hold a type of PostgreSQL. Oids are `Int32`: all that are handed out
+/// are below 2³¹.
 pub(crate) fn arrow_type(name: &str) -> DataType {
     if let Some(item) = name.strip_prefix('_') {
         return DataType::List(Arc::new(Field::new_list_field(arrow_type(item), true)));
@@ -196,7 +202,8 @@ pub(crate) fn arrow_type(name: &str) -> DataType {
     }
 }
 
-/// The key in the metadata of a field of a result under which stands which column of which relation it is: `16385:2`.
+/// The key in the metadata of a field of a result under which stands which column of which relation it is:
+/// `16385:2`.
 pub const ORIGIN_KEY: &str = "pg.origin";
 
 /// A field whose values are of PostgreSQL's type of this name, which its Arrow type does not tell.
@@ -206,7 +213,8 @@ pub fn named_field(field: Field, name: &str) -> Field {
     field.with_metadata(metadata)
 }
 
-/// Types whose values are held as texts although they travel as something else in binary: clients are told that they are texts.
+/// Types whose values are held as texts although they travel as something else in binary: clients are told
+/// that they are texts.
 const TOLD_AS_TEXT: [&str; 5] = ["aclitem", "inet", "pg_lsn", "tid", "xid"];
 
 /// A field of a system catalog: its metadata says the type of PostgreSQL where the Arrow type does not.

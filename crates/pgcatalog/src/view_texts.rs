@@ -1,4 +1,5 @@
-//! The queries of views as PostgreSQL tells them: with the schema before the name of each relation that the search path does not find.
+//! The queries of views as PostgreSQL tells them: with the schema before the name of each relation that the
+//! search path does not find.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -69,7 +70,8 @@ impl VisitorMut for Names<'_> {
     }
 }
 
-/// The relation that a name in a view means. Bare names are looked for where new tables are, whatever the path.
+/// The relation that a name in a view means. Bare names are looked for where new tables are, whatever the
+/// path.
 fn find(index: &Index, common: &HashSet<String>, parts: &[String]) -> Option<i32> {
     match parts {
         [name] if !common.contains(name) => {

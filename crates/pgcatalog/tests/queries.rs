@@ -1,7 +1,9 @@
-//! Runs the queries that real clients send about the catalogs, unchanged, and compares with what PostgreSQL 15 answers.
+//! Runs the queries that real clients send about the catalogs, unchanged, and compares with what PostgreSQL
+//! 15 answers.
 //!
-//! A file of `queries/` has what one client sends: a label, the query, `----`, the names of the columns, and the rows, in any order. Instead of rows there
-//! may be their number, or the reason why they are not compared.
+//! A file of `queries/` has what one client sends: a label, the query, `----`, the names of the columns, and
+//! the rows, in any order. Instead of rows there may be their number, or the reason why they are not
+//! compared.
 
 mod shop;
 
@@ -47,7 +49,8 @@ fn session_of(shop: Shop) -> SessionContext {
     let state = SessionStateBuilder::new_with_default_features().with_config(config);
     let context = SessionContext::new_with_state(state.with_type_planner(Arc::new(Types)).build());
     install(&context, Arc::new(shop)).expect("the catalogs can be installed");
-    // Clients ask for documents about collations and the like; sessions have these functions beside the catalogs.
+    // Clients ask for documents about collations and the like; sessions have these functions beside the
+    // catalogs.
     harrier_functions::json::functions().for_each(|function| context.register_udf(function.as_ref().clone()));
     context
 }
@@ -176,7 +179,8 @@ async fn clients_get_what_postgresql_answers() {
     assert!(failures.is_empty(), "{failures}\n{failed} of {count} failed");
 }
 
-/// What clients ask about keys and indexes, and what they are to hear; PostgreSQL says the same of keys that are valid.
+/// What clients ask about keys and indexes, and what they are to hear; PostgreSQL says the same of keys that
+/// are valid.
 #[tokio::test]
 async fn keys_and_indexes_are_found() {
     let context = session_of(shop::with_keys());

@@ -82,9 +82,11 @@ type PhysicallyOptimizing = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// Why a rule is there. Its file says what makes it removable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// DataFusion answers wrongly, refuses, or plans for too long: issues and pull requests of apache/datafusion. None: none was found.
+    /// DataFusion answers wrongly, refuses, or plans for too long: issues and pull requests of
+    /// apache/datafusion. None: none was found.
     Mends(&'static [u32]),
-    /// SQL means so, and DataFusion means something else: where the standard or PostgreSQL's documentation says it.
+    /// SQL means so, and DataFusion means something else: where the standard or PostgreSQL's documentation
+    /// says it.
     Standard(&'static str),
     /// It saves time or memory: by which technique.
     Optimises(&'static str),
@@ -183,7 +185,8 @@ fn relation_planners() -> Listed<Arc<dyn RelationPlanner>> {
     ]
 }
 
-/// These see expressions as they are written: literals without a type, sides of an operator of different ones.
+/// These see expressions as they are written: literals without a type, sides of an operator of different
+/// ones.
 fn before_coercion(
     surroundings: &Surroundings,
     json_values: Analyzing,

@@ -1,13 +1,15 @@
 //! The flag of a statement that has been given up, for what computes without a pause.
 //!
-//! Dropping a stream ends what waits. What is inside of one poll goes on: the loops of a join whose condition takes next to
-//! none of the pairs that it looks at, a function over a batch of long texts, a rule of the planner. Such code looks at
-//! the flag of its statement, [`Canceled`], which somebody sets from another thread.
+//! Dropping a stream ends what waits. What is inside of one poll goes on: the loops of a join whose condition
+//! takes next to none of the pairs that it looks at, a function over a batch of long texts, a rule of the
+//! planner. Such code looks at the flag of its statement, [`Canceled`], which somebody sets from another
+//! thread.
 //!
-//! - Who runs a statement makes its flag, and has it known as [`Canceled::current`] while the statement is planned and begun.
-//! - In the process that took the statement its pool of memory has the flag ([`crate::statement_memory::canceled`]), and the account of
-//!   its functions ([`crate::value_account`]). A part on another rank has a flag of its own, which the call that brought the part
-//!   sets when it ends.
+//! - Who runs a statement makes its flag, and has it known as [`Canceled::current`] while the statement is
+//!   planned and begun.
+//! - In the process that took the statement its pool of memory has the flag
+//!   ([`crate::statement_memory::canceled`]), and the account of its functions ([`crate::value_account`]). A
+//!   part on another rank has a flag of its own, which the call that brought the part sets when it ends.
 //!
 //! Errors: what finds the flag set fails with 57014.
 
@@ -107,8 +109,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A runtime on a thread of its own that nothing computes on, so that what sets flags is never behind what looks at them. One for
-/// the process, made when it is first asked for.
+/// A runtime on a thread of its own that nothing computes on, so that what sets flags is never behind what
+/// looks at them. One for the process, made when it is first asked for.
 pub fn aside() -> &'static Handle {
     static ASIDE: LazyLock<Handle> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread()

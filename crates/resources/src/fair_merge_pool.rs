@@ -1,16 +1,20 @@
 //! A pool of memory in which no merge of spilled runs takes what the others need.
 //!
-//! DataFusion's fair pool divides memory between consumers that can spill. A merge of spilled runs cannot, and reserves a buffer for as many of them as
-//! it gets memory for, of all there is: whoever merges first leaves the other partitions without a buffer for two, and the statement fails with
-//! 53200, or does not, by the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several levels.
-//! So each merge gets the same part of half of the pool here: the other half is for whoever reads what they make, such as the merge of the partitions.
+//! DataFusion's fair pool divides memory between consumers that can spill. A merge of spilled runs cannot,
+//! and reserves a buffer for as many of them as it gets memory for, of all there is: whoever merges first
+//! leaves the other partitions without a buffer for two, and the statement fails with 53200, or does not, by
+//! the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several
+//! levels. So each merge gets the same part of half of the pool here: the other half is for whoever reads
+//! what they make, such as the merge of the partitions.
 //!
-//! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than its sort gives back meanwhile: comparisons by
-//! several columns are made of keys, twice as long as rows of one number are counted (apache/datafusion#16979, #24739). So it gets what the pool has, and sorts collect no more
-//! rows than a third of the pool before they spill.
+//! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than
+//! its sort gives back meanwhile: comparisons by several columns are made of keys, twice as long as rows of
+//! one number are counted (apache/datafusion#16979, #24739). So it gets what the pool has, and sorts collect
+//! no more rows than a third of the pool before they spill.
 //!
-//! A sort fails as well if it is refused its first rows, for it has nothing to spill. The fair pool does so while merges hold so much that an even part
-//! of the rest is less than one batch, so the first rows get what there is.
+//! A sort fails as well if it is refused its first rows, for it has nothing to spill. The fair pool does so
+//! while merges hold so much that an even part of the rest is less than one batch, so the first rows get what
+//! there is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +26,8 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// How DataFusion's sorts name their two consumers of memory, before the number of the partition: one holds rows, the other one merges.
+/// How DataFusion's sorts name their two consumers of memory, before the number of the partition: one holds
+/// rows, the other one merges.
 const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 
@@ -61,7 +66,8 @@ struct Sort {
     held: usize,
     /// Of its merge.
     merging: usize,
-    /// What the merge reserves while rows are collected: its first bytes, and again whenever all that was in memory has been spilled.
+    /// What the merge reserves while rows are collected: its first bytes, and again whenever all that was in
+    /// memory has been spilled.
     reserve: Option<usize>,
     /// Whether rows have come since the merge reserved that: what it merges then is in memory.
     has_rows: bool,
@@ -69,7 +75,8 @@ struct Sort {
 
 impl Sort {
     fn merge_grows(&mut self, bytes: usize) {
-        // Both may be empty while rows are on their way from the sort to its merge, so that alone does not tell that they have gone.
+        // Both may be empty while rows are on their way from the sort to its merge, so that alone does not
+        // tell that they have gone.
         if self.held == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
             self.has_rows = false;
         }
@@ -90,7 +97,8 @@ impl Sorts {
             self.unpaired.push((consumer.id(), partition.to_owned()));
         } else if name == MERGE {
             self.by_merge.insert(consumer.id(), Sort::default());
-            // A sort registers both at once. Of two sorts that do so at the same time, both are of one partition: their parts are equal.
+            // A sort registers both at once. Of two sorts that do so at the same time, both are of one
+            // partition: their parts are equal.
             if let Some(at) = self.unpaired.iter().rposition(|(_, other)| *other == partition) {
                 let (sorter, _) = self.unpaired.swap_remove(at);
                 self.merge_of.insert(sorter, consumer.id());

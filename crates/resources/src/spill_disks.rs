@@ -1,4 +1,5 @@
-//! The disks that a process spills to: several folders, of which one that fails is marked down and not used again.
+//! The disks that a process spills to: several folders, of which one that fails is marked down and not used
+//! again.
 //!
 //! ```text
 //!   operator ─► spill file ─► part on disk a ─┬─ full: the rest goes to the next disk, and to this one again when it has room
@@ -7,12 +8,14 @@
 //!
 //! # Invariants
 //! - A file has no name once it is open: whatever ends the process, nothing of it stays.
-//! - A write goes to one disk as a whole, or to the next one as a whole; parts of a file are read in the order they were written in.
+//! - A write goes to one disk as a whole, or to the next one as a whole; parts of a file are read in the
+//!   order they were written in.
 //! - A disk that is down stays so for as long as the process lives.
 //!
 //! # Errors
-//! A write fails when no disk is left for it: with the error of the last one, so that full disks are 53100. What was written to a disk that
-//! has failed since cannot be read back, and fails the statement that wants it.
+//! A write fails when no disk is left for it: with the error of the last one, so that full disks are 53100.
+//! What was written to a disk that has failed since cannot be read back, and fails the statement that wants
+//! it.
 //!
 //! # Crash
 //! Spilled rows are gone with their process.
@@ -36,7 +39,8 @@ use prost::Message;
 
 use harrier_error::{SqlError, SqlState};
 
-/// Bytes on all disks together, as DataFusion has it; a statement that goes wrong shall not fill every disk of a host.
+/// Bytes on all disks together, as DataFusion has it; a statement that goes wrong shall not fill every disk
+/// of a host.
 const BYTES_MAX: u64 = 100 << 30;
 
 /// Bytes that are read at once. With less, waking up costs more than reading.

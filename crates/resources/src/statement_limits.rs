@@ -1,10 +1,12 @@
 //! What one statement may take of every process that works for it, beside what all statements share.
 //!
-//! Without a limit, too, a statement has a pool in front of that of the process, which counts what it takes (`resources/src/statement_memory.rs`).
-//! A limit is a pool of memory, and a count of spilled bytes, of the statement's own, in front of those of the process. On ranks, the parts of a
-//! statement find theirs by its number: together they have one limit on each rank.
+//! Without a limit, too, a statement has a pool in front of that of the process, which counts what it takes
+//! (`resources/src/statement_memory.rs`). A limit is a pool of memory, and a count of spilled bytes, of the
+//! statement's own, in front of those of the process. On ranks, the parts of a statement find theirs by its
+//! number: together they have one limit on each rank.
 //!
-//! Errors: memory that cannot spill is refused with 53200, as when the process has none left; a spill beyond the limit with 53400.
+//! Errors: memory that cannot spill is refused with 53200, as when the process has none left; a spill beyond
+//! the limit with 53400.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -69,7 +71,8 @@ impl StatementLimits {
     }
 }
 
-/// One statement with its limits and what it takes, by which its parts on a rank know one another. An extension of the session's settings.
+/// One statement with its limits and what it takes, by which its parts on a rank know one another. An
+/// extension of the session's settings.
 #[derive(Debug, Clone)]
 pub struct Scope {
     statement: Uuid,
@@ -98,8 +101,8 @@ impl Scope {
         Ok(Arc::new(statement_memory::counted(&limited, &self.memory, &self.canceled)))
     }
 
-    /// Has sorts keep back no more memory for merging than fits the statement's: all of a statement together at most a part of it,
-    /// if they are as many as threads.
+    /// Has sorts keep back no more memory for merging than fits the statement's: all of a statement together
+    /// at most a part of it, if they are as many as threads.
     pub fn fit(&self, config: &mut SessionConfig) {
         let Some(bytes) = self.limits.memory_bytes else { return };
         let share =

@@ -1,9 +1,11 @@
-//! How much memory a statement has reserved, and the most that it had reserved at once, on every process that works for it.
+//! How much memory a statement has reserved, and the most that it had reserved at once, on every process that
+//! works for it.
 //!
-//! A process counts for itself, in a pool in front of the one that decides ([`CountedPool`]). Ranks tell the coordinator when their part of a plan ends, with
-//! its metrics, and whenever the statement is looked at.
+//! A process counts for itself, in a pool in front of the one that decides ([`CountedPool`]). Ranks tell the
+//! coordinator when their part of a plan ends, with its metrics, and whenever the statement is looked at.
 //!
-//! What is counted is what operators and motions reserve. Decoding buffers, the values of functions (`resources/src/value_account.rs`) and the process itself are not.
+//! What is counted is what operators and motions reserve. Decoding buffers, the values of functions
+//! (`resources/src/value_account.rs`) and the process itself are not.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,7 +90,8 @@ impl StatementMemory {
     }
 }
 
-/// The environment with a pool that counts for `memory`, asks the one that was there, and has the flag of its statement.
+/// The environment with a pool that counts for `memory`, asks the one that was there, and has the flag of its
+/// statement.
 pub fn counted(environment: &RuntimeEnv, memory: &Arc<StatementMemory>, canceled: &Canceled) -> RuntimeEnv {
     let (pool, memory) = (Arc::clone(&environment.memory_pool), Arc::clone(memory));
     let pool = CountedPool { pool, memory, canceled: canceled.clone() };

@@ -1,15 +1,17 @@
 //! Lets the other tasks of a runtime's thread go on elsewhere while one computes without a pause.
 //!
-//! A thread of the runtime polls one task after the other. A join whose condition takes next to no pairs, a function over long texts
-//! and a rule of the planner can compute for hours inside of one poll, and with as many of those as there are threads nobody is
-//! answered: no `SELECT 1`, and no `pg_cancel_backend` that would end them. What looks at the flag of its statement
-//! ([`crate::cancellation`]) does this as well: its thread hands the tasks that wait to another thread and goes on with its own task,
-//! so that the operating system shares the cores among them.
+//! A thread of the runtime polls one task after the other. A join whose condition takes next to no pairs, a
+//! function over long texts and a rule of the planner can compute for hours inside of one poll, and with as
+//! many of those as there are threads nobody is answered: no `SELECT 1`, and no `pg_cancel_backend` that
+//! would end them. What looks at the flag of its statement ([`crate::cancellation`]) does this as well: its
+//! thread hands the tasks that wait to another thread and goes on with its own task, so that the operating
+//! system shares the cores among them.
 //!
 //! How often is for fairness alone: nothing is decided by the clock.
 //!
-//! The front end of a server does so ([`enable`]). A rank does not: with it, a statement that is run again after the loss of a host failed with
-//! that loss in about half of the runs of `cluster::hosts`, for a reason that is not known.
+//! The front end of a server does so ([`enable`]). A rank does not: with it, a statement that is run again
+//! after the loss of a host failed with that loss in about half of the runs of `cluster::hosts`, for a reason
+//! that is not known.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +39,8 @@ pub fn enable() {
     IS_ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// Hands over the tasks that wait for this thread, if a turn has passed since it last did. Returns at once anywhere but on a thread of a
-/// runtime that has several.
+/// Hands over the tasks that wait for this thread, if a turn has passed since it last did. Returns at once
+/// anywhere but on a thread of a runtime that has several.
 pub fn hand_over() {
     if !IS_ENABLED.load(Ordering::Relaxed) {
         return;

@@ -1,8 +1,9 @@
-//! The pages over invented sessions, statements and ranks, for the tests of the pages in a real browser and for whoever changes them.
+//! The pages over invented sessions, statements and ranks, for the tests of the pages in a real browser and
+//! for whoever changes them.
 //!
-//! Prints where it listens, and ends when its standard input does. `--actions`: statements can be canceled; `--login`: role
-//! `ada` with password `lovelace`; `--moving`: rows are counted up; `--ill`: a rank is down; `--empty`: nobody was there yet;
-//! `--many`: 200 statements have ended, the last with a text of 5 MB.
+//! Prints where it listens, and ends when its standard input does. `--actions`: statements can be canceled;
+//! `--login`: role `ada` with password `lovelace`; `--moving`: rows are counted up; `--ill`: a rank is down;
+//! `--empty`: nobody was there yet; `--many`: 200 statements have ended, the last with a text of 5 MB.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -5,15 +5,18 @@
 //! ```
 //!
 //! # Invariants
-//! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and keys statements name is left out
-//! ([`mask`]). One that cannot be parsed or planned is in the log as well: whoever probes a server leaves a trace.
+//! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and
+//! keys statements name is left out ([`mask`]). One that cannot be parsed or planned is in the log as well:
+//! whoever probes a server leaves a trace.
 //!
 //! # Errors
-//! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and nothing new is let in or run
-//! until it and all others behind it are in the log ([`Audit::check`]): what cannot be accounted for does not happen.
+//! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and
+//! nothing new is let in or run until it and all others behind it are in the log ([`Audit::check`]): what
+//! cannot be accounted for does not happen.
 //!
 //! # Crash
-//! Lines go to the operating system as they come, without waiting for the disk: they survive the server, not the machine.
+//! Lines go to the operating system as they come, without waiting for the disk: they survive the server, not
+//! the machine.
 
 mod mask;
 
@@ -32,7 +35,8 @@ use serde_json::{Map, Value, json};
 use crate::config::values::AuditStatements;
 pub use mask::{mask, mask_message};
 
-/// Lines that are kept while they cannot be written. What was running when that began may end meanwhile; nothing else happens.
+/// Lines that are kept while they cannot be written. What was running when that began may end meanwhile;
+/// nothing else happens.
 const BACKLOG_MAX: usize = 100_000;
 
 /// What happened, as the log names it.

@@ -11,8 +11,8 @@
 //!                                      trust, reject
 //! ```
 //!
-//! Invariants: what a client hears does not tell whether a role exists until it has proven who it is. No password, verifier or
-//! proof is in a message or in Debug output.
+//! Invariants: what a client hears does not tell whether a role exists until it has proven who it is. No
+//! password, verifier or proof is in a message or in Debug output.
 
 pub mod hba;
 pub mod ldap;

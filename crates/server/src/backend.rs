@@ -89,7 +89,8 @@ pub struct TimeLimits {
 pub struct Description {
     /// Of `$1`, `$2`, …
     pub parameters: Vec<DataType>,
-    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are, such as `oid`. There may be fewer.
+    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are, such as `oid`.
+    /// There may be fewer.
     pub names: Vec<Option<String>>,
     /// `None`: it returns no rows.
     pub columns: Option<SchemaRef>,
@@ -178,7 +179,8 @@ pub struct CursorKind {
 /// What a session is to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
-    /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the session are gone.
+    /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the
+    /// session are gone.
     All,
     /// Its tables and views are gone.
     Temporary,
@@ -205,13 +207,15 @@ pub trait KeptRows: Send {
     fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>>;
 }
 
-/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped is given up.
+/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped
+/// is given up.
 #[async_trait]
 pub trait Session: Send + Sync + 'static {
     /// The statements of a text, cut at the semicolons between them; empty ones are left out.
     fn split(&self, text: &str) -> Vec<Part>;
 
-    /// One statement. It takes a time that grows with the text, and is not done on the threads that clients are served on.
+    /// One statement. It takes a time that grows with the text, and is not done on the threads that clients
+    /// are served on.
     async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
 
     /// What a statement expects and returns. `types`: what the client says of its parameters.
@@ -232,7 +236,8 @@ pub trait Session: Send + Sync + 'static {
 
     fn transaction(&self) -> TransactionState;
 
-    /// To be called when something else than a statement of the engine has failed: an open transaction has failed with it.
+    /// To be called when something else than a statement of the engine has failed: an open transaction has
+    /// failed with it.
     fn fail(&self);
 
     /// The value of a parameter, as SHOW shows it.
@@ -253,7 +258,8 @@ pub trait Session: Send + Sync + 'static {
         None
     }
 
-    /// The parameters that clients want to hear of, if any may have changed since `version`; with the present version.
+    /// The parameters that clients want to hear of, if any may have changed since `version`; with the present
+    /// version.
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;
 
     fn time_limits(&self) -> TimeLimits;

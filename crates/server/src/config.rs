@@ -1,7 +1,8 @@
 //! The configuration file of `harrier serve`: its keys, what they mean, and what is wrong with a file.
 //!
-//! A key is declared once, below, with its documentation, its default, and whether a running server takes a new value over. From that
-//! come the fields, the commented example file ([`Config::example`]), the errors, and what [`Config::reload`] does.
+//! A key is declared once, below, with its documentation, its default, and whether a running server takes a
+//! new value over. From that come the fields, the commented example file ([`Config::example`]), the errors,
+//! and what [`Config::reload`] does.
 
 pub mod telemetry;
 pub mod values;
@@ -120,8 +121,8 @@ section! {
         /// encrypted on the way: an address that other machines can reach is refused.
         restart http: OrOff<Address> = OrOff(Some(Address::loopback(8080)));
 
-        /// A file with the password of the user harrier of the pages and of /metrics, in its first line, that nobody else can read.
-        /// Off: one is made at every start and printed.
+        /// A file with the password of the user harrier of the pages and of /metrics, in its first line, that
+        /// nobody else can read. Off: one is made at every start and printed.
         restart http_password_file: OrOff<PathBuf> = OrOff::OFF;
 
         /// Names by which browsers reach the pages, beside localhost and addresses.
@@ -131,11 +132,12 @@ section! {
         /// Whether statements can be canceled and sessions ended from the pages.
         restart http_actions: bool = false;
 
-        /// Where clients of Arrow Flight SQL connect to. With a certificate all of them have to come over TLS.
-        /// An address that other machines can reach needs a certificate.
+        /// Where clients of Arrow Flight SQL connect to. With a certificate all of them have to come over
+        /// TLS. An address that other machines can reach needs a certificate.
         restart flight: OrOff<Address> = OrOff::OFF;
 
-        /// Sessions at a time, from 1 to 100000. Flight SQL takes a new value over when the server is started again.
+        /// Sessions at a time, from 1 to 100000. Flight SQL takes a new value over when the server is started
+        /// again.
         reload max_connections: u32 = 1024;
 
         /// Rules of who may come in from where, and how they prove who they are, as PostgreSQL's pg_hba.conf.
@@ -143,14 +145,16 @@ section! {
         /// Off: from this machine only, as the operating system's user or with the password of a role.
         reload hba_file: OrOff<PathBuf> = OrOff::OFF;
 
-        /// Whether this is one of several servers of the same warehouse, of which one serves and the others wait to take over.
-        /// Their catalog has to be in PostgreSQL. Who waits refuses clients (57P03), which try the next host of their connection string.
+        /// Whether this is one of several servers of the same warehouse, of which one serves and the others
+        /// wait to take over. Their catalog has to be in PostgreSQL. Who waits refuses clients (57P03), which
+        /// try the next host of their connection string.
         restart standby: bool = false;
 
         /// How long a server of several that is not heard of is left its place, at least a second.
         restart lease: Period = Period::seconds(5);
 
-        /// The certificate for TLS with the chain below its root, as PEM. Certificates and keys are read again at a reload.
+        /// The certificate for TLS with the chain below its root, as PEM. Certificates and keys are read
+        /// again at a reload.
         reload tls_certificate: OrOff<PathBuf> = OrOff::OFF;
 
         /// The key of that certificate, as PEM, in a file that nobody else can read.
@@ -159,12 +163,13 @@ section! {
         /// Certificates, as PEM, of who may sign certificates of clients.
         reload tls_client_ca: OrOff<PathBuf> = OrOff::OFF;
 
-        /// A file to which it is written, a line of JSON each, who comes and goes, who is refused, and what statements come to.
-        /// It is opened again at a reload. While it cannot be written, nothing new is let in or run.
+        /// A file to which it is written, a line of JSON each, who comes and goes, who is refused, and what
+        /// statements come to. It is opened again at a reload. While it cannot be written, nothing new is let
+        /// in or run.
         reload audit_log: OrOff<PathBuf> = OrOff::OFF;
 
-        /// Which statements the audit log has: none, those that change what there is or who may do what, or all.
-        /// Passwords and keys in them are left out.
+        /// Which statements the audit log has: none, those that change what there is or who may do what, or
+        /// all. Passwords and keys in them are left out.
         reload audit_statements: AuditStatements = AuditStatements::Ddl;
 
         /// How long a client may take to say and prove who it is.
@@ -184,15 +189,16 @@ section! {
         /// Ranks that wait to replace one that is lost, from 0 to 4096.
         restart spares: u32 = 0;
 
-        /// What starts the ranks. Auto: srun in a Slurm allocation, else mpirun where there is one, else none.
-        /// None: there are no ranks, and statements run in the server's process.
+        /// What starts the ranks. Auto: srun in a Slurm allocation, else mpirun where there is one, else
+        /// none. None: there are no ranks, and statements run in the server's process.
         restart launcher: Launcher = Launcher::Auto;
 
-        /// The hosts to start ranks on, a line each (`name slots=2`, or `name:2`; one rank without a number), the server's own first.
+        /// The hosts to start ranks on, a line each (`name slots=2`, or `name:2`; one rank without a number),
+        /// the server's own first.
         restart hostfile: OrOff<PathBuf> = OrOff::OFF;
 
-        /// What runs a program on another host of that file, as ssh does: it gets the host's name and the program. A host that does not
-        /// answer it is left out until it does. None: nobody is asked.
+        /// What runs a program on another host of that file, as ssh does: it gets the host's name and the
+        /// program. A host that does not answer it is left out until it does. None: nobody is asked.
         restart remote_shell: String = "ssh".to_string();
 
         /// What mpirun or srun gets before the program.
@@ -201,11 +207,12 @@ section! {
         /// Threads of each rank, from 1 to 1024. Auto: the cores of a host by its ranks.
         restart threads_per_rank: OrAuto<u32> = OrAuto::AUTO;
 
-        /// Memory that statements may hold, over all ranks of this host and this process, before they spill to disk.
-        /// Auto: 80 % of the machine's.
+        /// Memory that statements may hold, over all ranks of this host and this process, before they spill
+        /// to disk. Auto: 80 % of the machine's.
         restart memory: OrAuto<Size> = OrAuto::AUTO;
 
-        /// The folders of temporary files, best on a disk each; one that fails is not used again. None: the system's.
+        /// The folders of temporary files, best on a disk each; one that fails is not used again. None: the
+        /// system's.
         restart spill_dirs: Vec<PathBuf> = Vec::new();
 
         /// Statements that run on the gang at a time; others wait. Off: any number.
@@ -228,8 +235,8 @@ section! {
         /// How long a statement may wait for its turn on the gang.
         reload queue_wait_max: OrOff<Period> = OrOff(Some(Period::seconds(300)));
 
-        /// Memory that a statement may take of every rank, or of this process, before it spills; the limit of its resource queue
-        /// counts as well. Sessions can only set less (harrier.statement_memory).
+        /// Memory that a statement may take of every rank, or of this process, before it spills; the limit of
+        /// its resource queue counts as well. Sessions can only set less (harrier.statement_memory).
         restart memory_max: OrOff<Size> = OrOff::OFF;
 
         /// Temporary files that a statement may have on every rank; one that needs more fails with 53400.
@@ -243,8 +250,8 @@ section! {
 section! {
     /// What is told to OpenTelemetry.
     "telemetry" Telemetry {
-        /// A collector that takes OTLP over HTTP, without /v1/traces. It gets a span for every statement, and one for each
-        /// of its slices on each rank.
+        /// A collector that takes OTLP over HTTP, without /v1/traces. It gets a span for every statement, and
+        /// one for each of its slices on each rank.
         restart otlp_endpoint: OrOff<Endpoint> = OrOff::OFF;
 
         /// What every request to it carries, such as its token.
@@ -253,12 +260,14 @@ section! {
         /// What the spans name this server.
         restart service_name: String = "harrier".to_string();
 
-        /// Whether texts of statements are sent with the values in them. False: a question mark stands for each.
+        /// Whether texts of statements are sent with the values in them. False: a question mark stands for
+        /// each.
         restart literals: bool = false;
     }
 }
 
-/// SQL settings that every session starts with, as `SET` takes them. Their values are not shown by `Debug`: some are secrets.
+/// SQL settings that every session starts with, as `SET` takes them. Their values are not shown by `Debug`:
+/// some are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub struct Settings(pub BTreeMap<String, String>);
@@ -407,7 +416,8 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Takes over from `new` what can change while the server runs. Returns the keys that differ and need a restart.
+    /// Takes over from `new` what can change while the server runs. Returns the keys that differ and need a
+    /// restart.
     pub fn reload(&mut self, new: Self) -> Vec<&'static str> {
         let mut differ = Vec::new();
         self.server.reload(new.server, &mut differ);
@@ -421,7 +431,8 @@ impl Config {
         differ
     }
 
-    /// What is known of every key, in the order of the example file; the free ones of `settings` are not among them.
+    /// What is known of every key, in the order of the example file; the free ones of `settings` are not
+    /// among them.
     pub fn keys() -> Vec<Key> {
         [Server::keys(), Gang::keys(), Statements::keys(), Telemetry::keys()].concat()
     }

@@ -5,19 +5,20 @@
 //!                                              who?    the calls                      encode ◄─ batches ─┘
 //! ```
 //!
-//! - A handshake with a user and a password gives a token, which names a session from then on. Without either, the connection itself is the
-//!   session, if [`Authenticate`] lets it in.
-//! - `GetFlightInfo` runs a statement as far as its first rows, so that what is wrong with it is said at once, its schema is
-//!   exact, and it is planned once; a statement without rows has been run by then. The ticket gives the rows, once. Rows that nobody asks for in time
-//!   are given up.
+//! - A handshake with a user and a password gives a token, which names a session from then on. Without
+//!   either, the connection itself is the session, if [`Authenticate`] lets it in.
+//! - `GetFlightInfo` runs a statement as far as its first rows, so that what is wrong with it is said at
+//!   once, its schema is exact, and it is planned once; a statement without rows has been run by then. The
+//!   ticket gives the rows, once. Rows that nobody asks for in time are given up.
 //! - Rows are encoded once, a few messages ahead of the client; when it reads slowly, the statement waits.
-//! - A statement ends early when its call, its stream or its connection does, by `CancelFlightInfo` or `CancelQuery`, and by whatever
-//!   stops a session in the [`Registry`].
+//! - A statement ends early when its call, its stream or its connection does, by `CancelFlightInfo` or
+//!   `CancelQuery`, and by whatever stops a session in the [`Registry`].
 //!
-//! Errors are gRPC statuses, see [`status`]. Architecture Invariant: nothing here knows SQL beyond BEGIN, SET, COPY, CREATE TABLE and
-//! information_schema.
+//! Errors are gRPC statuses, see [`status`]. Architecture Invariant: nothing here knows SQL beyond BEGIN,
+//! SET, COPY, CREATE TABLE and information_schema.
 //!
-//! Source: the Arrow Flight RPC and Arrow Flight SQL pages of the Arrow documentation; Flight.proto, FlightSql.proto.
+//! Source: the Arrow Flight RPC and Arrow Flight SQL pages of the Arrow documentation; Flight.proto,
+//! FlightSql.proto.
 
 mod connection;
 mod encode;
@@ -56,7 +57,8 @@ use self::whole::Whole;
 use crate::backend::Backend;
 use crate::registry::Registry;
 
-/// Bytes that a client may send of a stream before they were read. Ingestion over a slow line needs more than HTTP/2's 64 KiB.
+/// Bytes that a client may send of a stream before they were read. Ingestion over a slow line needs more than
+/// HTTP/2's 64 KiB.
 const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
@@ -137,7 +139,8 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// A client that does nothing for so long is logged out.
     pub idle: Duration,
-    /// A client whose connection is gone for so long is logged out; gRPC's clients connect again by themselves.
+    /// A client whose connection is gone for so long is logged out; gRPC's clients connect again by
+    /// themselves.
     pub disconnected: Duration,
     /// Rows that are not asked for within that time are given up.
     pub result: Duration,
@@ -161,8 +164,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves Flight SQL until `stop` is ready and then what was begun has ended: statements, transactions that the protocol opened, connections.
-/// Dropping the future ends everything at once.
+/// Serves Flight SQL until `stop` is ready and then what was begun has ended: statements, transactions that
+/// the protocol opened, connections. Dropping the future ends everything at once.
 pub async fn serve(
     listener: TcpListener,
     flight: Flight,

@@ -1,11 +1,12 @@
 //! Pages for people, `/metrics` for Prometheus, and `/healthz` and `/readyz` for whoever watches the server.
 //!
-//! Pages are made here and need nothing from anywhere else; without scripts they load themselves anew by the browser's own means. What
-//! comes in is not trusted: a request for a name that is not this server's is refused (a foreign page could have its name point here),
-//! what changes something has to carry a token that only these pages have, and everything shown is escaped.
+//! Pages are made here and need nothing from anywhere else; without scripts they load themselves anew by the
+//! browser's own means. What comes in is not trusted: a request for a name that is not this server's is
+//! refused (a foreign page could have its name point here), what changes something has to carry a token that
+//! only these pages have, and everything shown is escaped.
 //!
-//! Memory bound: [`CONNECTIONS_MAX`] connections, each with one request; a page shows at most [`ROWS_MAX`] rows of a kind.
-//! Cancellation: handlers hold nothing, so a client that goes away leaves nothing behind.
+//! Memory bound: [`CONNECTIONS_MAX`] connections, each with one request; a page shows at most [`ROWS_MAX`]
+//! rows of a kind. Cancellation: handlers hold nothing, so a client that goes away leaves nothing behind.
 
 mod connection;
 mod format;
@@ -61,9 +62,11 @@ pub struct Pages {
     pub overview: Arc<dyn Overview>,
     /// Names of this server in URLs, beside `localhost` and IP addresses; without ports.
     pub names: Vec<String>,
-    /// Whether statements can be canceled and sessions ended. Everybody who may see the pages then can, whatever their role.
+    /// Whether statements can be canceled and sessions ended. Everybody who may see the pages then can,
+    /// whatever their role.
     pub actions: bool,
-    /// `None`: who can connect can see. What is asked for is HTTP's basic authentication, which needs TLS except on loopback.
+    /// `None`: who can connect can see. What is asked for is HTTP's basic authentication, which needs TLS
+    /// except on loopback.
     pub login: Option<Login>,
     /// `None`: without TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -398,7 +401,8 @@ async fn healthz(State(site): State<Site>, Query(query): Query<HealthQuery>, req
     tell(&site, &facts, &health, health.is_well(), query, request).await
 }
 
-/// 200 when sessions are let in and their statements can run, if on fewer ranks than wanted; else 503 with the reasons.
+/// 200 when sessions are let in and their statements can run, if on fewer ranks than wanted; else 503 with
+/// the reasons.
 async fn readyz(State(site): State<Site>, Query(query): Query<HealthQuery>, request: Request) -> Response {
     let facts = Facts::of(&site.pages.overview).await;
     let health = facts.health();

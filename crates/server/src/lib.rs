@@ -1,5 +1,6 @@
-//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages. It knows no engine, and
-//! of plans only what there is to show ([`work`]): what runs statements is behind [`backend`].
+//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages.
+//! It knows no engine, and of plans only what there is to show ([`work`]): what runs statements is behind
+//! [`backend`].
 //!
 //! ```text
 //! client ═ TCP, TLS ═► pg/      ─► auth ─► registry, queues ─► backend ─► rows ═► client

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use harrier_error::SqlError;
 
-/// Answers from what is known now. A method that takes longer than [`crate::http::PATIENCE`] is given up, and the page says so.
+/// Answers from what is known now. A method that takes longer than [`crate::http::PATIENCE`] is given up, and
+/// the page says so.
 #[async_trait]
 pub trait Overview: Send + Sync + 'static {
     async fn server(&self) -> ServerFacts;

@@ -7,8 +7,9 @@
 //!                                        after the other
 //! ```
 //!
-//! Memory bound: of a result, one batch and what of it was written but not sent ([`connection::REPLY_BYTES`]); of a client's
-//! messages, one, and what came behind it while a statement ran ([`connection::AHEAD_BYTES_MAX`]).
+//! Memory bound: of a result, one batch and what of it was written but not sent
+//! ([`connection::REPLY_BYTES`]); of a client's messages, one, and what came behind it while a statement ran
+//! ([`connection::AHEAD_BYTES_MAX`]).
 
 mod connection;
 mod copy;

@@ -1,7 +1,7 @@
 //! Resource queues: which statements may run now, and which wait for others to end.
 //!
-//! As in HAWQ and Greenplum, a role belongs to a queue, and `CREATE RESOURCE QUEUE … WITH (active_statements, memory_limit,
-//! max_cost, cost_overcommit, priority)` limits what its statements use together:
+//! As in HAWQ and Greenplum, a role belongs to a queue, and `CREATE RESOURCE QUEUE … WITH (active_statements,
+//! memory_limit, max_cost, cost_overcommit, priority)` limits what its statements use together:
 //!
 //! ```text
 //! admit ─► queue a  ▫▫▫▫ ─┐ places, memory and cost of a           ┌─► Ticket ─► the statement runs ─► drop
@@ -9,21 +9,24 @@
 //! admit ─► queue c  ▫▫   ─┘ of c           shared by priority      └─► …
 //! ```
 //!
-//! - A statement goes when its queue has a place (`active_statements`), memory (the sum of what running statements reserve
-//!   stays within `memory_limit`) and cost (likewise `max_cost`) for it, and all that came before it in its queue went.
-//! - Over all queues no more than [`Limits::gang_statements`] run on the gang. A place that becomes free goes to the queue whose turn it
-//!   is: turns are dealt by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX), so that a queue with little weight
-//!   waits longer and never for ever. Statements that cost less than [`Limits::small_cost`] need no place on the gang, and pass
-//!   those of their queue that wait for one.
-//! - A statement that asks for more memory than its queue has at all is refused at once (53200). One that costs more than
-//!   `max_cost` is refused (53400) if the queue says `cost_overcommit = false`; if not, which is the default as in
-//!   HAWQ, it runs when nothing else of its queue does.
-//! - Who waits longer than allowed gets 55P03, lock_not_available. It is what PostgreSQL gives for `lock_timeout`, the wait that is
-//!   most like this one: programs that try again after 55P03 do the right thing, while 57014 would read as if a person had canceled
-//!   the statement, and 53300 as if there were too many connections.
+//! - A statement goes when its queue has a place (`active_statements`), memory (the sum of what running
+//!   statements reserve stays within `memory_limit`) and cost (likewise `max_cost`) for it, and all that came
+//!   before it in its queue went.
+//! - Over all queues no more than [`Limits::gang_statements`] run on the gang. A place that becomes free goes
+//!   to the queue whose turn it is: turns are dealt by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX),
+//!   so that a queue with little weight waits longer and never for ever. Statements that cost less than
+//!   [`Limits::small_cost`] need no place on the gang, and pass those of their queue that wait for one.
+//! - A statement that asks for more memory than its queue has at all is refused at once (53200). One that
+//!   costs more than `max_cost` is refused (53400) if the queue says `cost_overcommit = false`; if not, which
+//!   is the default as in HAWQ, it runs when nothing else of its queue does.
+//! - Who waits longer than allowed gets 55P03, lock_not_available. It is what PostgreSQL gives for
+//!   `lock_timeout`, the wait that is most like this one: programs that try again after 55P03 do the right
+//!   thing, while 57014 would read as if a person had canceled the statement, and 53300 as if there were too
+//!   many connections.
 //!
-//! Cancellation: dropping the future of [`Queues::admit`], or a [`Ticket`], leaves nothing behind, at any moment.
-//! Source: hawq.txt tells of resource queues as objects of the catalog; their meaning is that of HAWQ's and Greenplum's references.
+//! Cancellation: dropping the future of [`Queues::admit`], or a [`Ticket`], leaves nothing behind, at any
+//! moment. Source: hawq.txt tells of resource queues as objects of the catalog; their meaning is that of
+//! HAWQ's and Greenplum's references.
 
 mod state;
 #[cfg(test)]
@@ -161,8 +164,8 @@ impl Queues {
         Self { inner: Arc::new(Mutex::new(Inner { state, wait: limits.wait })) }
     }
 
-    /// Replaces all definitions. Running statements go on, even those of a queue that is no more; statements that wait and can never run
-    /// any more fail.
+    /// Replaces all definitions. Running statements go on, even those of a queue that is no more; statements
+    /// that wait and can never run any more fail.
     pub fn set(&self, definitions: Vec<QueueDefinition>) {
         let mut inner = self.inner.lock();
         let events = inner.state.define(definitions);
@@ -178,12 +181,12 @@ impl Queues {
         inner.advance();
     }
 
-    /// Waits until a statement may run; it does until the ticket is dropped. `cost`: the planner's estimate, in its units; `memory`: bytes
-    /// that it reserves on a rank or over all, whichever the queue's limit counts. While it waits, `entry` says so; when it may go, its
-    /// phase is running.
+    /// Waits until a statement may run; it does until the ticket is dropped. `cost`: the planner's estimate,
+    /// in its units; `memory`: bytes that it reserves on a rank or over all, whichever the queue's limit
+    /// counts. While it waits, `entry` says so; when it may go, its phase is running.
     ///
-    /// Errors: 42704 there is no such queue, or it was dropped meanwhile; 53200 more memory than the queue has;
-    /// 53400 over the queue's `max_cost`; 55P03 it waited longer than [`Limits::wait`]. Cancel-safe.
+    /// Errors: 42704 there is no such queue, or it was dropped meanwhile; 53200 more memory than the queue
+    /// has; 53400 over the queue's `max_cost`; 55P03 it waited longer than [`Limits::wait`]. Cancel-safe.
     pub async fn admit(
         &self,
         queue: &str,
@@ -245,7 +248,8 @@ impl Queues {
 
     fn tell(events: Vec<Event<Payload>>) {
         for event in events {
-            // Nobody listens if the future was dropped: its ticket then leaves the queue, and lets the next one go.
+            // Nobody listens if the future was dropped: its ticket then leaves the queue, and lets the next
+            // one go.
             let _ = match event {
                 Event::Admitted(_, payload) => payload.answer.send(Ok(())),
                 Event::Refused(_, payload, refusal) => payload.answer.send(Err(refusal)),

@@ -33,7 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a look may take.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Upper bounds of the classes that durations of statements are counted in, in milliseconds; above the last is one more.
+/// Upper bounds of the classes that durations of statements are counted in, in milliseconds; above the last
+/// is one more.
 pub const DURATIONS_MS: [u64; 17] =
     [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 
@@ -213,7 +214,8 @@ impl Registry {
         self.audit.read().clone()
     }
 
-    /// Whether sessions and statements may begin: what happens has to be written to the audit log, if there is one.
+    /// Whether sessions and statements may begin: what happens has to be written to the audit log, if there
+    /// is one.
     ///
     /// Errors: it cannot be (58030).
     pub fn check_audit(&self) -> Result<(), SqlError> {
@@ -423,7 +425,8 @@ impl Registry {
         }
     }
 
-    /// Every statement that ends from now on is sent there, unless it is full. There can be one listener; a second is not heard of.
+    /// Every statement that ends from now on is sent there, unless it is full. There can be one listener; a
+    /// second is not heard of.
     pub fn tell(&self, listener: mpsc::Sender<Arc<StatementEntry>>) {
         let _ = self.listener.set(listener);
     }
@@ -530,7 +533,8 @@ impl StatementEntry {
         self.inner.lock().phase.unwrap_or(Phase::Planning)
     }
 
-    /// A statement that waits in a queue does so until the queue says that it is planned; that it runs is not heard before.
+    /// A statement that waits in a queue does so until the queue says that it is planned; that it runs is not
+    /// heard before.
     pub fn set_phase(&self, phase: Phase) {
         let mut inner = self.inner.lock();
         if inner.phase == Some(Phase::Queued) && phase == Phase::Running {
@@ -599,8 +603,9 @@ impl StatementEntry {
         inner.work.clone()
     }
 
-    /// Bytes of memory that it has reserved on all processes together, and the sum of the most that each had at once, as far as that is known here: of
-    /// a statement on the gang, when it was looked at last. Nothing is left of one that has ended.
+    /// Bytes of memory that it has reserved on all processes together, and the sum of the most that each had
+    /// at once, as far as that is known here: of a statement on the gang, when it was looked at last. Nothing
+    /// is left of one that has ended.
     pub fn memory(&self) -> (u64, u64) {
         let probe = {
             let inner = self.inner.lock();

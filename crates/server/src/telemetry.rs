@@ -1,5 +1,5 @@
-//! Export to OpenTelemetry: a span for each statement that has ended, below it one for every slice and rank; and once a minute the
-//! numbers that `/metrics` has.
+//! Export to OpenTelemetry: a span for each statement that has ended, below it one for every slice and rank;
+//! and once a minute the numbers that `/metrics` has.
 //!
 //! ```text
 //!   registry ─ statement that has ended ─► queue ─► batches ─► otlp.rs: JSON ─► POST <endpoint>/v1/traces
@@ -7,10 +7,10 @@
 //!   overview, registry ─ once a minute ──────────────────────────► otlp.rs: JSON ─► POST <endpoint>/v1/metrics
 //! ```
 //!
-//! Statements never wait for it. Memory bound: [`QUEUE_MAX`] statements that have ended, and one batch of [`BATCH_MAX`] as text.
-//! Errors: what a collector refuses is dropped, with a line in the log; what it does not take at the moment is tried again for
-//! [`RETRY_MAX`], while the queue fills.
-//! Source: OTLP 1.5, "OTLP/HTTP" (JSON encoding), and the semantic conventions for databases.
+//! Statements never wait for it. Memory bound: [`QUEUE_MAX`] statements that have ended, and one batch of
+//! [`BATCH_MAX`] as text. Errors: what a collector refuses is dropped, with a line in the log; what it does
+//! not take at the moment is tried again for [`RETRY_MAX`], while the queue fills. Source: OTLP 1.5,
+//! "OTLP/HTTP" (JSON encoding), and the semantic conventions for databases.
 
 mod otlp;
 mod trace;
@@ -78,7 +78,8 @@ pub fn endpoint(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Reads headers as they stand in a configuration, `name: value` each. Errors: what is wrong; no value is in the message.
+/// Reads headers as they stand in a configuration, `name: value` each. Errors: what is wrong; no value is in
+/// the message.
 pub fn headers(lines: &[String]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -96,8 +97,8 @@ pub fn headers(lines: &[String]) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// Exports every statement that ends from now on, and numbers, until `stop` is canceled; then what is left. To be called once for a
-/// registry.
+/// Exports every statement that ends from now on, and numbers, until `stop` is canceled; then what is left.
+/// To be called once for a registry.
 ///
 /// Errors: the HTTP client cannot be made.
 pub fn start(
@@ -170,7 +171,8 @@ impl Exporter {
         let _ = timeout(LAST_PATIENCE, last).await;
     }
 
-    /// Sends numbers once a minute, and at the end. What does not get through is not sent again: the next ones are newer.
+    /// Sends numbers once a minute, and at the end. What does not get through is not sent again: the next
+    /// ones are newer.
     async fn tell_numbers(self, since: SystemTime, stop: CancellationToken) {
         let mut is_last = false;
         while !is_last {

@@ -1,4 +1,5 @@
-//! Statements as a trace in the Trace Event Format (JSON), which ui.perfetto.dev, `trace_processor` and chrome://tracing open.
+//! Statements as a trace in the Trace Event Format (JSON), which ui.perfetto.dev, `trace_processor` and
+//! chrome://tracing open.
 //!
 //! ```text
 //! process   rank 0 ──┬─ statements                      one event a statement
@@ -6,9 +7,9 @@
 //!                    └─ streams   slice[1->0] rank 1->0  one track each, in the process of the rank that receives
 //! process   rank 1 ──── slice 1 ── operators ··············► an arrow from the operator that feeds a stream to the stream
 //! ```
-//! Times are microseconds since [`Trace::new`]'s beginning by the coordinator's clock. What was counted stands in the events'
-//! `args`. A track is a thread of its process, with a number that does not depend on the statement, so that statements one
-//! after the other are on the same tracks.
+//! Times are microseconds since [`Trace::new`]'s beginning by the coordinator's clock. What was counted
+//! stands in the events' `args`. A track is a thread of its process, with a number that does not depend on
+//! the statement, so that statements one after the other are on the same tracks.
 //!
 //! Source: "Trace Event Format", Google, 2016; perfetto.dev, "Visualizing external trace formats".
 

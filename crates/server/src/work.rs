@@ -1,4 +1,5 @@
-//! What a statement does: its plan as slices and motions, and what every rank has done of every operator, while it runs and after it.
+//! What a statement does: its plan as slices and motions, and what every rank has done of every operator,
+//! while it runs and after it.
 //!
 //! This is what pages show and telemetry exports. Who runs statements fills it in through [`Probe`].
 
@@ -10,10 +11,12 @@ use serde::{Deserialize, Serialize};
 /// A way to look at a statement while it runs. What it holds on to is let go when the statement ends.
 #[async_trait]
 pub trait Probe: std::fmt::Debug + Send + Sync + 'static {
-    /// What is known here. Is called once more when the statement has ended, on the thread that ends it: it must not wait.
+    /// What is known here. Is called once more when the statement has ended, on the thread that ends it: it
+    /// must not wait.
     fn told(&self) -> Work;
 
-    /// What the statement takes of every process that has told, as far as that is known here. It must not wait.
+    /// What the statement takes of every process that has told, as far as that is known here. It must not
+    /// wait.
     fn memory(&self) -> Vec<Memory>;
 
     /// The same as [`Probe::told`], asked anew of whoever runs it. Cancel-safe.
@@ -127,7 +130,8 @@ pub struct Stream {
 /// How far a statement is, by what its scans have read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// From 0 to 1: for each scan the larger of the shares of its bytes and of its rows that are done, weighted by bytes.
+    /// From 0 to 1: for each scan the larger of the shares of its bytes and of its rows that are done,
+    /// weighted by bytes.
     pub fraction: f64,
     pub read_bytes: u64,
     /// The most that can be read.
@@ -226,7 +230,8 @@ impl Work {
         self.operators().map(|operator| operator.total(|share| share.spilled_bytes)).sum()
     }
 
-    /// Every rank that takes part with what it has done, by number; ranks of a slice that have done nothing are among them.
+    /// Every rank that takes part with what it has done, by number; ranks of a slice that have done nothing
+    /// are among them.
     pub fn by_rank(&self) -> Vec<RankWork> {
         let mut ranks: BTreeMap<usize, RankWork> = BTreeMap::new();
         for (operator, share) in

@@ -3,11 +3,13 @@
 //! usage: servers [--s3-delay MS] -- PROGRAM ARGUMENTS…
 //!        servers --keep
 //!
-//! `--keep` starts S3, HDFS and PostgreSQL for other processes, prints a line VARIABLE=VALUE for each by which they find it, then `up`, and
-//! ends with its standard input. What cannot be installed is left out, and told on standard error.
+//! `--keep` starts S3, HDFS and PostgreSQL for other processes, prints a line VARIABLE=VALUE for each by
+//! which they find it, then `up`, and ends with its standard input. What cannot be installed is left out, and
+//! told on standard error.
 //!
-//! In the arguments `{s3}` and `{hdfs}` stand for a folder in each, which start them; after `{s3}` comes who counts its requests, as
-//! `harrier bench commit --store` wants it. The program finds the credentials in its environment. Exit status: the program's.
+//! In the arguments `{s3}` and `{hdfs}` stand for a folder in each, which start them; after `{s3}` comes who
+//! counts its requests, as `harrier bench commit --store` wants it. The program finds the credentials in its
+//! environment. Exit status: the program's.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;

@@ -66,8 +66,8 @@ pub struct Hdfs {
 }
 
 impl Hdfs {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
-    /// where it cannot be installed. Starting it takes 10 to 30 seconds.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
+    /// it; `None`, said loudly, where it cannot be installed. Starting it takes 10 to 30 seconds.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Hdfs, String>> = OnceLock::new();
         if crate::skipped() {
@@ -171,8 +171,8 @@ impl Hdfs {
         self.place.folder().join("conf")
     }
 
-    /// What the NameNode has been asked to do so far with paths that begin so, as its audit log calls it: `create`, `rename`,
-    /// `listStatus`, `open`, …
+    /// What the NameNode has been asked to do so far with paths that begin so, as its audit log calls it:
+    /// `create`, `rename`, `listStatus`, `open`, …
     pub fn calls(&self, path: &str) -> BTreeMap<String, u64> {
         let source = format!("src={path}");
         let text = fs::read_to_string(self.place.folder().join("audit.log")).unwrap_or_default();
@@ -208,7 +208,8 @@ impl Hdfs {
         self.runs(NAMENODE) && self.runs(DATANODE)
     }
 
-    /// The paths of all files below a folder, sorted, those that are being written among them; none if there is no such folder.
+    /// The paths of all files below a folder, sorted, those that are being written among them; none if there
+    /// is no such folder.
     pub fn files(&self, folder: &str) -> Vec<String> {
         let path = format!("/fsck?ugi=root&files=1&openforwrite=1&path={folder}");
         let text = self.told(&path);
@@ -278,8 +279,8 @@ impl Hdfs {
     }
 }
 
-/// Where the pages of the DataNode are that is registered with the NameNode, which says so in `info`: another port each time it starts, so
-/// that one which is gone is told from one that has come back.
+/// Where the pages of the DataNode are that is registered with the NameNode, which says so in `info`: another
+/// port each time it starts, so that one which is gone is told from one that has come back.
 fn info_port(info: &str) -> Option<u16> {
     // The address and the quotes around it are JSON within JSON.
     let (_, rest) = info.split_once("infoAddr")?;

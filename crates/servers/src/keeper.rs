@@ -1,4 +1,5 @@
-//! A shell script that starts servers, obeys a few words, and ends them when nobody holds the pipe to it any more.
+//! A shell script that starts servers, obeys a few words, and ends them when nobody holds the pipe to it any
+//! more.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,8 +11,8 @@ use tempfile::TempDir;
 
 /// The keeper of servers in a folder of their own, which it removes when it ends.
 ///
-/// Order of calls: [`Keeper::start`] returns when the script has said `up`; then [`Keeper::tell`] says a word and waits for
-/// `done`. A signal to this process's group does not reach it, so that it can clean up.
+/// Order of calls: [`Keeper::start`] returns when the script has said `up`; then [`Keeper::tell`] says a word
+/// and waits for `done`. A signal to this process's group does not reach it, so that it can clean up.
 pub struct Keeper {
     inner: Mutex<Inner>,
     folder: TempDir,
@@ -66,7 +67,8 @@ impl Keeper {
     }
 }
 
-/// Where a server runs: under a keeper of this process, or as one of those that a whole run of the tests shares.
+/// Where a server runs: under a keeper of this process, or as one of those that a whole run of the tests
+/// shares.
 pub struct Place {
     keeper: Option<Keeper>,
     folder: PathBuf,
@@ -78,7 +80,8 @@ impl Place {
         Self { keeper: Some(keeper), folder }
     }
 
-    /// What a variable says of a server that is shared: its ports and its folder, as `PORT:PORT:…:FOLDER`. `None`: it is not set.
+    /// What a variable says of a server that is shared: its ports and its folder, as `PORT:PORT:…:FOLDER`.
+    /// `None`: it is not set.
     ///
     /// Panics: it has another form.
     pub fn shared<const PORTS: usize>(variable: &str) -> Option<(Self, [u16; PORTS])> {

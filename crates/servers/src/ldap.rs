@@ -47,8 +47,9 @@ kill $server; wait $server 2>/dev/null
 cd / && rm -rf "$folder"
 "#;
 
-/// A running server with the entries it was started with, below `dc=example,dc=org`. Passwords are nobody's to read. Everybody may read the rest, but
-/// `ou=hidden`, which only `cn=reader` may. Its certificate is for 127.0.0.1.
+/// A running server with the entries it was started with, below `dc=example,dc=org`. Passwords are nobody's
+/// to read. Everybody may read the rest, but `ou=hidden`, which only `cn=reader` may. Its certificate is for
+/// 127.0.0.1.
 pub struct Ldap {
     keeper: Keeper,
     port: u16,

@@ -1,5 +1,5 @@
-//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, LDAP, and what goes wrong between them and their clients; it must
-//! never know what they are used for.
+//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, LDAP, and what goes wrong between them and
+//! their clients; it must never know what they are used for.
 //!
 //! - [`S3`]: versitygw, a server that speaks S3 over a folder.
 //! - [`Hdfs`]: a NameNode and a DataNode.
@@ -8,12 +8,13 @@
 //! - [`Ldap`]: a directory in OpenLDAP's server.
 //! - [`Proxy`]: between a client and a server of HTTP; it counts, delays, refuses and cuts off.
 //!
-//! The first three can be killed and started again where they were; their process ids are known, so that somebody else may do it, too.
+//! The first three can be killed and started again where they were; their process ids are known, so that
+//! somebody else may do it, too.
 //!
-//! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their own. Each has a keeper,
-//! a shell that waits for the end of a pipe which only this process holds; so servers end with the process, however it ends.
-//! A run of the tests starts the first three once for all of its programs (`examples/servers.rs`), which find them by variables; what ends
-//! a server takes one of its own.
+//! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their
+//! own. Each has a keeper, a shell that waits for the end of a pipe which only this process holds; so servers
+//! end with the process, however it ends. A run of the tests starts the first three once for all of its
+//! programs (`examples/servers.rs`), which find them by variables; what ends a server takes one of its own.
 //! `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install them.
 
 mod hdfs;
@@ -50,8 +51,9 @@ pub fn skipped() -> bool {
     skipped
 }
 
-/// A name that no other process has for what it makes in a server that they share, of lower-case letters and digits. The number of a process alone
-/// is one that another had before: a run of the tests starts more processes than there are numbers.
+/// A name that no other process has for what it makes in a server that they share, of lower-case letters and
+/// digits. The number of a process alone is one that another had before: a run of the tests starts more
+/// processes than there are numbers.
 pub fn process_name() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -60,7 +62,8 @@ pub fn process_name() -> &'static str {
     &NAME
 }
 
-/// Says that a test is left out because a server could not be installed; with `HARRIER_REQUIRE_SERVERS=1` it fails.
+/// Says that a test is left out because a server could not be installed; with `HARRIER_REQUIRE_SERVERS=1` it
+/// fails.
 fn absent(what: &str) {
     let is_required = std::env::var_os("HARRIER_REQUIRE_SERVERS").is_some_and(|value| value == "1");
     assert!(!is_required, "absent: {what}");
@@ -78,8 +81,9 @@ fn install(script: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// The path that a script of `scripts/` prints for what it has installed, asked for once in a process. `None`, said loudly, where whoever runs
-/// the tests wants no servers, or it cannot be installed; with `HARRIER_REQUIRE_SERVERS=1` that fails.
+/// The path that a script of `scripts/` prints for what it has installed, asked for once in a process.
+/// `None`, said loudly, where whoever runs the tests wants no servers, or it cannot be installed; with
+/// `HARRIER_REQUIRE_SERVERS=1` that fails.
 pub fn installed(script: &str) -> Option<PathBuf> {
     static FOUND: Mutex<BTreeMap<String, Result<PathBuf, String>>> = Mutex::new(BTreeMap::new());
     if skipped() {
@@ -92,7 +96,8 @@ pub fn installed(script: &str) -> Option<PathBuf> {
     found.map_err(|missing| absent(&missing)).ok()
 }
 
-/// The Python with the drivers of PostgreSQL and Arrow Flight SQL (`scripts/clients.sh`); `None` as [`installed`] says.
+/// The Python with the drivers of PostgreSQL and Arrow Flight SQL (`scripts/clients.sh`); `None` as
+/// [`installed`] says.
 pub fn clients_python() -> Option<PathBuf> {
     installed("clients.sh").map(|folder| folder.join("python/bin/python3"))
 }
@@ -112,7 +117,8 @@ fn listens(port: u16) -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), Duration::from_secs(1)).is_ok()
 }
 
-/// Whether somebody answers HTTP there, whatever they say. Who was killed does not, even if the system still listens for it.
+/// Whether somebody answers HTTP there, whatever they say. Who was killed does not, even if the system still
+/// listens for it.
 fn answers_http(port: u16) -> bool {
     let asked = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;

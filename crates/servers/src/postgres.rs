@@ -11,7 +11,8 @@ use crate::keeper::{Keeper, Place};
 /// Says where a server is that a whole run of the tests shares.
 const VARIABLE: &str = "HARRIER_TEST_POSTGRES";
 
-/// Starts a server as another user than root. `$1` is the folder, `$2` the one with the programs, `$3` the port.
+/// Starts a server as another user than root. `$1` is the folder, `$2` the one with the programs, `$3` the
+/// port.
 const KEEPER: &str = r#"
 folder=$1 bin=$2 port=$3
 as() { if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi }
@@ -45,8 +46,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
-    /// where it cannot be installed.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
+    /// it; `None`, said loudly, where it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Postgres, String>> = OnceLock::new();
         if crate::skipped() {

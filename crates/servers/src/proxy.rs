@@ -1,12 +1,15 @@
-//! A proxy between a client and a server of HTTP/1.1, for what goes wrong between them: it counts requests, delays them, answers
-//! in the server's place, and cuts connections before or after the server has done what was asked.
+//! A proxy between a client and a server of HTTP/1.1, for what goes wrong between them: it counts requests,
+//! delays them, answers in the server's place, and cuts connections before or after the server has done what
+//! was asked.
 //!
-//! Requests and answers pass as they are, signatures included: nothing of them is changed but `Expect: 100-continue`, which the
-//! proxy answers itself. One thread for each connection of the client, and one connection to the server for each of these.
+//! Requests and answers pass as they are, signatures included: nothing of them is changed but `Expect:
+//! 100-continue`, which the proxy answers itself. One thread for each connection of the client, and one
+//! connection to the server for each of these.
 //!
-//! A request is `LIST` if it asks for the names in a bucket, `COPY` if it has the server copy an object, `DELETE-MANY` if it deletes
-//! several; otherwise it is called by its method. `GET /-/proxy/requests` is answered by the proxy itself with what it has counted,
-//! a line `WORD COUNT` each, and `POST /-/proxy/reset` lets it begin anew.
+//! A request is `LIST` if it asks for the names in a bucket, `COPY` if it has the server copy an object,
+//! `DELETE-MANY` if it deletes several; otherwise it is called by its method. `GET /-/proxy/requests` is
+//! answered by the proxy itself with what it has counted, a line `WORD COUNT` each, and `POST /-/proxy/reset`
+//! lets it begin anew.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -39,7 +42,8 @@ pub enum Fault {
     SilentAfterwards,
     /// The server does what was asked, and the client hears this status instead of its answer.
     StatusAfterwards(u16),
-    /// The server hears so many bytes of the request's body, of which more come, then both connections are cut.
+    /// The server hears so many bytes of the request's body, of which more come, then both connections are
+    /// cut.
     CutRequest(u64),
     /// The server does what was asked, and the connection is cut in the first line of its answer.
     CutHead,
@@ -183,13 +187,15 @@ impl Proxy {
         locked(&self.state.rules).push(rule);
     }
 
-    /// Has one of `one_in` requests struck by a fault, where no rule says what happens to it; which and how follows from the seed.
+    /// Has one of `one_in` requests struck by a fault, where no rule says what happens to it; which and how
+    /// follows from the seed.
     pub fn disturb(&self, seed: u64, one_in: u64) {
         locked(&self.state.struck).clear();
         *locked(&self.state.disturbance) = Some(Disturbance::new(seed, one_in));
     }
 
-    /// Does this once, before the first request that `rule` strikes is passed on; its fault counts for nothing.
+    /// Does this once, before the first request that `rule` strikes is passed on; its fault counts for
+    /// nothing.
     pub fn before(&self, rule: Rule, action: impl FnOnce() + Send + 'static) {
         *locked(&self.state.action) = Some((rule, Box::new(action)));
     }
@@ -217,7 +223,8 @@ impl Proxy {
         locked(&self.state.counts).values().sum()
     }
 
-    /// The requests since the last reset, in the order in which they came; the first hundred thousand of them.
+    /// The requests since the last reset, in the order in which they came; the first hundred thousand of
+    /// them.
     pub fn requests(&self) -> Vec<Request> {
         locked(&self.state.requests).clone()
     }

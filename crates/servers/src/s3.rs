@@ -1,4 +1,5 @@
-//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets, or [`moto`], where `HARRIER_TEST_S3_SERVER=moto` says so.
+//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets, or [`moto`], where
+//! `HARRIER_TEST_S3_SERVER=moto` says so.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -57,8 +58,8 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names it; `None`, said loudly,
-    /// where it cannot be installed.
+    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
+    /// it; `None`, said loudly, where it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<S3, String>> = OnceLock::new();
         if crate::skipped() {
@@ -145,8 +146,8 @@ impl S3 {
         name
     }
 
-    /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed are not among
-    /// them.
+    /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed
+    /// are not among them.
     pub fn objects(&self, bucket: &str) -> Vec<String> {
         if self.is_moto {
             return moto::objects(self.address, bucket);

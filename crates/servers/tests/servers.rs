@@ -20,7 +20,8 @@ fn get(address: SocketAddr, path: &str) -> String {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 }
 
-/// A server that answers every request with its first line, twice in chunks; and how many bytes of body it got.
+/// A server that answers every request with its first line, twice in chunks; and how many bytes of body it
+/// got.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

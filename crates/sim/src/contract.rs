@@ -1,8 +1,9 @@
-//! Scripts of random streams, for gangs over any transport: every rank opens streams to every other, and each end knows
-//! from a seed what the other must say.
+//! Scripts of random streams, for gangs over any transport: every rank opens streams to every other, and each
+//! end knows from a seed what the other must say.
 //!
-//! Batches are of all sizes, some larger than a block; some streams are stopped half-way, some fail, some readers keep
-//! what they read to the end. The last stream from a rank to each other one is a broadcast: it carries the same batches to all.
+//! Batches are of all sizes, some larger than a block; some streams are stopped half-way, some fail, some
+//! readers keep what they read to the end. The last stream from a rank to each other one is a broadcast: it
+//! carries the same batches to all.
 //!
 //! Order of calls: [`serve`] on every rank, then [`exchange`], then [`part`]. Then every ledger must clear.
 
@@ -158,7 +159,8 @@ impl Producer {
     }
 }
 
-/// Answers the streams that other ranks open to this one, with tasks on `runtime`. `sent` is charged with what they send.
+/// Answers the streams that other ranks open to this one, with tasks on `runtime`. `sent` is charged with
+/// what they send.
 pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc<Meter>) -> Done {
     let (done, all_done) = mpsc::unbounded_channel();
     gang.serve(Arc::new(Producer {

@@ -1,8 +1,9 @@
-//! A rank whose peer says anything at all: the frames that reach it follow from arbitrary bytes, for tests and fuzzers.
+//! A rank whose peer says anything at all: the frames that reach it follow from arbitrary bytes, for tests
+//! and fuzzers.
 //!
-//! Whatever arrives, the rank neither panics nor hangs; a message that is no frame costs its sender its place in the gang, as does a
-//! credit that is not the next of its stream and the return of what was not lent, while a right one does not; and when the
-//! sender is gone, nothing is left of what it began or was lent.
+//! Whatever arrives, the rank neither panics nor hangs; a message that is no frame costs its sender its place
+//! in the gang, as does a credit that is not the next of its stream and the return of what was not lent,
+//! while a right one does not; and when the sender is gone, nothing is left of what it began or was lent.
 
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::frame::{Header, Kind, decode_loan, decode_words};
@@ -27,7 +28,8 @@ const EPOCH: u32 = 1;
 const HOSTILE: usize = 1;
 const RANKS: usize = 3;
 
-/// Frames that one input makes at most: an input of a fuzzer is short, and every frame tells of the ones before.
+/// Frames that one input makes at most: an input of a fuzzer is short, and every frame tells of the ones
+/// before.
 const FRAMES_MAX: usize = 400;
 
 /// Blocks that one frame is answered with at most: windows are for thousands of small ones.
@@ -36,7 +38,8 @@ const ANSWERS_MAX: usize = 20;
 /// Frames of a bundle at most.
 const BUNDLED_MAX: usize = 4;
 
-/// Addresses of a rank's shared memory, bytes: not much more than the hostile rank may be lent, so that it may be all lent, too.
+/// Addresses of a rank's shared memory, bytes: not much more than the hostile rank may be lent, so that it
+/// may be all lent, too.
 const ARENA_BYTES: usize = 1 << 22;
 
 /// One in so many blocks, of the first stream of every open, is lent.

@@ -1,7 +1,8 @@
-//! A network in one process: every delay and every fault follows from a seed and from the number of frames so far.
+//! A network in one process: every delay and every fault follows from a seed and from the number of frames so
+//! far.
 //!
-//! Frames of one channel from one rank to another keep their order; all others overtake one another. Nothing is lost
-//! unless a rank is killed or two are cut off from each other, as the contract of a transport has it.
+//! Frames of one channel from one rank to another keep their order; all others overtake one another. Nothing
+//! is lost unless a rank is killed or two are cut off from each other, as the contract of a transport has it.
 
 use harrier_interconnect::transport::{Block, Channel, InFlight, Progress, Rest, Transport};
 use parking_lot::Mutex;

@@ -17,14 +17,16 @@ const IDLE_ROUNDS: u32 = 20;
 /// How far time goes at once when nothing is due: to the next look at the heartbeats.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Virtual time after which work hangs that has not ended: longer than all patiences of the interconnect together. Heartbeats
-/// go on for ever, so that something always moves.
+/// Virtual time after which work hangs that has not ended: longer than all patiences of the interconnect
+/// together. Heartbeats go on for ever, so that something always moves.
 const VIRTUAL_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Real time that work has at least: tasks may wait for threads that read files, or work, on a machine that has much else to do.
+/// Real time that work has at least: tasks may wait for threads that read files, or work, on a machine that
+/// has much else to do.
 const REAL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Addresses of a rank's shared memory, bytes: more than the blocks of any exchange here. What finds no room travels as frames.
+/// Addresses of a rank's shared memory, bytes: more than the blocks of any exchange here. What finds no room
+/// travels as frames.
 const ARENA_BYTES: usize = 1 << 30;
 
 /// The work did not end though nothing moves any more.
@@ -46,8 +48,9 @@ impl std::error::Error for Hang {}
 pub struct Simulation {
     pub network: Network,
     pub ranks: Vec<Interconnect>,
-    /// How far time goes at once while nothing moves, each time after a millisecond of real time; zero: at once to what comes
-    /// next. For work that waits for threads, which read files: without it hours would pass for the ranks meanwhile.
+    /// How far time goes at once while nothing moves, each time after a millisecond of real time; zero: at
+    /// once to what comes next. For work that waits for threads, which read files: without it hours would
+    /// pass for the ranks meanwhile.
     pub pace: Duration,
     /// By rank; none of them where they share no memory.
     arenas: Vec<Arc<Arena>>,
@@ -61,8 +64,9 @@ impl Simulation {
         Self::of(seed, ranks, weather, true, vec![])
     }
 
-    /// On one host, whose ranks lend each other blocks. A rank that is killed here only stands still: its tasks may run on, and what
-    /// they were lent is written again meanwhile. So it is for work that stops with its rank, or bears to read anything.
+    /// On one host, whose ranks lend each other blocks. A rank that is killed here only stands still: its
+    /// tasks may run on, and what they were lent is written again meanwhile. So it is for work that stops
+    /// with its rank, or bears to read anything.
     ///
     /// Panics: there is no shared memory to be had.
     pub fn sharing(seed: u64, ranks: usize, weather: Weather) -> Simulation {
@@ -138,7 +142,8 @@ impl Simulation {
         })
     }
 
-    /// Ranks that live and of which something is not given back when nothing moves any more, what the dead were lent included.
+    /// Ranks that live and of which something is not given back when nothing moves any more, what the dead
+    /// were lent included.
     pub fn unsettled(&mut self) -> Vec<(usize, Ledger)> {
         let ranks = self.ranks.clone();
         let network = self.network.clone();

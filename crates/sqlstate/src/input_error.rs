@@ -1,4 +1,5 @@
-//! Texts that are no value of a type: what DataFusion and Arrow say of them, in PostgreSQL's words and with its codes.
+//! Texts that are no value of a type: what DataFusion and Arrow say of them, in PostgreSQL's words and with
+//! its codes.
 
 use crate::SqlState;
 

@@ -2,11 +2,13 @@
 //!
 //! [`of`] walks an error by its variants: contexts, diagnostics, shared and external wrappers are peeled off
 //! until something that has a code of its own is found. Text is read only for [`DataFusionError::Plan`],
-//! [`DataFusionError::Execution`], [`DataFusionError::Configuration`], [`DataFusionError::ResourcesExhausted`]
-//! and the text-only variants of [`ArrowError`], because DataFusion and Arrow give nothing else there; the
-//! phrases are in the tables [`PLAN_PHRASES`], [`EXECUTION_PHRASES`] and [`ARROW_PHRASES`].
+//! [`DataFusionError::Execution`], [`DataFusionError::Configuration`],
+//! [`DataFusionError::ResourcesExhausted`] and the text-only variants of [`ArrowError`], because DataFusion
+//! and Arrow give nothing else there; the phrases are in the tables [`PLAN_PHRASES`], [`EXECUTION_PHRASES`]
+//! and [`ARROW_PHRASES`].
 //!
-//! Source: PostgreSQL's appendix "PostgreSQL Error Codes", and the errno table of its `errcode_for_file_access`.
+//! Source: PostgreSQL's appendix "PostgreSQL Error Codes", and the errno table of its
+//! `errcode_for_file_access`.
 
 use std::error::Error;
 use std::fmt;
@@ -80,9 +82,9 @@ impl From<RemoteError> for DataFusionError {
 
 /// What a panic of query code means to a client, by its text.
 ///
-/// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join repeats
-/// bring about: that is 54000. It panics over types that it has no code for as well (0A000). Any other panic is a
-/// bug (XX000).
+/// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join
+/// repeats bring about: that is 54000. It panics over types that it has no code for as well (0A000). Any
+/// other panic is a bug (XX000).
 pub fn of_panic(text: &str) -> SqlError {
     if text.contains("offset overflow") {
         return SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
@@ -216,7 +218,8 @@ pub fn of_std(error: &(dyn Error + 'static)) -> Option<SqlState> {
     None
 }
 
-/// Of an error whose type may be one that cannot be named here: DataFusion passes those of the crate `regex` on.
+/// Of an error whose type may be one that cannot be named here: DataFusion passes those of the crate `regex`
+/// on.
 fn of_foreign(error: &(dyn Error + 'static)) -> SqlState {
     of_std(error).unwrap_or_else(|| {
         if error.to_string().starts_with("regex parse error") {
@@ -523,7 +526,8 @@ fn has_day(text: &str) -> bool {
     is_day(text.split('\'').nth(1).unwrap_or_default())
 }
 
-/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008), and no other text (22007).
+/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008),
+/// and no other text (22007).
 pub fn is_day(text: &str) -> bool {
     let mut parts = text.trim().split(['-', ' ', 'T']);
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

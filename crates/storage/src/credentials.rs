@@ -8,14 +8,14 @@
 //! | 4 | `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `…_FULL_URI` | before they expire |
 //! | 5 | the instance's role, by its metadata service in version 2, unless `AWS_EC2_METADATA_DISABLED` | before they expire |
 //!
-//! A place that is named and does not work is an error, and the next ones are not asked. Where there is none, so is that: requests are
-//! unsigned only where `skip_signature` says so.
+//! A place that is named and does not work is an error, and the next ones are not asked. Where there is none,
+//! so is that: requests are unsigned only where `skip_signature` says so.
 //!
-//! Invariants: what is secret is in no error and no `Debug`. One environment has one [`Chain`] in a process, so that a service is asked once for
-//! all stores. Cancel-safe: whoever is next asks again.
+//! Invariants: what is secret is in no error and no `Debug`. One environment has one [`Chain`] in a process,
+//! so that a service is asked once for all stores. Cancel-safe: whoever is next asks again.
 //!
-//! Errors: [`Error::Unauthenticated`] says which place failed, why, and what to do; [`Error::NotSupported`], that a profile wants what only a person
-//! can do (a code of a device).
+//! Errors: [`Error::Unauthenticated`] says which place failed, why, and what to do; [`Error::NotSupported`],
+//! that a profile wants what only a person can do (a code of a device).
 
 mod config_files;
 mod services;

@@ -1,16 +1,21 @@
-//! HDFS: files are created at their final path, unless they are staged, and nothing waits for a NameNode without end.
+//! HDFS: files are created at their final path, unless they are staged, and nothing waits for a NameNode
+//! without end.
 //!
-//! Reading, listing, copying are those of `hdfs-native-object-store`, within limits (`reading.rs`). Writing is not: that library writes each
-//! file beside its place and renames it when it is complete, which costs two more calls of the NameNode for every file. Here a new file is
-//! created where it will stay. Whoever lists the folder sees it from then on, empty or in part; those who know files by a catalog never do. Only
-//! a file that takes the place of another one is written beside it and renamed, because readers of the old one must not see it go.
+//! Reading, listing, copying are those of `hdfs-native-object-store`, within limits (`reading.rs`). Writing
+//! is not: that library writes each file beside its place and renames it when it is complete, which costs two
+//! more calls of the NameNode for every file. Here a new file is created where it will stay. Whoever lists
+//! the folder sees it from then on, empty or in part; those who know files by a catalog never do. Only a file
+//! that takes the place of another one is written beside it and renamed, because readers of the old one must
+//! not see it go.
 //!
-//! Crash: a writer that dies leaves a file that nothing refers to, open; the NameNode closes it an hour later, and whoever sweeps
-//! finds it by its path ([`finished_name`]). A writer that fails or is dropped deletes it.
+//! Crash: a writer that dies leaves a file that nothing refers to, open; the NameNode closes it an hour
+//! later, and whoever sweeps finds it by its path ([`finished_name`]). A writer that fails or is dropped
+//! deletes it.
 //!
-//! Errors: a NameNode that cannot be reached is asked again with growing pauses; what may have reached it already is not, unless it
-//! comes to the same. A file that is put whole and breaks off, as its DataNode or the NameNode is gone, is written again from its beginning;
-//! one that comes in parts is not, as those are gone.
+//! Errors: a NameNode that cannot be reached is asked again with growing pauses; what may have reached it
+//! already is not, unless it comes to the same. A file that is put whole and breaks off, as its DataNode or
+//! the NameNode is gone, is written again from its beginning; one that comes in parts is not, as those are
+//! gone.
 
 mod reading;
 
@@ -170,7 +175,8 @@ impl Hdfs {
         Ok(())
     }
 
-    /// Completes a file that was written at `at`, and lays it over the one at `to` if it is to take that one's place.
+    /// Completes a file that was written at `at`, and lays it over the one at `to` if it is to take that
+    /// one's place.
     async fn complete(&self, writer: &mut FileWriter, at: &Path, to: Option<&Path>) -> Result<()> {
         self.within(writer.close()).await.map_err(|error| explain(&self.root, at.as_ref(), error))?;
         match to {
@@ -214,14 +220,16 @@ impl Hdfs {
     }
 }
 
-/// Where a file is written that is to be at `path`, perhaps in the place of another one: a name that nothing else has.
+/// Where a file is written that is to be at `path`, perhaps in the place of another one: a name that nothing
+/// else has.
 ///
 /// Errors: `path` is not one of a file.
 pub fn beside(path: &Path) -> Result<Path> {
     Ok(Path::parse(format!("{path}.{}{UNFINISHED}", Uuid::new_v4().simple()))?)
 }
 
-/// The name that a file will have which is called `name` while it is written beside its place; `None` if `name` is that of no such file.
+/// The name that a file will have which is called `name` while it is written beside its place; `None` if
+/// `name` is that of no such file.
 pub fn finished_name(name: &str) -> Option<&str> {
     let (finished, id) = name.strip_suffix(UNFINISHED)?.rsplit_once('.')?;
     let is_id = id.len() == Uuid::nil().simple().to_string().len() && Uuid::try_parse(id).is_ok();
@@ -257,7 +265,8 @@ fn may_help(error: &HdfsError, again: Again) -> bool {
             | Kind::TimedOut => again == Again::Fine,
             _ => false,
         },
-        // A NameNode that has just started and does not know its blocks yet, or one that is no longer the active one: it has done nothing.
+        // A NameNode that has just started and does not know its blocks yet, or one that is no longer the
+        // active one: it has done nothing.
         HdfsError::RPCError(class, _) => ["RetriableException", "SafeModeException", "StandbyException"]
             .iter()
             .any(|refusal| class.ends_with(refusal)),
@@ -310,7 +319,8 @@ impl ObjectStore for Hdfs {
             };
             let Err(error) = written.await else { return Ok(done) };
             drop(writer);
-            // Somebody else may have put another file there since this one was deleted, if only one of them may.
+            // Somebody else may have put another file there since this one was deleted, if only one of them
+            // may.
             if !may_overwrite || !may_be_written_again(&error) || !retry.wait().await {
                 self.forget(location).await;
                 return Err(explain(&self.root, location.as_ref(), error));
@@ -392,7 +402,8 @@ enum Step {
     GiveUp(oneshot::Sender<()>),
 }
 
-/// A file whose parts come one after the other. Memory bound: whoever puts parts waits for them; see `BufWriter`.
+/// A file whose parts come one after the other. Memory bound: whoever puts parts waits for them; see
+/// `BufWriter`.
 struct Upload {
     /// `None` when it is completed or given up.
     parts: Option<mpsc::UnboundedSender<Step>>,
@@ -405,8 +416,8 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// Writes parts in the order in which they come, to a file at `at` that is to be at `to` if that is another place. Deletes the file if they
-/// end before it is complete.
+/// Writes parts in the order in which they come, to a file at `at` that is to be at `to` if that is another
+/// place. Deletes the file if they end before it is complete.
 async fn write_parts(
     store: Hdfs,
     mut writer: FileWriter,

@@ -1,8 +1,8 @@
 //! Object stores by their URLs: S3 and HDFS. It never decides what is visible.
 //!
-//! What a store needs to know comes from [`Options`], and where these say nothing from the environment, by the names that other
-//! tools use for it. Credentials are never printed, neither in errors nor by `Debug`, and are not taken from URLs; a URL may carry a name
-//! for options that the process knows (`profiles.rs`).
+//! What a store needs to know comes from [`Options`], and where these say nothing from the environment, by
+//! the names that other tools use for it. Credentials are never printed, neither in errors nor by `Debug`,
+//! and are not taken from URLs; a URL may carry a name for options that the process knows (`profiles.rs`).
 //!
 //! | URL | options | environment |
 //! |---|---|---|
@@ -10,12 +10,14 @@
 //! | `hdfs://host:port`, `hdfs://nameservice` | every key of Hadoop's configuration, as `dfs.ha.namenodes.NAME` | `HADOOP_CONF_DIR`, `HADOOP_USER_NAME` |
 //! | both | `connect_seconds`, `request_seconds`, `retry_seconds`, `retries`, `lease_seconds` | `HARRIER_STORE_CONNECT_SECONDS`, … |
 //!
-//! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429), that breaks or is not
-//! answered is tried again with growing pauses, until `retries` or `retry_seconds` are used up (`retry.rs`). So a server that is started again
-//! meanwhile is waited for; bytes that broke off are read on, and a file that is put whole is written again.
+//! Errors: every operation ends in bounded time. A request that a server refuses for the moment (5xx, 429),
+//! that breaks or is not answered is tried again with growing pauses, until `retries` or `retry_seconds` are
+//! used up (`retry.rs`). So a server that is started again meanwhile is waited for; bytes that broke off are
+//! read on, and a file that is put whole is written again.
 //!
-//! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an upload in parts, carry a
-//! mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its final path (`hdfs.rs`).
+//! What may have happened though its answer was lost is found out, not guessed: a conditional put, and an
+//! upload in parts, carry a mark of their own that is looked for (`s3.rs`). A file on HDFS is created at its
+//! final path (`hdfs.rs`).
 
 mod credentials;
 mod hdfs;
@@ -49,7 +51,8 @@ pub fn open(url: &Url) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
     open_with(url, &Options::default())
 }
 
-/// The store that `url` is in, by `options` and the environment; `None` for a kind that is not known. Opens no connection.
+/// The store that `url` is in, by `options` and the environment; `None` for a kind that is not known. Opens
+/// no connection.
 ///
 /// Errors: what is said about it is incomplete or wrong; the URL has credentials in it.
 pub fn open_with(url: &Url, options: &Options) -> object_store::Result<Option<Arc<dyn ObjectStore>>> {
@@ -73,8 +76,8 @@ pub fn open_staging(url: &Url, options: &Options) -> object_store::Result<Option
     open(url, &checked(url, options)?).map(Some)
 }
 
-/// The uploads to the same store that nobody has completed or given up; `None` for a store where unfinished files are found by listing it, and for
-/// one that is read without credentials.
+/// The uploads to the same store that nobody has completed or given up; `None` for a store where unfinished
+/// files are found by listing it, and for one that is read without credentials.
 ///
 /// Errors: as of [`open_with`].
 pub fn open_unfinished(url: &Url, options: &Options) -> object_store::Result<Option<UnfinishedUploads>> {
@@ -84,8 +87,9 @@ pub fn open_unfinished(url: &Url, options: &Options) -> object_store::Result<Opt
     }
 }
 
-/// The name of an option that one statement may give stores of this scheme, the same for all ways to write it. Keys of Hadoop's
-/// configuration are not known one by one. `None`: there is none, or it has to be the same for everybody (`lease_seconds`).
+/// The name of an option that one statement may give stores of this scheme, the same for all ways to write
+/// it. Keys of Hadoop's configuration are not known one by one. `None`: there is none, or it has to be the
+/// same for everybody (`lease_seconds`).
 pub fn option_name(scheme: &str, key: &str) -> Option<String> {
     let key = key.trim().to_lowercase();
     match key.as_str() {

@@ -8,14 +8,15 @@ use crate::wrong;
 
 /// A connection is made within this time, or the server is not there.
 const CONNECT_SECONDS: u64 = 5;
-/// A request and its answer, body included, take no longer. Bodies are at most some tens of megabytes: uploads go in parts, and what
-/// was not read when the time was over is asked for again from there.
+/// A request and its answer, body included, take no longer. Bodies are at most some tens of megabytes:
+/// uploads go in parts, and what was not read when the time was over is asked for again from there.
 const REQUEST_SECONDS: u64 = 30;
-/// No request is tried again when this time has passed since it was first made. Several times as long as one may take, or what
-/// was not answered would never be tried again.
+/// No request is tried again when this time has passed since it was first made. Several times as long as one
+/// may take, or what was not answered would never be tried again.
 const RETRY_SECONDS: u64 = 100;
 const RETRIES: usize = 10;
-/// A lock that its holder has not renewed for so long is another's. Holders renew it six times as often, and stop after half of it.
+/// A lock that its holder has not renewed for so long is another's. Holders renew it six times as often, and
+/// stop after half of it.
 const LEASE_SECONDS: u64 = 30;
 const _: () = assert!(RETRY_SECONDS > 3 * REQUEST_SECONDS);
 

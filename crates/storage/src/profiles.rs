@@ -1,11 +1,11 @@
 //! Options of stores under names that URLs can carry: `s3://options-…@bucket/path`.
 //!
-//! A plan knows where files are by their URLs alone, and it is shown, logged and sent about: what opens a store must not be in it. A
-//! process keeps options under a name that says nothing, and the name goes into URLs. Other processes of a gang are told
-//! beside the plan what it stands for ([`encoded`], [`adopt`]).
+//! A plan knows where files are by their URLs alone, and it is shown, logged and sent about: what opens a
+//! store must not be in it. A process keeps options under a name that says nothing, and the name goes into
+//! URLs. Other processes of a gang are told beside the plan what it stands for ([`encoded`], [`adopt`]).
 //!
-//! Names are random, so that nobody finds another's options by guessing, and stay for the life of the process: the same options
-//! have the same name, so that there are as many as different options were said.
+//! Names are random, so that nobody finds another's options by guessing, and stay for the life of the
+//! process: the same options have the same name, so that there are as many as different options were said.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

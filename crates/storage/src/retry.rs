@@ -24,7 +24,8 @@ impl Retry {
         Self { longest: limits.retry, begun: Instant::now(), backoff }
     }
 
-    /// To be called when the request has failed: waits until it is to be retried; false, at once, if it is not any more.
+    /// To be called when the request has failed: waits until it is to be retried; false, at once, if it is
+    /// not any more.
     pub(crate) async fn wait(&mut self) -> bool {
         if self.begun.elapsed() > self.longest {
             return false;

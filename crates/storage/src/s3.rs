@@ -1,4 +1,5 @@
-//! S3, with what its client library leaves to be done: outcomes that were not heard, and errors that say what is missing.
+//! S3, with what its client library leaves to be done: outcomes that were not heard, and errors that say what
+//! is missing.
 //!
 //! A request whose answer is lost is tried again. Most come to the same a second time, but not all:
 //!
@@ -9,10 +10,11 @@
 //! | completion of an upload | 404: there is no such upload any more | the same |
 //! | deletion | the same, but the library does not try it again | is tried again here |
 //!
-//! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so that its parts do
-//! not stay and cost.
+//! Cancellation: an upload in parts that is dropped before its completion is given up in the background, so
+//! that its parts do not stay and cost.
 //!
-//! Crash: the parts of an upload whose process died stay, in no listing of objects; whoever sweeps finds them by their uploads (`unfinished.rs`).
+//! Crash: the parts of an upload whose process died stay, in no listing of objects; whoever sweeps finds them
+//! by their uploads (`unfinished.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -236,7 +238,8 @@ fn client_options(limits: &Limits, settings: &Settings) -> Result<ClientOptions>
     with_authorities(client, settings.ca_bundle.as_deref())
 }
 
-/// `client`, which believes those as well whose certificates are in the file that `AWS_CA_BUNDLE` names, or else in `otherwise`.
+/// `client`, which believes those as well whose certificates are in the file that `AWS_CA_BUNDLE` names, or
+/// else in `otherwise`.
 ///
 /// Errors: there are none in it.
 pub(crate) fn with_authorities(mut client: ClientOptions, otherwise: Option<&str>) -> Result<ClientOptions> {
@@ -256,8 +259,8 @@ fn is_of_scheme(endpoint: &str, scheme: &str) -> bool {
     endpoint.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
 }
 
-/// Makes the library's connections as the library does, with limits on silence, and keeps what the last ones go through: after those that ask for credentials, it
-/// makes those to the bucket.
+/// Makes the library's connections as the library does, with limits on silence, and keeps what the last ones
+/// go through: after those that ask for credentials, it makes those to the bucket.
 #[derive(Debug, Clone)]
 struct Kept {
     last: Arc<Mutex<Option<HttpClient>>>,
@@ -467,7 +470,8 @@ impl ObjectStore for S3 {
 }
 
 impl S3 {
-    /// The error of a HEAD with what the server says about it: only an answer to a GET has a body to say it in.
+    /// The error of a HEAD with what the server says about it: only an answer to a GET has a body to say it
+    /// in.
     async fn with_cause(&self, location: &Path, error: Error) -> Error {
         let is_refused = match &error {
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
@@ -534,8 +538,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next bytes. An answer that breaks off is gone on with where it did, as often as anything comes between (the library counts all
-    /// that happens to one body together).
+    /// The next bytes. An answer that breaks off is gone on with where it did, as often as anything comes
+    /// between (the library counts all that happens to one body together).
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             let error = match self.piece().await {
@@ -628,8 +632,9 @@ fn reopen(inner: Arc<AmazonS3>, bucket: Arc<str>, location: Path, e_tag: String)
     })
 }
 
-/// The same object with a time of its last change that is its own, to less than a millisecond. Caches of footers know an object by its
-/// size and this time, which S3 tells in seconds or milliseconds: one that was overwritten at once would pass for the one before.
+/// The same object with a time of its last change that is its own, to less than a millisecond. Caches of
+/// footers know an object by its size and this time, which S3 tells in seconds or milliseconds: one that was
+/// overwritten at once would pass for the one before.
 fn told_apart(mut object: ObjectMeta) -> ObjectMeta {
     let e_tag = object.e_tag.as_deref().unwrap_or_default().trim_matches('"');
     let hash = e_tag
@@ -695,7 +700,8 @@ fn over() -> Error {
 
 #[async_trait]
 impl MultipartUpload for Upload {
-    /// Parts grow, so that the largest object has no more of them than S3 takes: what is less than the next one waits.
+    /// Parts grow, so that the largest object has no more of them than S3 takes: what is less than the next
+    /// one waits.
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.waiting_bytes += data.content_length();
         self.waiting.extend(data);
@@ -868,8 +874,8 @@ impl Uploads {
     }
 }
 
-/// The parts of a staged file. Each is as large as it has to be for the largest file that S3 lets anybody upload with growing
-/// parts.
+/// The parts of a staged file. Each is as large as it has to be for the largest file that S3 lets anybody
+/// upload with growing parts.
 struct Parts {
     inner: Arc<AmazonS3>,
     bucket: Arc<str>,
@@ -933,7 +939,8 @@ impl StagedWriter for Parts {
     }
 }
 
-/// The same error with what the server says in short, as what it is: answers to listings come as errors of no kind.
+/// The same error with what the server says in short, as what it is: answers to listings come as errors of no
+/// kind.
 pub(crate) fn explain(bucket: &str, error: Error) -> Error {
     let text = match &error {
         Error::Generic { source, .. }

@@ -1,7 +1,9 @@
-//! Requests to a bucket that is in another region than was said: the server names it, and they are signed anew for it.
+//! Requests to a bucket that is in another region than was said: the server names it, and they are signed
+//! anew for it.
 //!
-//! The library signs for the region that it was told. What a server answers to that (301, 400 or 403 with `x-amz-bucket-region`, or
-//! AuthorizationHeaderMalformed with `Region` in its body) is learned once for an opened store.
+//! The library signs for the region that it was told. What a server answers to that (301, 400 or 403 with
+//! `x-amz-bucket-region`, or AuthorizationHeaderMalformed with `Region` in its body) is learned once for an
+//! opened store.
 
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest};

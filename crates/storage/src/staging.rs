@@ -6,7 +6,8 @@
 //! | it is shown | the upload is completed | it is renamed, over what is there |
 //! | it is taken back | the upload is given up | it is deleted |
 //!
-//! Showing and taking back may be done again, by anybody who has the [`Staged`] file or finds where it was staged.
+//! Showing and taking back may be done again, by anybody who has the [`Staged`] file or finds where it was
+//! staged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ pub enum Shown {
     Gone,
 }
 
-/// A store in which files can be staged. Cancel-safe: what is dropped may have happened or not, and may be done again.
+/// A store in which files can be staged. Cancel-safe: what is dropped may have happened or not, and may be
+/// done again.
 #[async_trait]
 pub trait Staging: Send + Sync + fmt::Debug {
     /// Whatever else is done there.
@@ -74,15 +76,17 @@ pub trait Staging: Send + Sync + fmt::Debug {
     /// Writes a small file, which is seen whole or not at all, over one that is there.
     async fn put_whole(&self, path: &Path, bytes: Bytes) -> Result<()>;
 
-    /// The same where there is none yet; false if there is one. After an error it may come later, but never over another one.
+    /// The same where there is none yet; false if there is one. After an error it may come later, but never
+    /// over another one.
     async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<bool>;
 
-    /// Finds out whether files of `folder`, which may not be there yet, can be shown and removed, where the store lets that be found
-    /// out without doing it.
+    /// Finds out whether files of `folder`, which may not be there yet, can be shown and removed, where the
+    /// store lets that be found out without doing it.
     async fn check_writable(&self, folder: &Path) -> Result<()>;
 }
 
-/// A file that is being staged. Memory bound: a few parts of the upload. Dropped, it leaves what [`Staging::take_back`] removes.
+/// A file that is being staged. Memory bound: a few parts of the upload. Dropped, it leaves what
+/// [`Staging::take_back`] removes.
 #[async_trait]
 pub trait StagedWriter: Send {
     async fn write(&mut self, bytes: Bytes) -> Result<()>;

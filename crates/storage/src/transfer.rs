@@ -229,7 +229,8 @@ mod tests {
     }
     use Piece::{Broken, Silence, Text};
 
-    /// Answers with a status and a body in pieces; with the status 0 it refuses the connection, with 1 it never answers.
+    /// Answers with a status and a body in pieces; with the status 0 it refuses the connection, with 1 it
+    /// never answers.
     #[derive(Debug)]
     struct Server {
         status: u16,

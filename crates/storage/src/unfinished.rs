@@ -1,8 +1,10 @@
-//! Uploads to S3 that were begun and neither completed nor given up, as by a process that died: they are no objects, no listing of objects
-//! has them, and their parts take room until somebody gives them up. The client library does not list them.
+//! Uploads to S3 that were begun and neither completed nor given up, as by a process that died: they are no
+//! objects, no listing of objects has them, and their parts take room until somebody gives them up. The
+//! client library does not list them.
 //!
-//! Errors: a list that the server refuses for the moment, or whose answer breaks, is asked for again, within the limits of the store.
-//! [`Error::PermissionDenied`] and [`Error::NotImplemented`] tell of a user who may not, and of a server that cannot.
+//! Errors: a list that the server refuses for the moment, or whose answer breaks, is asked for again, within
+//! the limits of the store. [`Error::PermissionDenied`] and [`Error::NotImplemented`] tell of a user who may
+//! not, and of a server that cannot.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -71,8 +73,8 @@ impl UnfinishedUploads {
         loop {
             let page = match self.page(&page_url(&place, &prefix, after.as_ref())).await {
                 Ok(page) => page,
-                // versitygw up to 1.8 knows no upload by which a page ends (backend/posix, ListMultipartUploads). Of one object's uploads the
-                // rest is found when these are given up.
+                // versitygw up to 1.8 knows no upload by which a page ends (backend/posix,
+                // ListMultipartUploads). Of one object's uploads the rest is found when these are given up.
                 Err(Refusal { status: Some(400), .. })
                     if after.as_ref().is_some_and(|(_, upload): &(String, String)| !upload.is_empty()) =>
                 {
@@ -183,7 +185,8 @@ fn page_url(place: &Url, prefix: &str, after: Option<&(String, String)>) -> Url 
         }
     }
     drop(query);
-    // A plus sign in what was appended stands for a blank, and is signed as one; not every server reads it so.
+    // A plus sign in what was appended stands for a blank, and is signed as one; not every server reads it
+    // so.
     let query = url.query().unwrap_or_default().replace('+', "%20");
     url.set_query(Some(&query));
     url

@@ -1,5 +1,6 @@
-//! Answers of servers that know no ranges, or not always: they send the object as a whole, with 200 instead of 206, as they may (RFC 9110,
-//! section 14.2). The library refuses that; here it becomes the range that was asked for. The rest goes over the network for nothing.
+//! Answers of servers that know no ranges, or not always: they send the object as a whole, with 200 instead
+//! of 206, as they may (RFC 9110, section 14.2). The library refuses that; here it becomes the range that was
+//! asked for. The rest goes over the network for nothing.
 
 use std::ops::Range;
 use std::pin::Pin;

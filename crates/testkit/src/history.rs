@@ -1,8 +1,9 @@
-//! What sessions asked of a database at once and what they heard, and whether snapshot isolation allows it: a checker of histories in the
-//! manner of Elle.
+//! What sessions asked of a database at once and what they heard, and whether snapshot isolation allows it: a
+//! checker of histories in the manner of Elle.
 //!
-//! A history is over *lists*, to which transactions append values by changing a row, so that each list tells the order of its writers; and
-//! *items*, rows that are inserted and deleted. No value is ever written twice, so that whoever reads one tells whose write it has seen.
+//! A history is over *lists*, to which transactions append values by changing a row, so that each list tells
+//! the order of its writers; and *items*, rows that are inserted and deleted. No value is ever written twice,
+//! so that whoever reads one tells whose write it has seen.
 //!
 //! ```text
 //!   transactions as they were heard ─┬─► what was read is no part of what committed: Aborted, Intermediate, Unborn, Order, Own, Unrepeatable
@@ -10,16 +11,20 @@
 //!                                    └─► who must have come before whom ─► a circle: Cycle, Skew
 //! ```
 //!
-//! In a transaction of level [`Level::Snapshot`] everything that is read is of one snapshot; in one of [`Level::ReadCommitted`] that holds of
-//! each statement for itself. Snapshots are of all that had been heard to commit when they began (strong snapshot isolation).
+//! In a transaction of level [`Level::Snapshot`] everything that is read is of one snapshot; in one of
+//! [`Level::ReadCommitted`] that holds of each statement for itself. Snapshots are of all that had been heard
+//! to commit when they began (strong snapshot isolation).
 //!
 //! # Invariants
 //! - Moments are numbers of one clock that all sessions share; none comes twice.
-//! - Who committed is what was heard; of whoever was not heard of ([`Outcome::Unknown`]), what its writes show.
-//! - A transaction of level read committed that did not commit may have seen nonsense where it had written: it was going to fail.
+//! - Who committed is what was heard; of whoever was not heard of ([`Outcome::Unknown`]), what its writes
+//!   show.
+//! - A transaction of level read committed that did not commit may have seen nonsense where it had written:
+//!   it was going to fail.
 //!
-//! Source: Kingsbury, Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020; Cerone, Gotsman, "Analysing
-//! Snapshot Isolation", JACM 2018: a history is allowed if no cycle is without two anti-dependencies side by side.
+//! Source: Kingsbury, Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB
+//! 2020; Cerone, Gotsman, "Analysing Snapshot Isolation", JACM 2018: a history is allowed if no cycle is
+//! without two anti-dependencies side by side.
 
 mod graph;
 #[cfg(test)]
@@ -135,8 +140,8 @@ pub enum Kind {
     FirstCommitter,
     /// Writers that must have come before one another (G0, G1c).
     Cycle,
-    /// The same by way of one who did not see a write, or several that are not side by side (G-single): read skew, a lost update, a long
-    /// fork, a snapshot that is older than what had been heard to commit.
+    /// The same by way of one who did not see a write, or several that are not side by side (G-single): read
+    /// skew, a lost update, a long fork, a snapshot that is older than what had been heard to commit.
     Skew,
 }
 

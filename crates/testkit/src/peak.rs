@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Bytes in memory (resident) at most since the last call, or since its start; `None` where the system does not tell.
+/// Bytes in memory (resident) at most since the last call, or since its start; `None` where the system does
+/// not tell.
 ///
 /// Source: proc(5), `VmHWM` of `/proc/PID/status` and `5` for `/proc/PID/clear_refs`.
 pub fn bytes(process: u32) -> Option<u64> {

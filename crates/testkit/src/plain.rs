@@ -9,7 +9,8 @@ use tokio::runtime::Runtime;
 
 use crate::rows::Rows;
 
-/// A session with one table per sub-folder of Parquet files. Calls block; they must not come from an async task.
+/// A session with one table per sub-folder of Parquet files. Calls block; they must not come from an async
+/// task.
 pub struct Plain {
     runtime: Runtime,
     context: SessionContext,

@@ -1,10 +1,11 @@
-//! Random SQL queries whose oracle is plain DataFusion: every seed is one query, and a printed seed replays it.
+//! Random SQL queries whose oracle is plain DataFusion: every seed is one query, and a printed seed replays
+//! it.
 //!
-//! The queries read the tables of [`data`] and are made so that their result is one multiset of rows, or one list
-//! where they are ordered: floating-point numbers are small multiples of 1/4, whose sums are exact in every order;
-//! limits come only with an order by every column; window functions that tell peers apart are ordered by every column
-//! of their input. They are made to run without an error too: no division, no narrowing cast, no overflow. A query
-//! that the oracle refuses all the same is counted and skipped.
+//! The queries read the tables of [`data`] and are made so that their result is one multiset of rows, or one
+//! list where they are ordered: floating-point numbers are small multiples of 1/4, whose sums are exact in
+//! every order; limits come only with an order by every column; window functions that tell peers apart are
+//! ordered by every column of their input. They are made to run without an error too: no division, no
+//! narrowing cast, no overflow. A query that the oracle refuses all the same is counted and skipped.
 //!
 //! A query that differs is made smaller, as long as what is left still differs, before it is reported.
 
@@ -88,8 +89,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
-/// Runs the queries of the seeds with `run` and compares with the oracle. `run` returns the rows, or a text for the
-/// error, in which case the query counts as failed.
+/// Runs the queries of the seeds with `run` and compares with the oracle. `run` returns the rows, or a text
+/// for the error, in which case the query counts as failed.
 pub fn check(seeds: Range<u64>, oracle: &Plain, mut run: impl FnMut(&str) -> Result<Rows, String>) -> Report {
     let mut report = Report::default();
     for seed in seeds {
@@ -226,7 +227,8 @@ mod tests {
         }
     }
 
-    /// The queries are of use only if most run, most of these return rows, and all return the same rows twice.
+    /// The queries are of use only if most run, most of these return rows, and all return the same rows
+    /// twice.
     #[test]
     fn plain_datafusion_agrees_with_itself() {
         let (_folder, oracle) = oracle();

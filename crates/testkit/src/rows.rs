@@ -1,7 +1,8 @@
-//! Results as text cells: read from the binary's CSV or from batches, and compared with a readable difference.
+//! Results as text cells: read from the binary's CSV or from batches, and compared with a readable
+//! difference.
 //!
-//! A cell is the text that `--format csv` prints for the value, or nothing for null. Numbers are compared by value,
-//! everything else by text.
+//! A cell is the text that `--format csv` prints for the value, or nothing for null. Numbers are compared by
+//! value, everything else by text.
 
 use std::fmt::Write;
 
@@ -84,8 +85,8 @@ impl Rows {
     }
 }
 
-/// Whether two results are equal; column names do not count. `tolerance` is relative: 1e-9 accepts another order of
-/// summing up floating-point numbers.
+/// Whether two results are equal; column names do not count. `tolerance` is relative: 1e-9 accepts another
+/// order of summing up floating-point numbers.
 ///
 /// Errors: what differs, for a person to read.
 pub fn compare(expected: &Rows, actual: &Rows, order: Order, tolerance: f64) -> Result<(), String> {
@@ -138,8 +139,8 @@ pub fn compare(expected: &Rows, actual: &Rows, order: Order, tolerance: f64) -> 
     Err(text)
 }
 
-/// Whether `limited` is what `limit` rows of `all` can be: as many rows as there must be, each of them in `all`. For
-/// queries whose order leaves open which of some equal rows come before the limit.
+/// Whether `limited` is what `limit` rows of `all` can be: as many rows as there must be, each of them in
+/// `all`. For queries whose order leaves open which of some equal rows come before the limit.
 pub fn compare_limited(all: &Rows, limited: &Rows, limit: usize, tolerance: f64) -> Result<(), String> {
     let wanted = all.rows.len().min(limit);
     if limited.rows.len() != wanted {
@@ -241,8 +242,8 @@ fn same_cell(a: &str, b: &str, tolerance: f64) -> bool {
 /// What is computed of quotients that plain DataFusion has cut off after the sixth digit is this close.
 const QUOTIENT_TOLERANCE: f64 = 2e-6;
 
-/// Whether one of two numbers has as many digits behind the point as a quotient of decimals, and the other one as many
-/// as plain DataFusion leaves of it.
+/// Whether one of two numbers has as many digits behind the point as a quotient of decimals, and the other
+/// one as many as plain DataFusion leaves of it.
 fn is_cut_off(a: &str, b: &str) -> bool {
     let digits = |cell: &str| cell.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let (few, many) = (digits(a).min(digits(b)), digits(a).max(digits(b)));

@@ -1,19 +1,21 @@
-//! A running `harrier sql` that answers one statement at a time, embedded or under a launcher such as `mpirun`.
+//! A running `harrier sql` that answers one statement at a time, embedded or under a launcher such as
+//! `mpirun`.
 //!
-//! The binary is started with `--format lines`, its protocol for programs: every request is one line on stdin, a
-//! JSON string with one SQL statement; every answer is one line on stdout, a JSON object of one of these shapes:
+//! The binary is started with `--format lines`, its protocol for programs: every request is one line on
+//! stdin, a JSON string with one SQL statement; every answer is one line on stdout, a JSON object of one of
+//! these shapes:
 //! ```text
 //! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
 //! {"tag":"CREATE TABLE"}
 //! {"error":{"sqlstate":"42P01","message":"table \"x\" does not exist"}}
 //! ```
-//! `types` are Arrow's names, values are the text of `--format csv`, null is null. An error ends the statement and not
-//! the process; the end of stdin ends the process.
+//! `types` are Arrow's names, values are the text of `--format csv`, null is null. An error ends the
+//! statement and not the process; the end of stdin ends the process.
 //!
-//! Order of calls: [`Session::start`], any number of [`Session::run`], drop.
-//! Errors: a statement's error is a [`Failure`] with its SQLSTATE; a process that ended, that answered something else,
-//! or that did not answer in time is a [`Failure`] with [`LOST`].
-//! Cancellation: dropping ends the process group, after ten seconds by force.
+//! Order of calls: [`Session::start`], any number of [`Session::run`], drop. Errors: a statement's error is a
+//! [`Failure`] with its SQLSTATE; a process that ended, that answered something else, or that did not answer
+//! in time is a [`Failure`] with [`LOST`]. Cancellation: dropping ends the process group, after ten seconds
+//! by force.
 
 use std::error::Error;
 use std::fmt;
@@ -126,7 +128,8 @@ impl Configuration {
         self
     }
 
-    /// The command line before the arguments that choose what is run, for tests that start the binary themselves.
+    /// The command line before the arguments that choose what is run, for tests that start the binary
+    /// themselves.
     ///
     /// Errors: there is no binary.
     pub fn command(&self) -> Result<Command, Failure> {
@@ -208,7 +211,8 @@ pub struct Restarted {
 }
 
 impl Restarted {
-    /// One process, and three ranks unless MPI is skipped: what an oracle is compared with. Each begins with `tables`.
+    /// One process, and three ranks unless MPI is skipped: what an oracle is compared with. Each begins with
+    /// `tables`.
     ///
     /// Panics: Open MPI is not installed.
     pub fn one_and_three_ranks(tables: &[String]) -> Vec<Self> {

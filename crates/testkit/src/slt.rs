@@ -1,8 +1,8 @@
 //! Runs `.slt` files (sqllogictest) against the real binary under any [`Configuration`].
 //!
-//! In the files: `statement ok`, `statement error (42601)` compares by SQLSTATE, `query IRT rowsort` with the column
-//! letters of [`Type`], `skipif`/`onlyif` with the configuration's name or one of its labels, `$NAME` after
-//! `control substitution on`. Null is written `NULL`, the empty string `(empty)`.
+//! In the files: `statement ok`, `statement error (42601)` compares by SQLSTATE, `query IRT rowsort` with the
+//! column letters of [`Type`], `skipif`/`onlyif` with the configuration's name or one of its labels, `$NAME`
+//! after `control substitution on`. Null is written `NULL`, the empty string `(empty)`.
 //!
 //! With the variable `HARRIER_SLT_UPDATE=1` the files are rewritten with what the binary returned.
 
@@ -106,7 +106,8 @@ impl Process {
         answer
     }
 
-    /// Removes the settings, tables, views and sequences that a file left behind. Where that fails, the next file gets a new process.
+    /// Removes the settings, tables, views and sequences that a file left behind. Where that fails, the next
+    /// file gets a new process.
     fn tidy(&self) {
         let is_running = self.lock().is_some();
         // In a warehouse a file may leave more behind, such as a transaction.
@@ -232,8 +233,9 @@ impl Run<'_> {
         runner.run_file(path).map_err(|e| format!("[{}] {}", self.configuration.name, e.display(false)))
     }
 
-    /// Runs files one after the other in one process. Tables, views and settings that a file leaves behind are gone for
-    /// the next one; its prepared statements are not. Every `connection` of a file is the one session of the process.
+    /// Runs files one after the other in one process. Tables, views and settings that a file leaves behind
+    /// are gone for the next one; its prepared statements are not. Every `connection` of a file is the one
+    /// session of the process.
     ///
     /// Errors: those of all files that failed, or that there is no file.
     pub fn files(&self, files: &[PathBuf]) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! The queries of TPC-DS, and its data made by the binary.
 //!
 //! All 99 queries and, where the specification gives a query a second part, that part too: 103 statements.
-//! `tests/tpcds/README.md` says where they come from. At a small scale many of them return few rows or none; what is
-//! tested with them is that one rank, several ranks and plain DataFusion return the same.
+//! `tests/tpcds/README.md` says where they come from. At a small scale many of them return few rows or none;
+//! what is tested with them is that one rank, several ranks and plain DataFusion return the same.
 
 use std::path::Path;
 use std::process::Command;
@@ -143,15 +143,15 @@ pub fn queries() -> &'static [Query] {
 }
 
 impl Query {
-    /// The query without its limit, and the limit: what comes before a limit is open where rows are equal in the
-    /// order, and without it the result is one multiset. `None` for a query without a limit.
+    /// The query without its limit, and the limit: what comes before a limit is open where rows are equal in
+    /// the order, and without it the result is one multiset. `None` for a query without a limit.
     pub fn unlimited(&self) -> Option<(String, usize)> {
         let (before, limit) = self.sql.trim_end().strip_suffix(';')?.rsplit_once("\nlimit ")?;
         Some((format!("{before};"), limit.parse().ok()?))
     }
 
-    /// Compares what `run` returns for the query with what `oracle` returns for it: without the limit as multisets,
-    /// and with it as rows of the unlimited result.
+    /// Compares what `run` returns for the query with what `oracle` returns for it: without the limit as
+    /// multisets, and with it as rows of the unlimited result.
     ///
     /// Errors: of either of the two, prefixed with its name, or the difference.
     pub fn check(
@@ -171,7 +171,8 @@ impl Query {
     }
 }
 
-/// Makes the data with `harrier generate tpcds`, as Parquet with one folder per table. What is there already is kept.
+/// Makes the data with `harrier generate tpcds`, as Parquet with one folder per table. What is there already
+/// is kept.
 ///
 /// Errors: the binary is not there, or what it printed.
 pub fn generate(folder: &Path, scale: f64) -> Result<(), String> {

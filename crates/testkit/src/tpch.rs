@@ -1,4 +1,5 @@
-//! The 22 queries of TPC-H, their published answers at scale 1, and the specification's rules to compare with them.
+//! The 22 queries of TPC-H, their published answers at scale 1, and the specification's rules to compare with
+//! them.
 //!
 //! Source: the TPC-H specification, clauses 2.4 (queries), 2.3 (validation) and 2.1.3.5 (precision);
 //! `tests/tpch/README.md` says where the figures come from.
@@ -86,7 +87,8 @@ pub fn answer(number: usize) -> Rows {
     Rows::from_csv(query(number).answer).expect("the answers are CSV")
 }
 
-/// Compares a result at scale 1 with the published answer, row by row: every query's order is total on its answer.
+/// Compares a result at scale 1 with the published answer, row by row: every query's order is total on its
+/// answer.
 ///
 /// Errors: the first cells that differ, for a person to read.
 pub fn compare(number: usize, actual: &Rows) -> Result<(), String> {

@@ -1,4 +1,5 @@
-//! The workspace's shape: who may use whom, where `unsafe` may stand, how files begin, which licences come along.
+//! The workspace's shape: who may use whom, where `unsafe` may stand, how files begin, which licences come
+//! along.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -208,8 +209,9 @@ fn crates_use_only_what_stands_below_them() {
     }
 }
 
-/// `cargo clean --workspace`, by which the checks begin in a new checkout, removes files by the names of targets: with a test called
-/// `object_store` the library of this name went as well, and DataFusion was compiled anew.
+/// `cargo clean --workspace`, by which the checks begin in a new checkout, removes files by the names of
+/// targets: with a test called `object_store` the library of this name went as well, and DataFusion was
+/// compiled anew.
 #[test]
 fn no_target_is_called_as_a_library() {
     let metadata = metadata();
@@ -298,6 +300,33 @@ fn nothing_is_left_unfinished() {
             assert!(!text.contains(mark), "{} has a {mark}", path.display());
         }
     }
+}
+
+/// Code is as wide as rustfmt makes it; what it leaves alone are texts.
+#[test]
+fn comments_are_no_wider_than_code() {
+    const WIDTH: usize = 110;
+    let mut sources = Vec::new();
+    rust_files(&root().join("crates"), &mut sources);
+    rust_files(&root().join("xtask"), &mut sources);
+    let mut wide = Vec::new();
+    for path in sources {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut is_figure = false;
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            if !comment.starts_with("//") {
+                is_figure = false;
+                continue;
+            }
+            is_figure ^= comment.contains("```");
+            let is_table = comment.contains('|');
+            if !is_figure && !is_table && line.chars().count() > WIDTH {
+                wide.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "over {WIDTH} columns: {wide:#?}");
 }
 
 #[test]

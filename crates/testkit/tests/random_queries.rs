@@ -1,7 +1,8 @@
 //! Random queries return on one rank and on three what plain DataFusion returns for them.
 //!
-//! Every query has a seed. `HARRIER_SEED=17` runs the queries from seed 17 on, `HARRIER_QUERIES` says how many; without them
-//! they are the same in every run, and the soak asks for others. What fails is printed with its seed and a smaller query.
+//! Every query has a seed. `HARRIER_SEED=17` runs the queries from seed 17 on, `HARRIER_QUERIES` says how
+//! many; without them they are the same in every run, and the soak asks for others. What fails is printed
+//! with its seed and a smaller query.
 
 use std::env;
 use std::ops::Range;

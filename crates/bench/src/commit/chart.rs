@@ -1,5 +1,5 @@
-//! The chart of `bench commit` as SVG, as its source has it: how many times longer a way takes than the direct one, by the number of
-//! files; a panel for each store, a line for each way, both axes logarithmic.
+//! The chart of `bench commit` as SVG, as its source has it: how many times longer a way takes than the
+//! direct one, by the number of files; a panel for each store, a line for each way, both axes logarithmic.
 
 use serde_json::Value;
 

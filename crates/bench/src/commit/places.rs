@@ -1,4 +1,5 @@
-//! Where `bench commit` writes, and what is done to files there: local folders by the operating system, others by their store.
+//! Where `bench commit` writes, and what is done to files there: local folders by the operating system,
+//! others by their store.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -86,8 +87,8 @@ impl Place {
         }
     }
 
-    /// Renames a folder that is not there yet under its new name; on S3 a listing, a copy of each object, and deletions of up to 1000
-    /// at a time.
+    /// Renames a folder that is not there yet under its new name; on S3 a listing, a copy of each object, and
+    /// deletions of up to 1000 at a time.
     pub async fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
         let (store, from_path, to_path) = match self {
             Self::Local(root) => return rename_local(&root.join(from), &root.join(to)),

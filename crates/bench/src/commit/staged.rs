@@ -1,4 +1,5 @@
-//! The classic way to make a statement's files visible: written into a staging folder, and renamed three times, as Hive does it.
+//! The classic way to make a statement's files visible: written into a staging folder, and renamed three
+//! times, as Hive does it.
 //!
 //! ```text
 //!  written by tasks ──────► task commit ─────► job commit ─────► move task
@@ -9,13 +10,15 @@
 //!                   each task
 //! ```
 //!
-//! On HDFS and local disks a folder is renamed by one call. S3 has no folders: each object is copied and deleted, as Hadoop's client
-//! for S3 does it, 10 copies of a folder at a time. How many renames are under way at once is what Hive has by default: a task
-//! commits its files one after the other (`FileSinkOperator.closeOp`), the move task loads 15 table partitions at a time
+//! On HDFS and local disks a folder is renamed by one call. S3 has no folders: each object is copied and
+//! deleted, as Hadoop's client for S3 does it, 10 copies of a folder at a time. How many renames are under
+//! way at once is what Hive has by default: a task commits its files one after the other
+//! (`FileSinkOperator.closeOp`), the move task loads 15 table partitions at a time
 //! (`hive.load.dynamic.partitions.thread`).
 //!
-//! Left out, in favour of this way: what Hadoop's clients ask before and after each rename (is the target there, is its folder), Hive's
-//! own look for duplicate files, the registration of table partitions, and the deletion of the files that are replaced.
+//! Left out, in favour of this way: what Hadoop's clients ask before and after each rename (is the target
+//! there, is its folder), Hive's own look for duplicate files, the registration of table partitions, and the
+//! deletion of the files that are replaced.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -129,7 +132,8 @@ fn file_schema(schema: &DFSchema) -> Schema {
     Schema::new(fields)
 }
 
-/// Renames `files`, which lie in the folder of the tasks of table `name`, until they are in the table's folder.
+/// Renames `files`, which lie in the folder of the tasks of table `name`, until they are in the table's
+/// folder.
 pub async fn rename_three_times(place: &Place, name: &str, files: &[String]) -> Result<(), SqlError> {
     renamed(place, name, files).await.map_err(harrier_engine::sql_error)
 }
@@ -159,7 +163,8 @@ async fn renamed(place: &Place, name: &str, files: &[String]) -> Result<()> {
         .await
 }
 
-/// A file's name is `<statement>-<task>-<output partition>-<number>.parquet`: who wrote it, without the number.
+/// A file's name is `<statement>-<task>-<output partition>-<number>.parquet`: who wrote it, without the
+/// number.
 fn task_of(file: &str) -> &str {
     let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
     name.rsplit_once('-').map_or(name, |(writer, _)| writer)

@@ -1,5 +1,5 @@
-//! The chart of `bench interconnect` as SVG: for each table throughput on the left and processor time on the right, one line
-//! for each configuration, both axes logarithmic.
+//! The chart of `bench interconnect` as SVG: for each table throughput on the left and processor time on the
+//! right, one line for each configuration, both axes logarithmic.
 
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
-//! The MPI library's own round trips: two ranks that call it in a loop, with nothing of the interconnect in between.
+//! The MPI library's own round trips: two ranks that call it in a loop, with nothing of the interconnect in
+//! between.
 //!
-//! Rank 1 answers every message and, when none has come for [`BUSY`], looks only now and then: while others are measured,
-//! these ranks must not take their cores.
+//! Rank 1 answers every message and, when none has come for [`BUSY`], looks only now and then: while others
+//! are measured, these ranks must not take their cores.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,11 +1,12 @@
 //! The batches that are moved, and how a reader knows that it got them.
 //!
-//! Every rank has the same pool of pseudo-random integers. A stream's batches are consecutive slices of it, from a place of
-//! the stream's own on and around its end, so that sending costs nothing beside the transport, and a reader knows what comes.
+//! Every rank has the same pool of pseudo-random integers. A stream's batches are consecutive slices of it,
+//! from a place of the stream's own on and around its end, so that sending costs nothing beside the
+//! transport, and a reader knows what comes.
 //!
-//! A reader adds up every value it gets, which is the work that is done with rows in the figures, and compares the sum with
-//! the one it knows from the pool. That finds lost, doubled and damaged values, not swapped ones: for those, a transfer
-//! that is not timed compares value by value.
+//! A reader adds up every value it gets, which is the work that is done with rows in the figures, and
+//! compares the sum with the one it knows from the pool. That finds lost, doubled and damaged values, not
+//! swapped ones: for those, a transfer that is not timed compares value by value.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //!                    ── finish ───► all ranks: processor time since
 //! ```
 //!
-//! Ranks in processes ask each other by calls of the interconnect, whichever way the batches go. Ranks inside one process are
-//! all served by the one [`Rank`].
+//! Ranks in processes ask each other by calls of the interconnect, whichever way the batches go. Ranks inside
+//! one process are all served by the one [`Rank`].
 //!
 //! Order of calls: for each transfer `prepare`, `read`, `finish`, each on all ranks before the next.
 //! Errors: a transfer that fails is a reply; a rank that is lost makes the worker end with a failure.
@@ -345,7 +345,8 @@ impl Rank {
         stream::iter(self.pool.batches(transfer, stream)).boxed()
     }
 
-    /// Reads all streams to this rank, or to all ranks of this process, each in a task of its own. Returns the bytes.
+    /// Reads all streams to this rank, or to all ranks of this process, each in a task of its own. Returns
+    /// the bytes.
     async fn read(self: &Arc<Self>, number: u64, transfer: Transfer) -> Result<u64, String> {
         if let Way::Memcpy { sum } = self.way {
             let rank = Arc::clone(self);

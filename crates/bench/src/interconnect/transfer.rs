@@ -81,7 +81,8 @@ pub struct Transfer {
     pub payload_bytes: u64,
     /// Of each stream.
     pub batches: u64,
-    /// Whether every value is compared with what was sent, in its order; otherwise their sum is. Not to be timed.
+    /// Whether every value is compared with what was sent, in its order; otherwise their sum is. Not to be
+    /// timed.
     pub compare: bool,
 }
 

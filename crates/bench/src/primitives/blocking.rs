@@ -1,8 +1,10 @@
-//! Tasks that wait until what they have sent is received, against tasks that go on (figure 6 of "Hive on DataMPI").
+//! Tasks that wait until what they have sent is received, against tasks that go on (figure 6 of "Hive on
+//! DataMPI").
 //!
-//! Both are `mpid-programs aggregate` over the same uservisits, whose keys are skewed by Zipf's law, on two ranks; the knob
-//! `HARRIER_MPID_BLOCKING` is what differs. The runs alternate. What is compared is the time from the first O task's begin to the
-//! last one's end; the timeline of the run in the middle is what the chart shows.
+//! Both are `mpid-programs aggregate` over the same uservisits, whose keys are skewed by Zipf's law, on two
+//! ranks; the knob `HARRIER_MPID_BLOCKING` is what differs. The runs alternate. What is compared is the time
+//! from the first O task's begin to the last one's end; the timeline of the run in the middle is what the
+//! chart shows.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! The chart of `bench primitives` as SVG: latency and bandwidth by size, both axes logarithmic, one line for each of the means; below
-//! them when the O tasks ran that wait and those that do not.
+//! The chart of `bench primitives` as SVG: latency and bandwidth by size, both axes logarithmic, one line for
+//! each of the means; below them when the O tasks ran that wait and those that do not.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! gRPC: a call for each round trip, and one call with a stream of messages for packets. Messages are bytes as they are.
+//! gRPC: a call for each round trip, and one call with a stream of messages for packets. Messages are bytes
+//! as they are.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! The MPI library's own messages, with nothing of the interconnect in between.
 //!
-//! Rank 1 sends back what comes over one channel and counts what comes over the other. The sender never has more than
-//! [`AHEAD_MAX`] packets under way that were not acknowledged: small messages that nobody has received yet are kept by the
-//! library, without a bound.
+//! Rank 1 sends back what comes over one channel and counts what comes over the other. The sender never has
+//! more than [`AHEAD_MAX`] packets under way that were not acknowledged: small messages that nobody has
+//! received yet are kept by the library, without a bound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ const AHEAD_MAX: u64 = 4 * ACKNOWLEDGED;
 /// Bytes given to MPI that it has not sent.
 const SENDING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How long rank 1 looks without a pause after the last message, and how it pauses then: while others are measured it must
-/// not take their cores.
+/// How long rank 1 looks without a pause after the last message, and how it pauses then: while others are
+/// measured it must not take their cores.
 const BUSY: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Turns without a look at the clock.

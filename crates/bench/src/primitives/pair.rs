@@ -1,7 +1,7 @@
 //! The worker of one primitive: two processes, of which this one sends and the other one answers.
 //!
-//! The driver's requests come on standard input and are answered on standard output, as everywhere in `bench` (see
-//! `protocol`); a way of sending is a [`Pair`].
+//! The driver's requests come on standard input and are answered on standard output, as everywhere in `bench`
+//! (see `protocol`); a way of sending is a [`Pair`].
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ pub(super) trait Pair {
     /// Errors: it did not, or another one did.
     fn round_trip(&mut self, message: &[u8]) -> Result<(), String>;
 
-    /// Sends packets as long as `more` says so of the bytes that were sent. Returns the bytes that the other side says it has got.
+    /// Sends packets as long as `more` says so of the bytes that were sent. Returns the bytes that the other
+    /// side says it has got.
     fn packets(&mut self, packet: &[u8], more: &mut dyn FnMut(u64) -> bool) -> Result<u64, String>;
 }
 

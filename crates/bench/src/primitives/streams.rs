@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 
 use super::pair::{self, Pair};
 
-/// What a stream is opened for: on rank 1 to send blocks back or to count them, on rank 0 the other way of either.
+/// What a stream is opened for: on rank 1 to send blocks back or to count them, on rank 0 the other way of
+/// either.
 const ECHO: &[u8] = b"echo";
 const COUNT: &[u8] = b"count";
 const BACK: &[u8] = b"back";

@@ -1,5 +1,6 @@
-//! The chart of `bench serve` as SVG: for each kind of load a panel of throughput and one of latency below, by the number of clients; a
-//! line for each server, all axes logarithmic. Latency is the median as a line and the 99th percentile as a dashed one.
+//! The chart of `bench serve` as SVG: for each kind of load a panel of throughput and one of latency below,
+//! by the number of clients; a line for each server, all axes logarithmic. Latency is the median as a line
+//! and the 99th percentile as a dashed one.
 
 use std::fmt::Write;
 

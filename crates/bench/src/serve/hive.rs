@@ -1,4 +1,5 @@
-//! A client of HiveServer2 without SASL, as Spark's Thrift server has it: a session, statements one after the other, rows by column.
+//! A client of HiveServer2 without SASL, as Spark's Thrift server has it: a session, statements one after the
+//! other, rows by column.
 //!
 //! Cancellation: as for `wire`: a connection whose answer was not waited for is dropped.
 //! Source: `TCLIService.thrift` of Apache Hive (the numbers of fields), protocol version 8.

@@ -6,12 +6,14 @@
 //!                 start               + warm                           + timed
 //! ```
 //!
-//! All clients share one thread of this process, so that the servers have the machine. Statements that end within the counted time are
-//! counted, with their whole time; one that runs at its end is canceled and counts with the time it had taken until then, which is less
-//! than it would have needed: quantiles of long statements are rather too low where many are unfinished.
+//! All clients share one thread of this process, so that the servers have the machine. Statements that end
+//! within the counted time are counted, with their whole time; one that runs at its end is canceled and
+//! counts with the time it had taken until then, which is less than it would have needed: quantiles of long
+//! statements are rather too low where many are unfinished.
 //!
-//! Rows that are inserted go into a table that is made before the window and dropped after it. Then there have to be as many rows as
-//! inserts were acknowledged, whenever that was; those whose outcome nobody heard may be there or not, those that were refused may not.
+//! Rows that are inserted go into a table that is made before the window and dropped after it. Then there
+//! have to be as many rows as inserts were acknowledged, whenever that was; those whose outcome nobody heard
+//! may be there or not, those that were refused may not.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! How long nobody is answered after a rank was killed: a client asks, one statement after the other, what all ranks have to work for.
+//! How long nobody is answered after a rank was killed: a client asks, one statement after the other, what
+//! all ranks have to work for.
 
 use std::time::{Duration, Instant};
 

@@ -149,7 +149,8 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// A key that there is: of every 32 numbers the first 8 are used (TPC-H 4.2.3), and the first order is number 1.
+    /// A key that there is: of every 32 numbers the first 8 are used (TPC-H 4.2.3), and the first order is
+    /// number 1.
     fn key(&mut self) -> u64 {
         let order = self.random.random_range(1..=self.source.orders);
         order / 8 * 32 + order % 8

@@ -1,4 +1,5 @@
-//! How fast the rows of a large answer reach a client that throws them away: over the PostgreSQL protocol, and over Arrow Flight.
+//! How fast the rows of a large answer reach a client that throws them away: over the PostgreSQL protocol,
+//! and over Arrow Flight.
 
 use std::io::Read;
 use std::process::{Command, Stdio};

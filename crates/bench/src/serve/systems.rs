@@ -5,7 +5,8 @@
 //!        ── "cancel" on its standard input, where clients cannot cancel; the end of it is the peer's end
 //! ```
 //!
-//! Crash: peers end with their standard input; the server of Harrier is asked to end, and killed if it does not.
+//! Crash: peers end with their standard input; the server of Harrier is asked to end, and killed if it does
+//! not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -169,7 +170,8 @@ impl System {
     }
 }
 
-/// Starts a server and reads lines of it until `ready` makes something of one. What it says later goes nowhere.
+/// Starts a server and reads lines of it until `ready` makes something of one. What it says later goes
+/// nowhere.
 ///
 /// Errors: it ends before, or says nothing for too long; it is ended then.
 fn start<T>(

@@ -126,7 +126,8 @@ pub enum Cut {
     Wrong,
 }
 
-/// What a call came to, and how many bytes it took: the result of the method, which is field 0, or what was thrown.
+/// What a call came to, and how many bytes it took: the result of the method, which is field 0, or what was
+/// thrown.
 pub fn reply(input: &[u8]) -> Result<(Value, usize), Cut> {
     let mut reader = Reader { input, at: 0 };
     let version = reader.u32()?;

@@ -1,8 +1,9 @@
-//! A client of the PostgreSQL protocol that costs its machine little: it sends statements, counts rows, and parses values only where
-//! they are asked for. It has no password to give: the servers it is for are the benchmark's own.
+//! A client of the PostgreSQL protocol that costs its machine little: it sends statements, counts rows, and
+//! parses values only where they are asked for. It has no password to give: the servers it is for are the
+//! benchmark's own.
 //!
-//! Cancellation: a future that is dropped while an answer is under way leaves the connection useless; drop it too.
-//! Source: "Frontend/Backend Protocol" of PostgreSQL's manual, version 3.0.
+//! Cancellation: a future that is dropped while an answer is under way leaves the connection useless; drop it
+//! too. Source: "Frontend/Backend Protocol" of PostgreSQL's manual, version 3.0.
 
 use std::time::Duration;
 

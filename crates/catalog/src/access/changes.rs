@@ -406,7 +406,8 @@ impl<'a> Change<'a> {
         Ok(warnings)
     }
 
-    /// What to say when some or all of it could not be done; an error if the actor has nothing to do with the object.
+    /// What to say when some or all of it could not be done; an error if the actor has nothing to do with the
+    /// object.
     fn incomplete(&self, object: Object, done: usize, asked: usize, verb: &str) -> Result<Option<String>> {
         let name = object.describe(self.state);
         match done {

@@ -93,7 +93,8 @@ impl Access {
         self.roles.get(owner).map(|role| role.name.as_str())
     }
 
-    /// Whether a role is a member of another, directly or not, as `+role` in hba rules asks. Every role is one of itself.
+    /// Whether a role is a member of another, directly or not, as `+role` in hba rules asks. Every role is
+    /// one of itself.
     pub fn is_member(&self, role: &str, of: &str) -> bool {
         let (Some((role, _)), Some((of, _))) = (self.role(role), self.role(of)) else { return false };
         self.reach(role, |_| true).contains(&of)
@@ -153,7 +154,8 @@ impl<'a> Rights<'a> {
         self.standing.is_superuser || self.standing.can_create_roles
     }
 
-    /// Whether it may do everything with an object: its own, that of a role it inherits from, or as a superuser.
+    /// Whether it may do everything with an object: its own, that of a role it inherits from, or as a
+    /// superuser.
     pub fn owns(&self, object: Object) -> bool {
         let id = object.id();
         self.standing.is_superuser

@@ -1,4 +1,5 @@
-//! Where an [`Access`] is kept: tables of Harrier's own in the catalog's database, read and written as a whole.
+//! Where an [`Access`] is kept: tables of Harrier's own in the catalog's database, read and written as a
+//! whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -62,7 +63,8 @@ pub(crate) const TABLES: [(&str, &str); 8] = [
 
 const SETTING_TABLE: &str = "role_id BIGINT, setting_name VARCHAR, setting_value VARCHAR NOT NULL, PRIMARY KEY (role_id, setting_name)";
 
-/// What roles may do before anybody has granted anything, as in a new database of PostgreSQL: come in, and use the schema `main`.
+/// What roles may do before anybody has granted anything, as in a new database of PostgreSQL: come in, and
+/// use the schema `main`.
 const FIRST_GRANTS: [(Object, Privilege); 3] = [
     (Object::Warehouse, Privilege::Connect),
     (Object::Warehouse, Privilege::Temporary),
@@ -329,8 +331,8 @@ pub(super) async fn objects(session: &mut Session) -> Result<BTreeSet<ObjectId>>
     sequences.into_iter().map(Ok).chain(rows.iter().map(|row| row.integer(0))).collect()
 }
 
-/// Statements for a commit that makes objects: each with the view that it takes the place of, whose owner and privileges
-/// it gets; the others are `owner`'s, if that is a role.
+/// Statements for a commit that makes objects: each with the view that it takes the place of, whose owner and
+/// privileges it gets; the others are `owner`'s, if that is a role.
 pub(crate) fn new_objects(
     objects: &[(ObjectId, Option<ObjectId>)],
     owner: Option<&str>,

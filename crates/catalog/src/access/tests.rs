@@ -209,8 +209,8 @@ fn ask(access: &Access, words: &[&str]) -> String {
     }
 }
 
-/// Each line is `actor: command`, with `=> SQLSTATE` or `=> "a warning"` if it does not just succeed, or `? question => answer`.
-/// What fails changes nothing. `system` is nobody's role.
+/// Each line is `actor: command`, with `=> SQLSTATE` or `=> "a warning"` if it does not just succeed, or `?
+/// question => answer`. What fails changes nothing. `system` is nobody's role.
 fn check(script: &str) {
     let state = state();
     let mut access = Access { next: 1, ..Access::default() };

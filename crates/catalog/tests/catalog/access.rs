@@ -1,4 +1,5 @@
-//! Roles and privileges in both databases: what is written is read again, by others too, and goes with what it is about.
+//! Roles and privileges in both databases: what is written is read again, by others too, and goes with what
+//! it is about.
 
 use std::sync::Arc;
 

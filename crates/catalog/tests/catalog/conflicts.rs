@@ -409,7 +409,8 @@ fn a_read_committed_transaction_sees_newer_snapshots_until_one_conflicts() {
     });
 }
 
-/// What was found in two sessions: half of a transaction was committed, or its rows were read as they are not.
+/// What was found in two sessions: half of a transaction was committed, or its rows were read as they are
+/// not.
 #[test]
 fn a_read_committed_transaction_does_not_outlive_what_its_changes_were_made_on() {
     on_both(async |kind| {

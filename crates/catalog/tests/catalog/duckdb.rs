@@ -423,7 +423,8 @@ run("CREATE TABLE w (a VARIANT)")
 #[test]
 fn a_transaction_of_duckdb_and_one_of_harrier_meet() {
     with_duckdb(async |kind| {
-        // DuckDB begins, Harrier commits, DuckDB commits: it must find a conflict where there is one, and only there.
+        // DuckDB begins, Harrier commits, DuckDB commits: it must find a conflict where there is one, and
+        // only there.
         for (theirs, ours, conflicts) in [
             ("INSERT INTO t VALUES (5)", "insert", false),
             ("INSERT INTO t VALUES (5)", "option", false),
@@ -595,7 +596,8 @@ for number in range(15):
 fn rows_that_duckdb_keeps_under_a_version_that_never_was_are_loaded() {
     with_duckdb(async |kind| {
         let lake = lake(kind).await;
-        // Without inlining DuckDB makes no table for kept rows; when it needs one later, it counts the version up for it.
+        // Without inlining DuckDB makes no table for kept rows; when it needs one later, it counts the
+        // version up for it.
         duck(
             &lake,
             "run(\"CALL l.set_option('data_inlining_row_limit', 0)\")\nrun('CREATE TABLE t (a BIGINT)')\n\

@@ -177,7 +177,8 @@ fn what_may_only_be_read_can_be_read() {
         };
         set(&folder.join("lake.sqlite"), 0o444);
         set(folder, 0o555);
-        // Root may write everywhere: then somebody else tries, with a copy of this program that anybody may run.
+        // Root may write everywhere: then somebody else tries, with a copy of this program that anybody may
+        // run.
         let copy = TempDir::new().unwrap();
         let mut command = match is_root() {
             false => Command::new(std::env::current_exe().unwrap()),

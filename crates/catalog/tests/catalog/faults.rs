@@ -1,4 +1,5 @@
-//! A commit that is disturbed at any point has happened as a whole or not at all, and whoever asked is told which.
+//! A commit that is disturbed at any point has happened as a whole or not at all, and whoever asked is told
+//! which.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -150,7 +151,8 @@ fn a_commit_that_is_dropped_rolls_back() {
 
 // PostgreSQL ends the connection.
 
-/// Ends every connection to the warehouse's database where a commit comes to this step, the first `times_max` times. Tells how often one came.
+/// Ends every connection to the warehouse's database where a commit comes to this step, the first `times_max`
+/// times. Tells how often one came.
 fn ending(url: &str, step: Step, times_max: usize) -> (Hook, Arc<AtomicUsize>) {
     let (url, times) = (url.to_string(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&times);

@@ -1,4 +1,5 @@
-//! Of several processes one may commit: the lease, the term that every commit shows, and who is shut out by it.
+//! Of several processes one may commit: the lease, the term that every commit shows, and who is shut out by
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -148,8 +149,8 @@ fn a_commit_of_an_ended_term_is_not_done_in_the_next_one() {
     });
 }
 
-/// A commit that has shown its term holds the term's row: the next term begins when the commit is over, not beside it. The process is the
-/// same, so that nobody ends the connection of the commit.
+/// A commit that has shown its term holds the term's row: the next term begins when the commit is over, not
+/// beside it. The process is the same, so that nobody ends the connection of the commit.
 #[test]
 fn a_term_begins_when_commits_of_the_last_one_are_over() {
     if skips_servers() {

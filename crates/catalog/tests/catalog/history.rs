@@ -1,7 +1,9 @@
-//! Thousands of small transactions, some open at once, from a seed: the catalog does what a model of it in memory does.
+//! Thousands of small transactions, some open at once, from a seed: the catalog does what a model of it in
+//! memory does.
 //!
-//! The model knows rows, not files' bookkeeping: what each snapshot shows, and which file was last touched when. It says of
-//! each commit whether it conflicts, and what every open transaction has to see whenever it looks.
+//! The model knows rows, not files' bookkeeping: what each snapshot shows, and which file was last touched
+//! when. It says of each commit whether it conflicts, and what every open transaction has to see whenever it
+//! looks.
 //!
 //! `HARRIER_CATALOG_SEED` and `HARRIER_CATALOG_TRANSACTIONS` choose another history, or a longer one.
 
@@ -104,7 +106,8 @@ impl Run {
             let name = file.path.path.clone();
             let gone: BTreeSet<i64> = file.deleted_inline.iter().copied().collect();
             let model = model.files.get(&name).unwrap_or_else(|| panic!("{name} is of another snapshot"));
-            // What is in a delete file only the model knows: it has to be the newest, and hold what was deleted up to then.
+            // What is in a delete file only the model knows: it has to be the newest, and hold what was
+            // deleted up to then.
             let left = match &file.deletes {
                 Some(deletes) => {
                     let missing = file.rows - model.0.len() as i64;

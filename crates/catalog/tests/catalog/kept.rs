@@ -1,4 +1,5 @@
-//! What a process keeps of the catalog in memory is what one that has just opened it reads: after commits of others, of all snapshots.
+//! What a process keeps of the catalog in memory is what one that has just opened it reads: after commits of
+//! others, of all snapshots.
 //!
 //! `HARRIER_CATALOG_SEED` chooses other commits.
 
@@ -242,8 +243,8 @@ fn merged_files_replace_those_that_are_kept_of_the_past() {
     }
 }
 
-/// A catalog that is put back to a state before commits that another process has seen, and goes on from there: numbers of snapshots and
-/// files come a second time.
+/// A catalog that is put back to a state before commits that another process has seen, and goes on from
+/// there: numbers of snapshots and files come a second time.
 #[test]
 fn nothing_is_kept_of_a_history_that_was_put_back() {
     on_both(async |kind| {

@@ -1,4 +1,5 @@
-//! A catalog says in which version of Harrier's layout it is, is upgraded by whoever commits next, and refused where it is a later one.
+//! A catalog says in which version of Harrier's layout it is, is upgraded by whoever commits next, and
+//! refused where it is a later one.
 
 use crate::support::*;
 use harrier_catalog::{Catalog, CommitNote, Error, Hook, OWN_LAYOUT, PROGRAM, Step};

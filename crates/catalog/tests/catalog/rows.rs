@@ -1,4 +1,5 @@
-//! Files, deletes and kept rows: what a transaction does to rows, every later snapshot shows, and no earlier one.
+//! Files, deletes and kept rows: what a transaction does to rows, every later snapshot shows, and no earlier
+//! one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +145,8 @@ fn partition_values_and_statistics_come_back() {
         let per_file = catalog.column_stats(id, &[1, 2], files[1].id, files[1].id).await.unwrap();
         let of_file = |column: i64| per_file[&column].get(files[1].id).map(ColumnStats::from);
         assert_eq!(of_file(1), Some(stats(Some("-3"), Some("8"), 4, 1, None)));
-        // Text with a character of code 0: a lower bound is what stands before it, an upper one there is none.
+        // Text with a character of code 0: a lower bound is what stands before it, an upper one there is
+        // none.
         assert_eq!(of_file(2), Some(stats(Some("a"), None, 5, 0, None)));
         let all = catalog.column_stats(id, &[1, 2, 3], 0, files[2].id).await.unwrap();
         assert_eq!(all.values().map(|column| column.len()).sum::<usize>(), 9);

@@ -52,7 +52,8 @@ fn state_of<T: std::fmt::Debug>(outcome: Result<T, Error>) -> SqlState {
     }
 }
 
-/// The tables are made in a catalog of an earlier version when the first sequence is, and everything comes back as it was.
+/// The tables are made in a catalog of an earlier version when the first sequence is, and everything comes
+/// back as it was.
 #[test]
 fn sequences_are_kept() {
     on_both(async |kind| {

@@ -1,4 +1,5 @@
-//! Schemas, tables, views, comments, options: what a transaction puts in, comes out again, then and at any later time.
+//! Schemas, tables, views, comments, options: what a transaction puts in, comes out again, then and at any
+//! later time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What the tests of the catalog share: warehouses in both databases, and short ways to say what is done to them.
+//! What the tests of the catalog share: warehouses in both databases, and short ways to say what is done to
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -109,7 +110,8 @@ pub fn server() -> &'static Server {
     SERVER.get_or_init(Server::start)
 }
 
-/// Starts a server in a folder as another user than root, says so, waits until nobody listens any more, and ends it.
+/// Starts a server in a folder as another user than root, says so, waits until nobody listens any more, and
+/// ends it.
 const KEEPER: &str = r#"
 bin=$1 folder=$2 port=$3
 as() { if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi }
@@ -368,7 +370,8 @@ pub fn is_conflict<T: std::fmt::Debug>(result: &Result<T>) -> bool {
 
 // DuckDB.
 
-/// Runs a Python script with DuckDB's modules; what it prints. `con` is a connection with the warehouse as `l` in use.
+/// Runs a Python script with DuckDB's modules; what it prints. `con` is a connection with the warehouse as
+/// `l` in use.
 pub fn duckdb(url: &str, script: &str) -> String {
     let python = harrier_servers::installed("duckdb.sh").expect("DuckDB was there before");
     let attach = match url.strip_prefix("sqlite:") {

@@ -1,8 +1,9 @@
 //! The lock of a table's folder, and the statements that are about to write into it.
 //!
-//! Both are in a folder of their own: `.harrier-<name>` beside the table's, or `.harrier` in it where there is no writing beside it
-//! or where something else is mounted. In it are `lock`, `turn` (who is next to have it), and a folder for each statement, with a file `owner` that the
-//! statement's process has locked as long as it lives.
+//! Both are in a folder of their own: `.harrier-<name>` beside the table's, or `.harrier` in it where there
+//! is no writing beside it or where something else is mounted. In it are `lock`, `turn` (who is next to have
+//! it), and a folder for each statement, with a file `owner` that the statement's process has locked as long
+//! as it lives.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -87,7 +88,8 @@ impl Root {
         &self.path
     }
 
-    /// Waits until nobody shows anything, and keeps it so. What a statement has left unfinished is completed, if this process may.
+    /// Waits until nobody shows anything, and keeps it so. What a statement has left unfinished is completed,
+    /// if this process may.
     ///
     /// Errors: the lock cannot be opened, or what is left cannot be completed.
     pub fn read(&self) -> Result<Reading> {
@@ -109,14 +111,16 @@ impl Root {
         Ok(Reading(self.lock(FlockArg::LockShared)?))
     }
 
-    /// Begins a statement called `id`, which nobody else is: a name that may be a part of a file's. Clears up after those that died.
+    /// Begins a statement called `id`, which nobody else is: a name that may be a part of a file's. Clears up
+    /// after those that died.
     pub fn begin(&self, id: &str) -> Result<Statement> {
         self.begin_in_steps(id, &|_| {})
     }
 
     /// The same; calls `step` as [`Statement::publish_in_steps`] does.
     pub fn begin_in_steps(&self, id: &str, step: &dyn Fn(&'static str)) -> Result<Statement> {
-        // Who clears up holds it exclusively, and so never sees a statement without an owner that is only beginning.
+        // Who clears up holds it exclusively, and so never sees a statement without an owner that is only
+        // beginning.
         drop(self.clear(step)?);
         let lock = self.lock(FlockArg::LockShared)?;
         let staging = self.control.join(id);
@@ -137,7 +141,8 @@ impl Root {
         Ok(lock)
     }
 
-    /// Waits its turn: who waits to write lets nobody in any more that wants to read, so that many who read never shut it out.
+    /// Waits its turn: who waits to write lets nobody in any more that wants to read, so that many who read
+    /// never shut it out.
     fn lock(&self, how: FlockArg) -> Result<Flock<File>> {
         let turn = self.control.join(TURN);
         let turn = match lock(&turn, FlockArg::LockExclusive) {
@@ -193,7 +198,8 @@ impl Statement {
         &self.staging
     }
 
-    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless [`Error::has_happened`].
+    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless
+    /// [`Error::has_happened`].
     pub fn publish(self, work: &Work) -> Result<Published> {
         self.publish_in_steps(work, &|_| {})
     }

@@ -37,7 +37,8 @@ pub enum Kind {
     Replace(Replace),
 }
 
-/// A file, or a folder that becomes one of the table, gets its name. Paths are bytes: names need not be UTF-8.
+/// A file, or a folder that becomes one of the table, gets its name. Paths are bytes: names need not be
+/// UTF-8.
 #[derive(Clone, PartialEq, Message)]
 pub struct Move {
     #[prost(bytes, tag = "1")]
@@ -56,7 +57,8 @@ pub struct Exchange {
     /// Of the one made ready: by this it is known which of the two is where.
     #[prost(uint64, tag = "3")]
     pub inode: u64,
-    /// What was in the folder and is replaced, or is in the one made ready, too. All else came later, and stays.
+    /// What was in the folder and is replaced, or is in the one made ready, too. All else came later, and
+    /// stays.
     #[prost(message, repeated, tag = "4")]
     pub seen: Vec<Seen>,
 }
@@ -101,7 +103,8 @@ pub(crate) fn path(bytes: &[u8]) -> PathBuf {
 }
 
 impl Journal {
-    /// Writes it into a statement's folder. It is complete and on the disk when this returns, and is not there if this fails.
+    /// Writes it into a statement's folder. It is complete and on the disk when this returns, and is not
+    /// there if this fails.
     pub(crate) fn write(&self, staging: &Path) -> Result<()> {
         let unfinished = staging.join(UNFINISHED);
         let write = || -> io::Result<()> {

@@ -9,7 +9,8 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
-/// The mount that `folder` is on: renames and hard links do not leave it, even where two mounts are of one file system.
+/// The mount that `folder` is on: renames and hard links do not leave it, even where two mounts are of one
+/// file system.
 pub(crate) fn mount_of(folder: &Path) -> io::Result<u64> {
     // Who may not list a folder may still ask where it is.
     let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(folder)?;

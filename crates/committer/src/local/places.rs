@@ -1,8 +1,9 @@
-//! Where the files of a statement are staged: out of sight of who lists the table, and in reach of one rename of where they will be.
+//! Where the files of a statement are staged: out of sight of who lists the table, and in reach of one rename
+//! of where they will be.
 //!
-//! That is the statement's folder beside the table's. Table partitions on other mounts, as folders that are mount points or
-//! links, have a folder `.harrier-<id>` on theirs: beside the folder, or in it if it is the top of its mount. Those are written
-//! down before they are made, so that they are found if their makers die.
+//! That is the statement's folder beside the table's. Table partitions on other mounts, as folders that are
+//! mount points or links, have a folder `.harrier-<id>` on theirs: beside the folder, or in it if it is the
+//! top of its mount. Those are written down before they are made, so that they are found if their makers die.
 //!
 //! Staged files end in [`STAGED`]: some readers, DuckDB's `**` among them, look into hidden folders.
 
@@ -50,8 +51,8 @@ impl Places {
         Ok(Self { root: root.to_path_buf(), staging: staging.to_path_buf(), id, mount })
     }
 
-    /// Where a file named `name`, to be shown in `folder` below the table's (`""`, or `k=v/…`), is to be written; the folders
-    /// that it will be in are made.
+    /// Where a file named `name`, to be shown in `folder` below the table's (`""`, or `k=v/…`), is to be
+    /// written; the folders that it will be in are made.
     pub fn staged(&self, folder: &str, name: &str) -> Result<PathBuf> {
         let place = match self.place(folder)? {
             Place::Home => {

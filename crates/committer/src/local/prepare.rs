@@ -1,4 +1,5 @@
-//! What a statement is to do to each folder, found out under the lock; folders that are to be exchanged are made ready.
+//! What a statement is to do to each folder, found out under the lock; folders that are to be exchanged are
+//! made ready.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -294,7 +295,8 @@ impl Preparing<'_> {
         present.iter().filter(goes).map(Entry::seen).collect()
     }
 
-    /// Where nothing can be exchanged: what goes and what comes, and whether a reader can see some of it only.
+    /// Where nothing can be exchanged: what goes and what comes, and whether a reader can see some of it
+    /// only.
     fn replace(&self, real: &Path, present: &[Entry], files: &[&StagedFile]) -> (Replace, bool) {
         let gone = || present.iter().filter(|entry| self.goes.has(entry, real));
         let mut removed: Vec<Seen> = gone().map(Entry::seen).collect();
@@ -317,7 +319,8 @@ impl Preparing<'_> {
     }
 }
 
-/// Whether an overwriting statement takes `entry` away: data, and checksums that Hadoop keeps of data (`.name.crc`).
+/// Whether an overwriting statement takes `entry` away: data, and checksums that Hadoop keeps of data
+/// (`.name.crc`).
 fn is_replaced(entry: &Entry, folder: &Path) -> bool {
     if !entry.is_hidden() {
         return true;

@@ -110,7 +110,8 @@ pub(crate) fn publish(
     Ok(Published { one_by_one })
 }
 
-/// The journal is done: it goes first, so that nothing is done again. Folders that were exchanged stay for who is listing them.
+/// The journal is done: it goes first, so that nothing is done again. Folders that were exchanged stay for
+/// who is listing them.
 pub(crate) fn finish(journal: &Journal, staging: &Path) -> Result<()> {
     let exchanged = |action: &Action| matches!(action.kind, Some(Kind::Exchange(_)));
     let finish = || -> io::Result<()> {
@@ -196,8 +197,9 @@ fn swap(one: &Exchange, step: &dyn Fn(&'static str)) -> io::Result<()> {
     sync(&folder)
 }
 
-/// Takes what others have put into `old`, a folder that `new` was exchanged for, into that. What was seen keeps its name in `old`,
-/// because somebody may be listing it at this moment, but not its content, unless that is in `new`, too.
+/// Takes what others have put into `old`, a folder that `new` was exchanged for, into that. What was seen
+/// keeps its name in `old`, because somebody may be listing it at this moment, but not its content, unless
+/// that is in `new`, too.
 fn hollow(old: &Path, new: &Path, seen: &[Seen]) -> io::Result<()> {
     for entry in entries(old)? {
         let own = old.join(&entry.name);
@@ -310,7 +312,8 @@ fn is_there(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Of a folder that cannot be exchanged, files go one by one; one that somebody else has put in the place of another since stays.
+    /// Of a folder that cannot be exchanged, files go one by one; one that somebody else has put in the place
+    /// of another since stays.
     #[test]
     fn what_was_put_in_the_place_of_a_removed_file_stays() {
         let folder = tempfile::tempdir().unwrap();

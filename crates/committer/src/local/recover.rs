@@ -17,10 +17,12 @@ use crate::local::{At, Result};
 /// In a statement's folder: it is done, and has left folders that somebody may be listing.
 pub(crate) const RETIRED: &str = "retired";
 
-/// Nobody lists a folder for longer. Names are all that stays so long: the content is gone, or in the new folder.
+/// Nobody lists a folder for longer. Names are all that stays so long: the content is gone, or in the new
+/// folder.
 const LISTING_MAX: Duration = Duration::from_secs(60);
 
-/// Whether a statement has been decided and not been completed. To be asked under the lock, when nobody is about to complete it.
+/// Whether a statement has been decided and not been completed. To be asked under the lock, when nobody is
+/// about to complete it.
 pub(crate) fn is_left(control: &Path) -> Result<bool> {
     for staging in fs::read_dir(control).at("list", control)? {
         let staging = staging.at("list", control)?.path();
@@ -31,8 +33,8 @@ pub(crate) fn is_left(control: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Completes decided statements and removes what others have staged, if their processes are dead. To be called under the
-/// exclusive lock.
+/// Completes decided statements and removes what others have staged, if their processes are dead. To be
+/// called under the exclusive lock.
 pub(crate) fn recover(control: &Path, step: &dyn Fn(&'static str)) -> Result<()> {
     for staging in fs::read_dir(control).at("list", control)? {
         let staging = staging.at("list", control)?.path();
@@ -71,11 +73,13 @@ fn is_alive(staging: &Path) -> Result<bool> {
     }
 }
 
-/// Removes what a statement has left that is done, or was given up: folders that it has exchanged only when nobody lists them any more.
+/// Removes what a statement has left that is done, or was given up: folders that it has exchanged only when
+/// nobody lists them any more.
 ///
-/// `owner`: the file of a statement of this process, locked. It stays so until all else is gone, so that nobody takes the statement for dead
-/// that is still removing, and is closed before it is removed: on NFS, and on many file systems in user space, a file that is removed while it is
-/// open gets another name in its folder, and the folder stays. From then on another process may remove the rest as well.
+/// `owner`: the file of a statement of this process, locked. It stays so until all else is gone, so that
+/// nobody takes the statement for dead that is still removing, and is closed before it is removed: on NFS,
+/// and on many file systems in user space, a file that is removed while it is open gets another name in its
+/// folder, and the folder stays. From then on another process may remove the rest as well.
 pub(crate) fn leave(staging: &Path, owner: Option<Flock<File>>) -> Result<()> {
     let retired = staging.join(RETIRED);
     match fs::metadata(&retired).and_then(|metadata| metadata.modified()) {

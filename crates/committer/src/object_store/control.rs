@@ -94,7 +94,8 @@ impl Control {
 }
 
 impl Root {
-    /// The table in the folder `table` of the store that `url` is in; `None` for a kind of store that is not known.
+    /// The table in the folder `table` of the store that `url` is in; `None` for a kind of store that is not
+    /// known.
     ///
     /// Errors: what is said about the store is incomplete or wrong.
     pub fn open(url: &Url, table: &Path, options: &Options) -> Result<Option<Self>> {

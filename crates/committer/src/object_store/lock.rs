@@ -1,15 +1,17 @@
 //! The lock of a table, which is one by nothing but puts that fail where there is something already.
 //!
-//! It is the file `lock-N` of the highest number: held if `N` is odd, free if it is even. Who wants it puts the next odd number, and has it if
-//! nothing higher is there afterwards; who gives it back puts the next even one, and removes those below. A number is never put twice
-//! while it counts: only numbers below the highest are removed. A holder writes its file anew six times in a lease. One
-//! whose file has looked the same for all of a lease to somebody who watches, by that one's clock, is dead: its lock is taken over.
+//! It is the file `lock-N` of the highest number: held if `N` is odd, free if it is even. Who wants it puts
+//! the next odd number, and has it if nothing higher is there afterwards; who gives it back puts the next
+//! even one, and removes those below. A number is never put twice while it counts: only numbers below the
+//! highest are removed. A holder writes its file anew six times in a lease. One whose file has looked the
+//! same for all of a lease to somebody who watches, by that one's clock, is dead: its lock is taken over.
 //!
-//! Invariant: a holder that has not seen its lock to be the highest for half a lease does nothing more ([`Lock::check`]). So
-//! no clocks are compared, and they may differ in speed by a half.
+//! Invariant: a holder that has not seen its lock to be the highest for half a lease does nothing more
+//! ([`Lock::check`]). So no clocks are compared, and they may differ in speed by a half.
 //!
-//! What such a holder has asked of the store before may be done later all the same. The journal, by which a statement is decided, therefore has the
-//! number of the lock and is put only where there is none, and who takes a lock over puts an empty one: one of both is there, and it stays.
+//! What such a holder has asked of the store before may be done later all the same. The journal, by which a
+//! statement is decided, therefore has the number of the lock and is put only where there is none, and who
+//! takes a lock over puts an empty one: one of both is there, and it stays.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -41,7 +41,8 @@ impl Placing {
         Self { root, folder, takes }
     }
 
-    /// Begins a file to be shown in `folder` below the table's (`""`, or `k=v/…`). `name` is the statement's own.
+    /// Begins a file to be shown in `folder` below the table's (`""`, or `k=v/…`). `name` is the statement's
+    /// own.
     pub async fn begin(&self, folder: &str, name: &str) -> Result<Box<dyn StagedWriter>> {
         let staged = child(&self.folder, &format!("{name}{STAGED}"));
         let shown = self.name(folder, name).await?;
@@ -73,8 +74,8 @@ impl Placing {
     }
 }
 
-/// The file whose place one called `name` takes: one of its own folder, that readers know by the same extension if there is one. What is
-/// in folders below is not what readers see.
+/// The file whose place one called `name` takes: one of its own folder, that readers know by the same
+/// extension if there is one. What is in folders below is not what readers see.
 pub(crate) fn place<'a>(present: &'a [ObjectMeta], name: &Path) -> Option<&'a ObjectMeta> {
     let extension =
         |path: &Path| path.filename().and_then(|name| name.split_once('.')).map(|(_, end)| end.to_string());

@@ -176,7 +176,8 @@ async fn plan_folder(
     Ok(is_some.then(|| Action { folder: whole.to_string(), removed, shown, name: name.unwrap_or_default() }))
 }
 
-/// Whether a file is one of the folder's for who reads it: what is in folders below is not, if they are not named after keys.
+/// Whether a file is one of the folder's for who reads it: what is in folders below is not, if they are not
+/// named after keys.
 fn is_read(folder: &Path, file: &ObjectMeta) -> bool {
     let below = file.location.prefix_match(folder);
     below.is_some_and(|parts| parts.filter(|part| !part.as_ref().contains('=')).count() <= 1)
@@ -190,7 +191,8 @@ async fn decide(root: &Root, lock: &Lock, journal: &Journal) -> Result<()> {
     lock.check()?;
     match root.staging.put_new(&path, journal.bytes()).await {
         Ok(true) => Ok(()),
-        // Another one has taken the lock over and shut this one out, or an attempt was heard that nobody knew of.
+        // Another one has taken the lock over and shut this one out, or an attempt was heard that nobody knew
+        // of.
         Ok(false) => what_is_there(root, &path, journal, not_found(&path)).await,
         Err(error) => find_out(root, lock, &path, journal, error).await,
     }
@@ -199,7 +201,8 @@ async fn decide(root: &Root, lock: &Lock, journal: &Journal) -> Result<()> {
 /// What became of a journal that was put with an `error`, and may still come.
 async fn find_out(root: &Root, lock: &Lock, path: &Path, journal: &Journal, error: StoreError) -> Result<()> {
     match root.staging.put_new(path, Bytes::new()).await {
-        // It cannot come any more. Nor was it there, if nobody else has had the lock, who may have done what is in it and removed it.
+        // It cannot come any more. Nor was it there, if nobody else has had the lock, who may have done what
+        // is in it and removed it.
         Ok(true) => match root.control().await {
             Ok(control) if control.top().is_some_and(|(top, _)| top == lock.number()) => {
                 Err(error).at("write to", path)

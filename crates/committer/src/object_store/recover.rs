@@ -17,8 +17,8 @@ const DEAD: u32 = 5;
 /// How long an empty journal stays.
 const VOIDS_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Completes decided statements, and takes back what others have staged, if they are dead; not the statement `own`. To be
-/// called under the lock.
+/// Completes decided statements, and takes back what others have staged, if they are dead; not the statement
+/// `own`. To be called under the lock.
 pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>) -> Result<()> {
     // Looked at under the lock, after its file was written: the newest there is.
     let control = root.control().await?;
@@ -47,7 +47,8 @@ pub(crate) async fn recover(root: &Root, lock: &Lock, own: &str, step: Step<'_>)
         }
         step("swept");
     }
-    // What is empty keeps out what was asked of the store before it was put, and a process may have stood still for long before it asks.
+    // What is empty keeps out what was asked of the store before it was put, and a process may have stood
+    // still for long before it asks.
     let late = dead.max(root.staging.late());
     let unfinished = control.unfinished.iter().filter(|file| !control.is_young(file, late));
     let voids = control.voids.iter().filter(|file| !control.is_young(file, late.max(VOIDS_STAY)));

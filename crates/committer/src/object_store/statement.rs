@@ -73,7 +73,8 @@ impl Statement {
         self.given_up.clone()
     }
 
-    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless [`crate::object_store::Error::is_undone`] says no.
+    /// Shows what `work` says. Either all of it happens, or nothing has (then this fails), unless
+    /// [`crate::object_store::Error::is_undone`] says no.
     pub fn publish(self, work: &Work) -> BoxFuture<'_, Result<Published>> {
         self.publish_in_steps(work, &|_| {})
     }

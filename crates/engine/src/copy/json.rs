@@ -1,5 +1,6 @@
-//! JSON for COPY FROM, read with the types that lose nothing on the way into the table's columns. What a query would take the values for, by
-//! the first of them, has fifteen digits and no place for keys that come later.
+//! JSON for COPY FROM, read with the types that lose nothing on the way into the table's columns. What a
+//! query would take the values for, by the first of them, has fifteen digits and no place for keys that come
+//! later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::files;
 /// Digits behind those that a number has in its column, which is rounded to: the reader drops the rest.
 const SPARE_DIGITS: i8 = 9;
 
-/// Names and types to read the columns `fields` of a table with, in their order, from files in which a query sees `seen`. A key that no
-/// record has is NULL.
+/// Names and types to read the columns `fields` of a table with, in their order, from files in which a query
+/// sees `seen`. A key that no record has is NULL.
 pub(super) fn columns(fields: &[FieldRef], seen: &Schema) -> SchemaRef {
     let mut columns: Vec<Field> = Vec::with_capacity(fields.len());
     for field in fields {
@@ -38,7 +39,8 @@ pub(super) fn columns(fields: &[FieldRef], seen: &Schema) -> SchemaRef {
     Arc::new(Schema::new(columns))
 }
 
-/// A scan of the files that `name` stands for with these columns; `None` where folders have values, as in `year=2024/`.
+/// A scan of the files that `name` stands for with these columns; `None` where folders have values, as in
+/// `year=2024/`.
 pub(super) async fn table(
     state: &SessionState,
     name: &str,

@@ -124,7 +124,8 @@ pub(crate) enum Header {
     Matching,
 }
 
-/// The option of files in [`CopyFormat::Text`] that makes them files of another format that is written row by row.
+/// The option of files in [`CopyFormat::Text`] that makes them files of another format that is written row by
+/// row.
 pub(super) const LAYOUT: &str = "layout";
 
 /// Compressions within files, which not all formats have.
@@ -139,7 +140,8 @@ pub(crate) enum OnError {
     Ignore,
 }
 
-/// The COPY that `text` is; `None` if it is none, or one in the words of DataFusion (`STORED AS`, `PARTITIONED BY`, `OPTIONS`).
+/// The COPY that `text` is; `None` if it is none, or one in the words of DataFusion (`STORED AS`,
+/// `PARTITIONED BY`, `OPTIONS`).
 ///
 /// Errors: it is one and wrong (42601), or asks for what is not there (0A000).
 pub(crate) fn parse(text: &str) -> Result<Option<Copy>> {

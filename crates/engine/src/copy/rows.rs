@@ -1,5 +1,5 @@
-//! Rows of text, CSV or PostgreSQL's own, as batches of a table's types. One thread reads them in order, so that an error
-//! names its line and rows with errors can be left out and counted.
+//! Rows of text, CSV or PostgreSQL's own, as batches of a table's types. One thread reads them in order, so
+//! that an error names its line and rows with errors can be left out and counted.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -52,7 +52,8 @@ pub(crate) struct Layout {
     pub header: Header,
     /// How intervals are written; all styles are read.
     pub intervals: IntervalStyle,
-    /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their type.
+    /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their
+    /// type.
     pub short_truths: bool,
 }
 

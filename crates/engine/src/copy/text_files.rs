@@ -1,5 +1,5 @@
-//! COPY … TO a file in PostgreSQL's text format, CSV or JSON: what goes to STDOUT, as a format of files. Nothing reads it but COPY FROM;
-//! queries read the files of the other two in formats of DataFusion's.
+//! COPY … TO a file in PostgreSQL's text format, CSV or JSON: what goes to STDOUT, as a format of files.
+//! Nothing reads it but COPY FROM; queries read the files of the other two in formats of DataFusion's.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,6 @@
-//! Words inside of calls that the parser does not know: `concat(VARIADIC a)`, `trim(BOTH FROM a)`, `substring(a SIMILAR p ESCAPE e)`. They
-//! become a call of [`VARIADIC`], the blank that is meant, and commas.
+//! Words inside of calls that the parser does not know: `concat(VARIADIC a)`, `trim(BOTH FROM a)`,
+//! `substring(a SIMILAR p ESCAPE e)`. They become a call of [`VARIADIC`], the blank that is meant, and
+//! commas.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};

@@ -1,4 +1,5 @@
-//! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and `substring` by a pattern.
+//! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
+//! `substring` by a pattern.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
@@ -388,8 +389,8 @@ fn trimmed(value: &Expr) -> Option<Expr> {
     numeric_of(trimmed)
 }
 
-/// A number that is a text as the decimal with as many digits behind the point as the text has; `None`: it is written otherwise, or has more
-/// digits than a decimal.
+/// A number that is a text as the decimal with as many digits behind the point as the text has; `None`: it is
+/// written otherwise, or has more digits than a decimal.
 pub(super) fn numeric_of(text: &str) -> Option<Expr> {
     const DIGITS_MAX: usize = 38;
     let number = text.trim().trim_start_matches(['+', '-']);
@@ -414,7 +415,8 @@ fn variadic(argument: &Expr) -> Option<&Expr> {
     }
 }
 
-/// `format(f, VARIADIC a)`: with the elements of a list, or as many of another array as the format, which is a text in the statement, names.
+/// `format(f, VARIADIC a)`: with the elements of a list, or as many of another array as the format, which is
+/// a text in the statement, names.
 fn formatted(format: &Expr, all: &Expr) -> Option<Expr> {
     let mut arguments = vec![format.clone()];
     match all {
@@ -474,8 +476,8 @@ fn is_of_chrono(pattern: &Expr) -> bool {
     text_of(pattern).is_some_and(is_letter)
 }
 
-/// The part of a text that meets a pattern, which has to be a text in the statement: what its parentheses take in, if it has some. With
-/// an escape, a pattern of SIMILAR TO.
+/// The part of a text that meets a pattern, which has to be a text in the statement: what its parentheses
+/// take in, if it has some. With an escape, a pattern of SIMILAR TO.
 fn by_pattern(text: &Expr, pattern: &Expr, escape: Option<&Expr>) -> Option<Expr> {
     let pattern = text_of(pattern)?;
     let pattern = match escape {

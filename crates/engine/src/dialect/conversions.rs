@@ -1,4 +1,5 @@
-//! `ALTER COLUMN a TYPE bigint USING a::bigint`: the cast of the column itself to its new type says nothing that the type does not say.
+//! `ALTER COLUMN a TYPE bigint USING a::bigint`: the cast of the column itself to its new type says nothing
+//! that the type does not say.
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, DataType, Expr, Ident, Statement,

@@ -1,9 +1,11 @@
-//! `LIKE … ESCAPE ''`: nothing in the pattern is an escape character, so that a backslash is one of the characters that are meant.
+//! `LIKE … ESCAPE ''`: nothing in the pattern is an escape character, so that a backslash is one of the
+//! characters that are meant.
 
 use datafusion::sql::sqlparser::ast::{Expr, Value, ValueWithSpan};
 use harrier_pgcatalog::function_call;
 
-/// Rewrites such a LIKE in place: the pattern gets backslashes before its backslashes, which the planner takes for escape characters.
+/// Rewrites such a LIKE in place: the pattern gets backslashes before its backslashes, which the planner
+/// takes for escape characters.
 pub(super) fn rewrite(expr: &mut Expr) {
     let (Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. }) = expr else {
         return;

@@ -85,8 +85,8 @@ fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
     select.qualify.is_none() && select.distinct.is_none() && has_window.is_continue() && is_known
 }
 
-/// Has the result be a relation, `SELECT * FROM (…)`, which is ordered by its columns' names. `None`: a key is
-/// no column of the result, or its name is that of several.
+/// Has the result be a relation, `SELECT * FROM (…)`, which is ordered by its columns' names. `None`: a key
+/// is no column of the result, or its name is that of several.
 fn wrap(query: &mut Query) -> Option<()> {
     let names = result_names(&query.body)?;
     let only = |name: &String| names.iter().filter(|other| *other == name).count() == 1;

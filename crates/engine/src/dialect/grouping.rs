@@ -1,5 +1,6 @@
-//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING without GROUP BY. They become queries
-//! without GROUP BY that have an aggregate, in HAVING, which is true of every group. One that has an aggregate is such a group anyway.
+//! Queries that are one group of all rows although they name no aggregate: `GROUP BY ()`, and HAVING without
+//! GROUP BY. They become queries without GROUP BY that have an aggregate, in HAVING, which is true of every
+//! group. One that has an aggregate is such a group anyway.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,

@@ -7,8 +7,8 @@
 //! cume_dist(v) WITHIN GROUP (ORDER BY x)     ──►  (count(*) FILTER (WHERE x <= v) + 1) / (count(*) + 1)
 //! ```
 //!
-//! A value may speak of columns by which rows are grouped: all rows of a group have the same. In a grouping set
-//! that leaves them out they are NULL to the value, but not to the rows.
+//! A value may speak of columns by which rows are grouped: all rows of a group have the same. In a grouping
+//! set that leaves them out they are NULL to the value, but not to the rows.
 
 use std::ops::ControlFlow;
 

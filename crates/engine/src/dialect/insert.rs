@@ -1,4 +1,5 @@
-//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults. And VALUES in subqueries of an INSERT.
+//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults. And VALUES in
+//! subqueries of an INSERT.
 
 use std::ops::ControlFlow;
 
@@ -40,7 +41,8 @@ pub(crate) fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
     }
 }
 
-/// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them for rows of the table.
+/// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them
+/// for rows of the table.
 pub(super) fn unbind_values(statement: &mut Statement) {
     let writes = match statement {
         Statement::Insert(_) => true,

@@ -1,5 +1,6 @@
-//! `UPDATE … FROM` and `DELETE … USING`, which change a table by the rows of others: the first as a MERGE, the second by whether there is such
-//! a row. A row that several others would change fails, as with MERGE (21000); PostgreSQL takes any of them.
+//! `UPDATE … FROM` and `DELETE … USING`, which change a table by the rows of others: the first as a MERGE,
+//! the second by whether there is such a row. A row that several others would change fails, as with MERGE
+//! (21000); PostgreSQL takes any of them.
 
 use datafusion::common::DataFusionError;
 use datafusion::error::Result;
@@ -13,8 +14,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::SqlDialect;
 use crate::names::plain;
 
-/// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the planner, and a DELETE with
-/// RETURNING until that is taken out of it.
+/// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the
+/// planner, and a DELETE with RETURNING until that is taken out of it.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<()> {
     match statement {
         Statement::Update(update) => {

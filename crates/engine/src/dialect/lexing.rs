@@ -1,5 +1,6 @@
-//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in it. And what IS DISTINCT FROM
-//! ends at, and which lists of IN begin with a query. What is parsed twice by the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
+//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in
+//! it. And what IS DISTINCT FROM ends at, and which lists of IN begin with a query. What is parsed twice by
+//! the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
 
 use std::any::TypeId;
 
@@ -12,13 +13,15 @@ use harrier_pgcatalog::function_call;
 
 use crate::nesting;
 
-/// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of `>-5`, `>--comment` and
-/// `>/*comment*/` for parts of one operator. The operators with such signs that there are (`->`, `#-`, `|/`, `~*`) it knows one by one. And
-/// it takes `b AND c` for the right side of `a IS DISTINCT FROM b AND c`.
+/// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of
+/// `>-5`, `>--comment` and `>/*comment*/` for parts of one operator. The operators with such signs that there
+/// are (`->`, `#-`, `|/`, `~*`) it knows one by one. And it takes `b AND c` for the right side of `a IS
+/// DISTINCT FROM b AND c`.
 ///
-/// It parses each argument of a function as the name of a named argument first, which may be any expression, and again as a value: nested calls
-/// took 2^depth steps. A name is a word in PostgreSQL. `position(a, b)` was tried as `position(a IN b)` first, likewise. Whatever else goes back
-/// and forth is bounded by a number of steps ([`nesting::step`]).
+/// It parses each argument of a function as the name of a named argument first, which may be any expression,
+/// and again as a value: nested calls took 2^depth steps. A name is a word in PostgreSQL. `position(a, b)`
+/// was tried as `position(a IN b)` first, likewise. Whatever else goes back and forth is bounded by a number
+/// of steps ([`nesting::step`]).
 ///
 /// To the parser it is that dialect.
 #[derive(Debug)]
@@ -136,8 +139,8 @@ const GOES_ON: [Keyword; 7] = [
     Keyword::FETCH,
 ];
 
-/// Whether `((SELECT 1) UNION SELECT 2)` comes next, where the parser would take the first query for a value in parentheses, or `(VALUES (1))`,
-/// which it would take for a call.
+/// Whether `((SELECT 1) UNION SELECT 2)` comes next, where the parser would take the first query for a value
+/// in parentheses, or `(VALUES (1))`, which it would take for a call.
 fn begins_query(parser: &Parser) -> bool {
     let [open, values, row] = [0, 1, 2].map(|at| &parser.peek_nth_token_ref(at).token);
     if let (Token::LParen, Token::Word(word), Token::LParen) = (open, values, row)
@@ -168,7 +171,8 @@ fn tokens_from<'a>(parser: &'a Parser, from: usize) -> impl Iterator<Item = &'a 
         .take_while(|token| !matches!(token, Token::EOF))
 }
 
-/// The token behind the parenthesis with which the tokens begin and all in it, if that is a query; [`Token::EOF`] at the end of the text.
+/// The token behind the parenthesis with which the tokens begin and all in it, if that is a query;
+/// [`Token::EOF`] at the end of the text.
 fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a Token> {
     const QUERIES: [Keyword; 4] = [Keyword::SELECT, Keyword::WITH, Keyword::VALUES, Keyword::TABLE];
     let (mut open, mut is_query) = (0_usize, false);
@@ -191,8 +195,8 @@ fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a T
     }
 }
 
-/// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query for all there is. Of
-/// `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
+/// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query
+/// for all there is. Of `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
 fn begins_list_with_query(parser: &Parser) -> bool {
     let mut tokens = tokens_from(parser, parser.index()).peekable();
     let is_word = |token: &&Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);

@@ -1,5 +1,5 @@
-//! `THEN DO NOTHING` of MERGE, which the parser does not know: it is given a clause that assigns to a column of no table, and the planner
-//! one that assigns nothing.
+//! `THEN DO NOTHING` of MERGE, which the parser does not know: it is given a clause that assigns to a column
+//! of no table, and the planner one that assigns nothing.
 
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, MergeAction, MergeUpdateExpr, ObjectName, Statement,

@@ -1,7 +1,8 @@
-//! Constants of a query that are cast to NUMERIC without digits: `'1.50'::numeric` has two behind the point, as it is written. The planner
-//! gives all of them ten.
+//! Constants of a query that are cast to NUMERIC without digits: `'1.50'::numeric` has two behind the point,
+//! as it is written. The planner gives all of them ten.
 //!
-//! What a query only begins with, as the first part of a recursive one, and what becomes a column of a table keeps the ten digits: more may come.
+//! What a query only begins with, as the first part of a recursive one, and what becomes a column of a table
+//! keeps the ten digits: more may come.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,5 @@
-//! `OPERATOR(pg_catalog.=) ANY (…)`, whose operator the parser wants to be a plain one before ANY, ALL and SOME.
+//! `OPERATOR(pg_catalog.=) ANY (…)`, whose operator the parser wants to be a plain one before ANY, ALL and
+//! SOME.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};

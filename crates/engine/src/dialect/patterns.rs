@@ -43,8 +43,8 @@ pub(super) fn regex_of_similar(pattern: &str, escape: Option<&str>) -> Option<St
     Some(regex)
 }
 
-/// The regular expression whose parentheses take in what `substring(text FROM pattern FOR escape)` is: what stands between two escapes with
-/// a `"` behind them, or all of the text. `None` where the pattern is wrong.
+/// The regular expression whose parentheses take in what `substring(text FROM pattern FOR escape)` is: what
+/// stands between two escapes with a `"` behind them, or all of the text. `None` where the pattern is wrong.
 pub(super) fn regex_of_part(pattern: &str, escape: &str) -> Option<String> {
     let parts: Vec<&str> = match escape.is_empty() {
         true => vec![pattern],

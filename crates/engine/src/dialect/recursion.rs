@@ -1,5 +1,5 @@
-//! WITH RECURSIVE, of which the order and the limit of the whole are refused, as PostgreSQL does: the planner takes no notice of them, and
-//! goes on for ever.
+//! WITH RECURSIVE, of which the order and the limit of the whole are refused, as PostgreSQL does: the planner
+//! takes no notice of them, and goes on for ever.
 
 use std::ops::ControlFlow;
 

@@ -1,10 +1,10 @@
 //! ORDER BY by columns of the result.
 //!
-//! A name that stands alone is one of these, by the names that PostgreSQL gives them: `SELECT sum(x) … ORDER BY sum` becomes
-//! `ORDER BY 1`. A name of several columns that are not the same means none of them.
+//! A name that stands alone is one of these, by the names that PostgreSQL gives them: `SELECT sum(x) … ORDER
+//! BY sum` becomes `ORDER BY 1`. A name of several columns that are not the same means none of them.
 //!
-//! By its number, the planner takes an expression that has no name for one over the result: `SELECT max(x) + 1 … ORDER BY 1` would be
-//! over a column x that is no key. So such an expression has a name.
+//! By its number, the planner takes an expression that has no name for one over the result: `SELECT max(x) +
+//! 1 … ORDER BY 1` would be over a column x that is no key. So such an expression has a name.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,5 @@
-//! `LIMIT '10' OFFSET '20'`, as drivers write it that put parameters into the text: literals in quotes are whole numbers there.
+//! `LIMIT '10' OFFSET '20'`, as drivers write it that put parameters into the text: literals in quotes are
+//! whole numbers there.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, LimitClause, Query, Value, ValueWithSpan};

@@ -1,5 +1,6 @@
-//! Comparisons of rows, such as `(a, b) < (1, 2)` and `(a, b) IN (SELECT x, y …)`, as comparisons of their columns. The planner compares
-//! structs, to which NULL is a value like others, and knows no subquery of several columns in an expression.
+//! Comparisons of rows, such as `(a, b) < (1, 2)` and `(a, b) IN (SELECT x, y …)`, as comparisons of their
+//! columns. The planner compares structs, to which NULL is a value like others, and knows no subquery of
+//! several columns in an expression.
 
 use std::ops::ControlFlow;
 
@@ -20,8 +21,8 @@ use crate::names::plain;
 /// A list of more rows is read as a table.
 const LISTED_ROWS_MAX: usize = 32;
 
-/// A list of more rows stays one of structs where it cannot be read as a table: comparisons nested so deep take long to plan, and at some
-/// depth the stack of the thread that does.
+/// A list of more rows stays one of structs where it cannot be read as a table: comparisons nested so deep
+/// take long to plan, and at some depth the stack of the thread that does.
 const COMPARED_ROWS_MAX: usize = 200;
 
 /// The name of the rows that a row is looked for in.
@@ -89,7 +90,8 @@ pub(crate) fn rewrite(expr: &mut Expr) -> Result<()> {
     Ok(())
 }
 
-/// The same for what a row has to fulfil, where NULL is as good as false: a search in a subquery becomes a join there.
+/// The same for what a row has to fulfil, where NULL is as good as false: a search in a subquery becomes a
+/// join there.
 fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
     // With whether it has to be false.
     let mut parts = vec![(condition, false)];
@@ -217,8 +219,8 @@ impl Search {
         all(self.row.iter().cloned().zip(columns), equal)
     }
 
-    /// The subquery and its columns, if conditions about these may be among its own: in one that is about the row itself, they have to be.
-    /// None of the row's columns may be taken for one of the subquery's tables.
+    /// The subquery and its columns, if conditions about these may be among its own: in one that is about the
+    /// row itself, they have to be. None of the row's columns may be taken for one of the subquery's tables.
     fn plain(&self) -> Option<(&Select, Vec<&Expr>)> {
         let Query { with: None, body, limit_clause: None, fetch: None, .. } = self.rows.as_ref() else {
             return None;

@@ -1,4 +1,5 @@
-//! Functions that give rows, in FROM and in the list of a SELECT, as `unnest` of a function that gives a list.
+//! Functions that give rows, in FROM and in the list of a SELECT, as `unnest` of a function that gives a
+//! list.
 //!
 //! ```text
 //! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key, unnest(harrier_jsonb_each(t.j)) AS value) AS e
@@ -6,7 +7,8 @@
 //! SELECT day + generate_series(0, 6)  ──►  SELECT day + unnest(generate_series(0, 6))
 //! ```
 //!
-//! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list that DataFusion and DuckDB have it give.
+//! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list
+//! that DataFusion and DuckDB have it give.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -83,9 +85,9 @@ pub(super) fn unfold(query: &mut Query) {
     }
 }
 
-/// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as
-/// `SELECT __rows.__1 AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. What has a name of its own for every
-/// item, and is not grouped.
+/// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as `SELECT
+/// __rows.__1 AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. What has
+/// a name of its own for every item, and is not grouped.
 fn tell_apart(query: &mut Query) {
     let is_by_name = |by: &OrderByExpr| matches!(&by.expr, Expr::Identifier(_) | Expr::Value(_));
     let is_ordered_by_names = match query.order_by.as_ref().map(|order| &order.kind) {
@@ -122,8 +124,8 @@ fn tell_apart(query: &mut Query) {
     *query.body = SetExpr::Select(Box::new(outer));
 }
 
-/// The names of the items of a list with `unnest` in which an expression is called as a column that an item is made of; `None`: there is none such, or an item has no
-/// name.
+/// The names of the items of a list with `unnest` in which an expression is called as a column that an item
+/// is made of; `None`: there is none such, or an item has no name.
 fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
     let mut names = Vec::with_capacity(items.len());
     let (mut columns, mut aliases) = (HashSet::new(), HashSet::new());
@@ -195,8 +197,9 @@ fn unfold_body(body: &mut SetExpr) {
     }
 }
 
-/// `SELECT unnest((SELECT a …)), unnest((SELECT b …))`, whose lists have one name to the planner, which then takes them for one, as
-/// `SELECT unnest((SELECT a …)), unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. So it is with what differs in nothing but casts.
+/// `SELECT unnest((SELECT a …)), unnest((SELECT b …))`, whose lists have one name to the planner, which then
+/// takes them for one, as `SELECT unnest((SELECT a …)), unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. So it
+/// is with what differs in nothing but casts.
 fn tell_lists_apart(items: &mut [SelectItem]) {
     /// The lists that were met, each with what the planner's name says of it.
     #[derive(Default)]
@@ -334,7 +337,8 @@ fn of_rows(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])>
     OF_ROWS.into_iter().find(|(known, _)| *known == name)
 }
 
-/// The list whose elements are the rows of a function, or one of their columns; `None` if it takes other arguments.
+/// The list whose elements are the rows of a function, or one of their columns; `None` if it takes other
+/// arguments.
 fn list_of(name: &str, column: usize, arguments: &[Expr]) -> Option<Expr> {
     let call = |name: &str| Expr::Function(function_call(name, arguments.to_vec()));
     Some(match (name, arguments) {
@@ -472,8 +476,8 @@ fn takes_lists(expr: &Expr) -> bool {
         || name.starts_with("map_")
 }
 
-/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other relations, and of a series those of
-/// whole numbers that are known, which it does not keep in memory.
+/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other
+/// relations, and of a series those of whole numbers that are known, which it does not keep in memory.
 fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
     match name {
         "unnest" => is_lateral,
@@ -556,7 +560,8 @@ fn names_in(query: &Query) -> HashSet<(Option<String>, String)> {
     names
 }
 
-/// Has the column of a series be `value`, as the planner and DuckDB's `range` call it, where a query calls it so and not by its own name.
+/// Has the column of a series be `value`, as the planner and DuckDB's `range` call it, where a query calls it
+/// so and not by its own name.
 fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
     let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { return };
     if of_rows(name).is_none_or(|(function, _)| function != "generate_series")
@@ -579,7 +584,8 @@ fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, Stri
     }
 }
 
-/// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not called as it is.
+/// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not
+/// called as it is.
 fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
     let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
         TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {

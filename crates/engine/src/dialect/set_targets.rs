@@ -1,4 +1,5 @@
-//! `UPDATE t SET LOCKED = TRUE`: names of columns without quotes are read in lower case, which the planner does everywhere but there.
+//! `UPDATE t SET LOCKED = TRUE`: names of columns without quotes are read in lower case, which the planner
+//! does everywhere but there.
 
 use datafusion::sql::sqlparser::ast::{AssignmentTarget, Ident, ObjectName, ObjectNamePart, Statement};
 

@@ -1,4 +1,5 @@
-//! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for parts of the name.
+//! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for
+//! parts of the name.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};

@@ -1,4 +1,5 @@
-//! Texts where a truth value has to be, which PostgreSQL reads as one: `WHERE ('true')`, `'f' OR a`, `NOT 'on'`.
+//! Texts where a truth value has to be, which PostgreSQL reads as one: `WHERE ('true')`, `'f' OR a`, `NOT
+//! 'on'`.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{

@@ -79,7 +79,8 @@ fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
         if select.projection.len() != columns {
             return Err(other_number());
         }
-        // As it stands, which is joined best. Of other queries a column by itself may have other rows: one beside an aggregate has none of its own.
+        // As it stands, which is joined best. Of other queries a column by itself may have other rows: one
+        // beside an aggregate has none of its own.
         if is_plain(query, select) {
             let part = |at: usize| {
                 let mut query = query.clone();

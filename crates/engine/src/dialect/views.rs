@@ -1,4 +1,5 @@
-//! `ALTER VIEW v RENAME …`, which the parser takes for a table only: `ALTER TABLE v RENAME …`, as PostgreSQL has it, too.
+//! `ALTER VIEW v RENAME …`, which the parser takes for a table only: `ALTER TABLE v RENAME …`, as PostgreSQL
+//! has it, too.
 
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};

@@ -1,4 +1,5 @@
-//! WITH before INSERT, UPDATE, DELETE and MERGE, which the planner knows in queries only: those in the statement get it.
+//! WITH before INSERT, UPDATE, DELETE and MERGE, which the planner knows in queries only: those in the
+//! statement get it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -10,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::names::plain;
 
-/// Rewrites such a statement in place. What it names of the WITH is worked out anew for each query in it that does.
+/// Rewrites such a statement in place. What it names of the WITH is worked out anew for each query in it that
+/// does.
 pub(super) fn rewrite(statement: &mut Statement) {
     match statement {
         Statement::Prepare { statement, .. } => rewrite(statement),

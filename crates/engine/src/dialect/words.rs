@@ -1,5 +1,5 @@
-//! Words that PostgreSQL has beside others for the same, and the parser has not: ABORT, LOCAL before TEMPORARY, ARRAY behind a type. And those of
-//! transactions in two phases, of which there are none.
+//! Words that PostgreSQL has beside others for the same, and the parser has not: ABORT, LOCAL before
+//! TEMPORARY, ARRAY behind a type. And those of transactions in two phases, of which there are none.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::dialect::Dialect;

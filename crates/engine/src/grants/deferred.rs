@@ -1,4 +1,5 @@
-//! Statements about the access to what the open transaction has made, which wait for its commit: until then nobody else can be given anything of it.
+//! Statements about the access to what the open transaction has made, which wait for its commit: until then
+//! nobody else can be given anything of it.
 
 use super::AccessStatement;
 

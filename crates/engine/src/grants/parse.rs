@@ -1,4 +1,5 @@
-//! The text of a statement about roles, privileges, row filters and resource queues, as PostgreSQL and HAWQ write it.
+//! The text of a statement about roles, privileges, row filters and resource queues, as PostgreSQL and HAWQ
+//! write it.
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::ObjectName;

@@ -1,4 +1,5 @@
-//! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all ranks, and showing them.
+//! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all
+//! ranks, and showing them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -108,8 +109,8 @@ pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> 
 }
 
 impl FolderWrite {
-    /// Begins to write: makes the folder if there is none, and the plan that stages the rows of `dml`. `None`: its target is no folder,
-    /// or one of a format that DataFusion writes.
+    /// Begins to write: makes the folder if there is none, and the plan that stages the rows of `dml`.
+    /// `None`: its target is no folder, or one of a format that DataFusion writes.
     pub(crate) async fn begin(
         dml: &DmlStatement,
         partition: Option<&PartitionClause>,
@@ -204,7 +205,8 @@ impl FolderWrite {
         plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
     }
 
-    /// Shows what was staged, of which `batches` tell. Returns the number of rows, and what the user should know.
+    /// Shows what was staged, of which `batches` tell. Returns the number of rows, and what the user should
+    /// know.
     pub(crate) async fn publish(self, batches: Vec<RecordBatch>) -> Result<(u64, Option<String>)> {
         let mut records = Vec::new();
         for record in batches.iter().flat_map(|batch| batch.column(0).as_binary::<i32>().iter()).flatten() {

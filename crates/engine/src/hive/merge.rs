@@ -1,4 +1,5 @@
-//! OPTIMIZE of a folder: the small files of each table partition become one, or as few as their size lets them.
+//! OPTIMIZE of a folder: the small files of each table partition become one, or as few as their size lets
+//! them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -65,8 +66,8 @@ impl FolderWrite {
     }
 }
 
-/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`. Those that say more than the
-/// table's columns do stay as they are: it would be lost.
+/// The small files of folders that have several, with their folders below the table's: `""`, or `k=v/`. Those
+/// that say more than the table's columns do stay as they are: it would be lost.
 async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(String, ObjectMeta)>> {
     let listing = table.listing();
     let Some(url) = listing.table_paths().first() else { return Ok(vec![]) };
@@ -126,13 +127,15 @@ async fn small_files(state: &SessionState, table: &FolderTable) -> Result<Vec<(S
         .collect())
 }
 
-/// Whether files of the table's format have types of their own; those of texts are guessed of their first rows.
+/// Whether files of the table's format have types of their own; those of texts are guessed of their first
+/// rows.
 fn says_all(table: &FolderTable) -> bool {
     let format = &table.listing().options().format;
     csv_options(format.as_ref()).is_none() && json_options(format.as_ref()).is_none()
 }
 
-/// Whether a file of columns `theirs` has nothing that a table of columns `own` does not. `with_types`: and no values that it cannot have.
+/// Whether a file of columns `theirs` has nothing that a table of columns `own` does not. `with_types`: and
+/// no values that it cannot have.
 fn says_no_more(theirs: &Schema, own: &Schema, with_types: bool) -> bool {
     theirs.fields().iter().all(|field| {
         own.field_with_name(field.name())

@@ -1,4 +1,5 @@
-//! `INSERT … INTO t PARTITION (k = 'v', other)`, as Hive has it: some table partitions named, others by the last columns of the rows.
+//! `INSERT … INTO t PARTITION (k = 'v', other)`, as Hive has it: some table partitions named, others by the
+//! last columns of the rows.
 //!
 //! The parser's dialect does not know the clause: it is cut out of the text, with blanks in its place.
 
@@ -180,7 +181,8 @@ fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<Strin
     }
 }
 
-/// `SELECT *, value, … FROM (source)`; rows that are listed get them one by one, so that they have as many values as the table columns.
+/// `SELECT *, value, … FROM (source)`; rows that are listed get them one by one, so that they have as many
+/// values as the table columns.
 fn with_values(source: &ast::Query, values: &[ast::Expr]) -> Result<ast::Query> {
     if let ast::SetExpr::Values(_) = source.body.as_ref() {
         let mut source = source.clone();

@@ -1,4 +1,5 @@
-//! `ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' …` of CREATE EXTERNAL TABLE, as Hive has it: options of its text files.
+//! `ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' …` of CREATE EXTERNAL TABLE, as Hive has it: options of its
+//! text files.
 //!
 //! The parser does not know the clause: it is cut out of the text, with blanks in its place.
 

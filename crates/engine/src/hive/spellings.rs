@@ -1,5 +1,5 @@
-//! Folders of one table partition that have different names: others write `month=03` where `month=3` is meant, `p=1.5` for `p=1.500`, and
-//! encode what Harrier does not, or not in the same way.
+//! Folders of one table partition that have different names: others write `month=03` where `month=3` is
+//! meant, `p=1.5` for `p=1.500`, and encode what Harrier does not, or not in the same way.
 //!
 //! Rows of all of them have the same keys, so that an INSERT OVERWRITE takes the place of all of them.
 
@@ -49,7 +49,8 @@ impl Replaced {
         replaced
     }
 
-    /// The values in a folder's name, which is below one with `above`, if a table partition that is replaced has them.
+    /// The values in a folder's name, which is below one with `above`, if a table partition that is replaced
+    /// has them.
     fn values_below(&self, above: &[ScalarValue], name: &str) -> Option<Vec<ScalarValue>> {
         let (key, kind) = self.keys.get(above.len())?;
         let mut values = above.to_vec();

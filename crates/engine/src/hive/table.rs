@@ -141,7 +141,8 @@ impl FolderTable {
         &self.options
     }
 
-    /// Errors: the table has a column whose values its files, or the names of its folders, do not keep (0A000).
+    /// Errors: the table has a column whose values its files, or the names of its folders, do not keep
+    /// (0A000).
     pub(crate) fn check(&self) -> Result<()> {
         let is_binary = |kind: &DataType| kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_));
         if let Some((key, kind)) = self.keys().iter().find(|(_, kind)| kind.is_nested() || is_binary(kind)) {
@@ -343,7 +344,8 @@ impl FolderTable {
         .boxed()
     }
 
-    /// Lists until nobody has shown anything meanwhile. Where somebody always does, each folder by itself is whole all the same.
+    /// Lists until nobody has shown anything meanwhile. Where somebody always does, each folder by itself is
+    /// whole all the same.
     fn scan_store<'a>(
         &'a self,
         root: &'a StoreRoot,
@@ -443,8 +445,8 @@ impl FolderTable {
         ListingTable::try_new(config)
     }
 
-    /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the texts of all keys, and what
-    /// they stand for is made of them here.
+    /// A scan of folders of which some are named after NULL, which DataFusion takes for a text: it gets the
+    /// texts of all keys, and what they stand for is made of them here.
     async fn scan_nulls(
         &self,
         session: &dyn Session,
@@ -503,11 +505,11 @@ fn has_interval(kind: &DataType) -> bool {
     }
 }
 
-/// `filters`, none of them NULL for any row. DataFusion evaluates those of keys for each file, takes whatever bit a NULL result has for the
-/// answer, and evaluates them nowhere else.
+/// `filters`, none of them NULL for any row. DataFusion evaluates those of keys for each file, takes whatever
+/// bit a NULL result has for the answer, and evaluates them nowhere else.
 ///
-/// In a bare `key = constant` it would look only into the folder that is named after the constant's text, and find nothing where others
-/// have spelled the value otherwise (`month=01`), or Harrier has.
+/// In a bare `key = constant` it would look only into the folder that is named after the constant's text, and
+/// find nothing where others have spelled the value otherwise (`month=01`), or Harrier has.
 fn surely(filters: &[Expr]) -> Vec<Expr> {
     filters.iter().map(|filter| Expr::IsTrue(Box::new(filter.clone()))).collect()
 }

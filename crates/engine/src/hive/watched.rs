@@ -1,7 +1,9 @@
-//! The files of object stores that a statement reads, which others may overwrite by their names while it does.
+//! The files of object stores that a statement reads, which others may overwrite by their names while it
+//! does.
 //!
-//! A file that is overwritten on a disk is gone for who opens it by its old name. In a store the new one has that name, and who has
-//! read a part of the old one may read the rest of the new one. So when all is read it is looked at once more what was read.
+//! A file that is overwritten on a disk is gone for who opens it by its old name. In a store the new one has
+//! that name, and who has read a part of the old one may read the rest of the new one. So when all is read it
+//! is looked at once more what was read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +47,8 @@ impl Watched {
         check(&tables, Missing::Fine).await
     }
 
-    /// The same rows, with an error at their end, or instead of another one, if what was read was overwritten meanwhile (40001).
+    /// The same rows, with an error at their end, or instead of another one, if what was read was overwritten
+    /// meanwhile (40001).
     pub(crate) fn checked(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let tables = std::mem::take(&mut *self.0.lock());
         if tables.is_empty() {

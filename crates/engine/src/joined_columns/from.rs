@@ -1,4 +1,5 @@
-//! What is in FROM: the columns that come out of its joins, and the conditions that say what USING and NATURAL do.
+//! What is in FROM: the columns that come out of its joins, and the conditions that say what USING and
+//! NATURAL do.
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::TableReference;
@@ -89,7 +90,8 @@ pub(super) struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// The columns of an item; `None` if those of a relation in it are not known. `seen`: what is on the left of it.
+    /// The columns of an item; `None` if those of a relation in it are not known. `seen`: what is on the left
+    /// of it.
     ///
     /// Errors: a column of USING is not there (42703), or there twice (42701, 42702).
     pub(super) fn item(&mut self, item: &mut TableWithJoins, seen: &[Column]) -> Result<Option<Vec<Column>>> {
@@ -243,8 +245,8 @@ fn kept(operator: &mut JoinOperator) -> Option<(Kept, &mut JoinConstraint)> {
 }
 
 impl Kept {
-    /// One column of two: a relation's own where that has the value in all rows, so that it may be grouped by either name. Otherwise it has
-    /// the type that both have in common, like PostgreSQL's.
+    /// One column of two: a relation's own where that has the value in all rows, so that it may be grouped by
+    /// either name. Otherwise it has the type that both have in common, like PostgreSQL's.
     fn joined(self, left: &Column, right: &Column) -> Column {
         let own = |column: &Column| Column { name: left.name.clone(), is_joined: true, ..column.clone() };
         let plain = |data_type: &DataType| describe::plain(data_type.clone());

@@ -26,8 +26,8 @@ pub(super) struct Meaning {
     value: Option<Expr>,
 }
 
-/// What names mean where there are `columns`, as far as they mean joined columns of them or of a query around, or several
-/// columns of one relation.
+/// What names mean where there are `columns`, as far as they mean joined columns of them or of a query
+/// around, or several columns of one relation.
 pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
     let count = |name: &str| columns.iter().filter(|column| column.name == name).count();
     // A name that several columns have means none of them.
@@ -74,7 +74,8 @@ fn meaning_of<'m>(meanings: &'m [Meaning], expr: &Expr) -> Option<&'m Meaning> {
     }
 }
 
-/// Writes a SELECT from `columns` without names of joined columns. `relations`: the columns of what is joined.
+/// Writes a SELECT from `columns` without names of joined columns. `relations`: the columns of what is
+/// joined.
 ///
 /// Errors: `*` leaves out a column that is not there (42703), or does more than that (0A000).
 pub(super) fn rewrite(
@@ -182,7 +183,8 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
     Ok(columns)
 }
 
-/// Puts meanings in the place of names everywhere but in FROM, and in what stars have become, which is meant as it is.
+/// Puts meanings in the place of names everywhere but in FROM, and in what stars have become, which is meant
+/// as it is.
 fn replace(
     select: &mut Select,
     order_by: Option<&mut OrderBy>,
@@ -237,7 +239,8 @@ fn result_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Puts meanings in the place of names in `node`, and has it done in its subqueries where they have no columns of such names.
+/// Puts meanings in the place of names in `node`, and has it done in its subqueries where they have no
+/// columns of such names.
 pub(super) fn put<N: VisitMut>(node: &mut N, meanings: &[Meaning], marks: &mut Marks) {
     if !meanings.is_empty() {
         let _ = node.visit(&mut Substitution { meanings, marks, depth: 0 });

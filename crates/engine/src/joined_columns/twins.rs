@@ -1,5 +1,6 @@
-//! Relations of which several columns have one name, as in `FROM (SELECT 1 AS b, 2 AS b) q`. `SELECT *` shows both of them; the
-//! name means neither. To the planner the second has a name of its own, so that the first would be meant.
+//! Relations of which several columns have one name, as in `FROM (SELECT 1 AS b, 2 AS b) q`. `SELECT *` shows
+//! both of them; the name means neither. To the planner the second has a name of its own, so that the first
+//! would be meant.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;

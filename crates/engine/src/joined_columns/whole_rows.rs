@@ -1,6 +1,7 @@
 //! Names of relations as values, which are rows: `SELECT q FROM (SELECT 1 AS a, 2 AS b) q` is `(1,2)`.
 //!
-//! The planner has no such value. What is shown is the text of the row; what is asked of it is asked of its columns:
+//! The planner has no such value. What is shown is the text of the row; what is asked of it is asked of its
+//! columns:
 //!
 //! | of a row | of its columns |
 //! |---|---|

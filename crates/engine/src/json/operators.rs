@@ -1,6 +1,8 @@
-//! PostgreSQL's operators of JSON, as calls of functions. They are told from others by their names, and `-` by the type of its left side.
+//! PostgreSQL's operators of JSON, as calls of functions. They are told from others by their names, and `-`
+//! by the type of its left side.
 //!
-//! What a column is may be lost on the way to it. What PostgreSQL would refuse for that works on texts then, as on `json`.
+//! What a column is may be lost on the way to it. What PostgreSQL would refuse for that works on texts then,
+//! as on `json`.
 
 use std::sync::Arc;
 

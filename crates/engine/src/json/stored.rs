@@ -13,7 +13,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, is_open, no_array, read};
 
-/// The plan of a statement that writes rows, or of its EXPLAIN, with the values of such columns checked and in their form.
+/// The plan of a statement that writes rows, or of its EXPLAIN, with the values of such columns checked and
+/// in their form.
 ///
 /// Errors: a value is of a type that is not assigned to them (42804).
 pub(crate) fn stored(plan: LogicalPlan) -> Result<LogicalPlan> {

@@ -1,7 +1,8 @@
-//! Values of `json` and `jsonb` in a plan: casts, comparisons, groups and orders of them, which are those of texts to DataFusion.
+//! Values of `json` and `jsonb` in a plan: casts, comparisons, groups and orders of them, which are those of
+//! texts to DataFusion.
 //!
-//! The rule knows what columns are also where their fields have lost it, in a union or CASE ([`crate::type_names`]), and tells the functions
-//! of JSON so.
+//! The rule knows what columns are also where their fields have lost it, in a union or CASE
+//! ([`crate::type_names`]), and tells the functions of JSON so.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! `nextval` and its like as functions of SQL. They wait for the catalog, so a plan with one stays in the coordinator's process; a batch of
-//! rows takes its values at once.
+//! `nextval` and its like as functions of SQL. They wait for the catalog, so a plan with one stays in the
+//! coordinator's process; a batch of rows takes its values at once.
 //!
 //! # Invariants
 //!
-//! Every call that a statement has is another function to the planner ([`DistinctCalls`]): two calls that look the same are two values, and
-//! DataFusion would compute them once. No name of a column depends on it.
+//! Every call that a statement has is another function to the planner ([`DistinctCalls`]): two calls that
+//! look the same are two values, and DataFusion would compute them once. No name of a column depends on it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,8 @@ use crate::kept::Kept;
 use crate::names::{plain, without_casts};
 use harrier_planner::rewrite::rewritten;
 
-/// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences are, if it has a warehouse.
+/// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences
+/// are, if it has a warehouse.
 pub(crate) fn register(context: &SessionContext, kept: Option<&Arc<Kept>>) {
     for call in Call::ALL {
         let kept = kept.map_or_else(Weak::new, Arc::downgrade);
@@ -271,7 +272,8 @@ fn text_of(expr: &ast::Expr) -> Option<String> {
     }
 }
 
-/// Has `nextval('s'::regclass)` be `nextval('s')`, and the same of the others: which sequence a text means is found out when they are called.
+/// Has `nextval('s'::regclass)` be `nextval('s')`, and the same of the others: which sequence a text means is
+/// found out when they are called.
 pub(crate) fn bare_name(expr: &mut ast::Expr) {
     let ast::Expr::Function(function) = expr else { return };
     let is_one = |name: ast::Ident| ["nextval", "currval", "setval"].contains(&plain(&name).as_str());
@@ -321,8 +323,8 @@ impl DistinctCalls {
     }
 }
 
-/// The session as a plan that calls these functions needs it: rows come in their order, and one at a time where calls tell of each other.
-/// `None`: the plan calls none.
+/// The session as a plan that calls these functions needs it: rows come in their order, and one at a time
+/// where calls tell of each other. `None`: the plan calls none.
 pub(crate) fn settings(state: &SessionState, plan: &LogicalPlan) -> Result<Option<SessionState>> {
     let mut calls: Vec<Call> = Vec::new();
     plan.apply_with_subqueries(|node| {
@@ -336,7 +338,8 @@ pub(crate) fn settings(state: &SessionState, plan: &LogicalPlan) -> Result<Optio
     if calls.is_empty() {
         return Ok(None);
     }
-    // Columns have sequences of their own. Of what else is called, all calls of a row come before those of the next.
+    // Columns have sequences of their own. Of what else is called, all calls of a row come before those of
+    // the next.
     let is_one_at_a_time = calls.len() > 1 && calls.iter().any(|call| *call != Call::NextOf);
     let mut state = state.clone();
     let options = &mut state.config_mut().options_mut().execution;

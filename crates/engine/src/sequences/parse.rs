@@ -10,7 +10,8 @@ use super::{Identity, IdentityChange, SequenceOptions, SequenceStatement, error}
 use crate::dialect::SqlDialect;
 use crate::grants::StatementWords;
 
-/// The statement, if it is one about sequences; only those have more to them than a look at their first words.
+/// The statement, if it is one about sequences; only those have more to them than a look at their first
+/// words.
 ///
 /// Errors: it is one, and not well formed (42601).
 pub(crate) fn parse(text: &str) -> Result<Option<SequenceStatement>> {

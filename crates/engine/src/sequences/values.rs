@@ -1,7 +1,8 @@
 //! The values that a session takes from sequences, and what it remembers of them.
 //!
-//! A sequence that the session's transaction has made or begun anew is taken from there: nobody else sees it. Of others a range is taken from
-//! the catalog, for all rows of a batch at once, and it is committed before one of its values is seen.
+//! A sequence that the session's transaction has made or begun anew is taken from there: nobody else sees it.
+//! Of others a range is taken from the catalog, for all rows of a batch at once, and it is committed before
+//! one of its values is seen.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -89,7 +90,8 @@ impl Kept {
             Named::Uuid(uuid) => {
                 let gone = || error(SqlState::UNDEFINED_TABLE, "the sequence of a column does not exist");
                 let found = sequences.find(|sequence| sequence.uuid == *uuid).ok_or_else(gone)?;
-                // Whoever may write to an identity column may have its next values, and be told of none otherwise.
+                // Whoever may write to an identity column may have its next values, and be told of none
+                // otherwise.
                 if let Some(owner) = found.owner.filter(|owner| owner.is_identity && what == Use::Next) {
                     let table = Object::Table(owner.table);
                     let may = |privilege| sight.viewer.columns(table, privilege) != Columns::None;

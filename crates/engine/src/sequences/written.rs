@@ -1,4 +1,5 @@
-//! What a statement may write to identity columns: GENERATED ALWAYS takes no value, unless OVERRIDING says otherwise.
+//! What a statement may write to identity columns: GENERATED ALWAYS takes no value, unless OVERRIDING says
+//! otherwise.
 
 use std::sync::Arc;
 
@@ -152,7 +153,8 @@ fn detail(column: &str) -> String {
     format!("Column \"{column}\" is an identity column defined as GENERATED ALWAYS.")
 }
 
-/// An INSERT with OVERRIDING USER VALUE as one that has DEFAULT for the values of identity columns; `None` for other statements.
+/// An INSERT with OVERRIDING USER VALUE as one that has DEFAULT for the values of identity columns; `None`
+/// for other statements.
 ///
 /// Errors: its rows are those of a query that has such values (0A000).
 pub(crate) fn without_values(

@@ -1,7 +1,7 @@
 //! As whom a statement reads and changes what the warehouse holds, and what that may do.
 //!
-//! What is read is checked where it is scanned, by the columns that the scan needs; what a view reads, by the rights of the view's owner.
-//! What is changed is checked before the change is planned.
+//! What is read is checked where it is scanned, by the columns that the scan needs; what a view reads, by the
+//! rights of the view's owner. What is changed is checked before the change is planned.
 
 use std::sync::{Arc, OnceLock};
 
@@ -112,7 +112,8 @@ impl Viewer {
         }
     }
 
-    /// Whether two objects are of one role: what the transaction has made is the session's, and what has no owner the superusers'.
+    /// Whether two objects are of one role: what the transaction has made is the session's, and what has no
+    /// owner the superusers'.
     pub(crate) fn have_one_owner(&self, one: Object, other: Object) -> bool {
         let Self::Role { name, access } = self else { return true };
         let owner = |object: Object| match object.id() < 1 {

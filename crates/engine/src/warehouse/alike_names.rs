@@ -1,4 +1,5 @@
-//! Columns whose names differ in case only: here they are two, to DuckDB one, which then opens no table of the warehouse at all.
+//! Columns whose names differ in case only: here they are two, to DuckDB one, which then opens no table of
+//! the warehouse at all.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! What becomes of temporary tables when a transaction has been committed: `ON COMMIT DELETE ROWS` and `ON COMMIT DROP`.
+//! What becomes of temporary tables when a transaction has been committed: `ON COMMIT DELETE ROWS` and `ON
+//! COMMIT DROP`.
 //!
-//! Outside of a transaction that a client has opened, every statement is one. What its end does to the tables of the session is done before
-//! the next statement, which is the first that could see it.
+//! Outside of a transaction that a client has opened, every statement is one. What its end does to the tables
+//! of the session is done before the next statement, which is the first that could see it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -26,8 +27,8 @@ impl AtCommits {
         self.0.lock().push((name.to_string(), Arc::downgrade(table), what));
     }
 
-    /// The tables that are there still, with what is done to them: none that was dropped, and another made of its name. Those that are
-    /// dropped now, or were, are forgotten.
+    /// The tables that are there still, with what is done to them: none that was dropped, and another made of
+    /// its name. Those that are dropped now, or were, are forgotten.
     pub(super) fn due(
         &self,
         own: &HashMap<String, Arc<dyn TableProvider>>,

@@ -25,7 +25,8 @@ pub(crate) struct Finding {
 }
 
 impl WarehouseTable {
-    /// Looks at the footer of every file, and reads all bytes of those that have a checksum; of others no rows.
+    /// Looks at the footer of every file, and reads all bytes of those that have a checksum; of others no
+    /// rows.
     pub(crate) async fn check(&self, context: &TaskContext) -> Result<Vec<Finding>> {
         let contents = self.contents().await?;
         let mut findings: Vec<Finding> = Vec::new();

@@ -1,7 +1,8 @@
-//! What Harrier's SQL has beyond the parser's: how a table is kept (`DISTRIBUTED BY`, `PARTITION BY`, `ORDER BY`, `WITH`), and at
-//! which snapshot one is read (`AS OF`).
+//! What Harrier's SQL has beyond the parser's: how a table is kept (`DISTRIBUTED BY`, `PARTITION BY`, `ORDER
+//! BY`, `WITH`), and at which snapshot one is read (`AS OF`).
 //!
-//! Clauses are cut out of the text before it is parsed, and blanks put in their place, so that positions in errors stay right.
+//! Clauses are cut out of the text before it is parsed, and blanks put in their place, so that positions in
+//! errors stay right.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +28,8 @@ mod views;
 pub(crate) use like::LikeOptions;
 pub(crate) use partitions::{CutClause, Division, HoldsClause, PartitionChange, PartitionClause, Which};
 
-/// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks share them evenly.
+/// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks
+/// share them evenly.
 const BUCKETS: u32 = 16;
 
 /// How a table is to be kept.
@@ -123,7 +125,8 @@ pub(crate) fn read_past(text: &str) -> String {
     Words::of(text).map_or_else(|| text.to_string(), |words| words.read_past(text))
 }
 
-/// The text of a parsed query with the names that [`read_past`] makes as what they stand for. `zone`: in which its times are, if it is not UTC.
+/// The text of a parsed query with the names that [`read_past`] makes as what they stand for. `zone`: in
+/// which its times are, if it is not UTC.
 pub(crate) fn tell_past(text: &str, zone: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -159,7 +162,8 @@ pub(crate) fn optimized(text: &str) -> Option<String> {
     }
 }
 
-/// Whether a statement can be one that is cut here. Nearly all others are found out without being taken to words.
+/// Whether a statement can be one that is cut here. Nearly all others are found out without being taken to
+/// words.
 fn may_have_clauses(text: &str) -> bool {
     const BEGINNINGS: [&str; 8] = ["create", "alter", "optimize", "vacuum", "check", "begin", "start", "set"];
     let begins = |word: &&str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
@@ -278,7 +282,8 @@ impl Words {
         Some(at + 1..self.tokens.len())
     }
 
-    /// Without `[NOT] DEFERRABLE`: a transaction never waits for others to end before it begins, which the parser does not know.
+    /// Without `[NOT] DEFERRABLE`: a transaction never waits for others to end before it begins, which the
+    /// parser does not know.
     fn without_deferrable(&self, text: String) -> String {
         let mut cuts = Vec::new();
         for at in (1..self.tokens.len()).filter(|at| self.is_at(*at, "deferrable")) {
@@ -294,7 +299,8 @@ impl Words {
         self.blank(text, &cuts)
     }
 
-    /// Where `WITH [NO] DATA` at `at` ends, if it is there, and whether it says NO. It is the last of a query.
+    /// Where `WITH [NO] DATA` at `at` ends, if it is there, and whether it says NO. It is the last of a
+    /// query.
     fn with_data(&self, at: usize, end: usize) -> Option<(usize, bool)> {
         let no_data = self.is_at(at + 1, "no");
         let last = if no_data { at + 2 } else { at + 1 };
@@ -387,7 +393,8 @@ impl Words {
         Ok((self.blank(text, &cuts), Some(clauses)))
     }
 
-    /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are empty.
+    /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are
+    /// empty.
     fn cut_alter(&self, text: String) -> Result<(String, Option<TableClauses>)> {
         if let Some((change, range)) = self.partition_change(&text)? {
             let clauses = TableClauses { change: Some(change), ..TableClauses::default() };

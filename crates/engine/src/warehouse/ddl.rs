@@ -132,7 +132,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// Makes a table, whose rows the statement tells too if `has_rows`, with defaults as they are kept; returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
+    /// Makes a table, whose rows the statement tells too if `has_rows`, with defaults as they are kept;
+    /// returns it, or `None` if there is one of the name and IF NOT EXISTS was said.
     pub(crate) async fn create_table(
         &self,
         create: &CreateMemoryTable,
@@ -234,7 +235,8 @@ impl Ddl<'_> {
             .await
     }
 
-    /// Keeps a view. `query` is its definition, to be read as `form` says; `columns_below`: as the catalog has it of a view.
+    /// Keeps a view. `query` is its definition, to be read as `form` says; `columns_below`: as the catalog
+    /// has it of a view.
     ///
     /// Errors: it cannot be planned as it is kept.
     pub(crate) async fn create_view(
@@ -825,7 +827,8 @@ impl Ddl<'_> {
         Ok(KeptDefaults::Written(texts))
     }
 
-    /// Errors: its default means something else in the dialect of the session (0A000), or cannot be used as it is kept.
+    /// Errors: its default means something else in the dialect of the session (0A000), or cannot be used as
+    /// it is kept.
     fn check_default(&self, column: &Column) -> Result<()> {
         if let Some(DefaultValue::Expression { sql, .. }) = &column.default {
             let state = self.context.state();
@@ -1106,7 +1109,8 @@ pub(crate) enum KeptDefaults {
     Like(Arc<Table>),
 }
 
-/// The default of rows to come: what a function gives is another one for each statement. `text`: the value that it has now.
+/// The default of rows to come: what a function gives is another one for each statement. `text`: the value
+/// that it has now.
 fn kept_default(
     value: &ast::Expr,
     text: Option<String>,

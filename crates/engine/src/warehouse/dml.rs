@@ -88,8 +88,9 @@ enum Count {
 
 /// The rows of a statement that writes, before they are written.
 pub(crate) struct Changed {
-    /// Of INSERT the columns of the table; of UPDATE and MERGE then whether a row is written, and the place of that which goes; of DELETE the
-    /// place. If rows are returned, there are the columns of the table before the place of DELETE, and those of its source behind them of MERGE.
+    /// Of INSERT the columns of the table; of UPDATE and MERGE then whether a row is written, and the place
+    /// of that which goes; of DELETE the place. If rows are returned, there are the columns of the table
+    /// before the place of DELETE, and those of its source behind them of MERGE.
     pub rows: LogicalPlan,
     pending: Pending,
 }
@@ -101,7 +102,8 @@ pub(crate) struct Dml {
 }
 
 impl Dml {
-    /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some.
+    /// The plan of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT
+    /// names, if it names some.
     ///
     /// Errors: those of [`Changed::of`].
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Option<Self>> {
@@ -141,8 +143,8 @@ impl Dml {
 }
 
 impl Changed {
-    /// The rows of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT names, if it names some;
-    /// `returns`: whether rows are asked for that are not needed to write.
+    /// The rows of `dml`, if its target is a table of the warehouse. `inserted`: the columns that an INSERT
+    /// names, if it names some; `returns`: whether rows are asked for that are not needed to write.
     ///
     /// Errors: what it does is not supported, or not allowed (42501); it changes a table as it was (42809).
     pub(crate) fn of(dml: &DmlStatement, inserted: Option<&[String]>, returns: bool) -> Result<Option<Self>> {
@@ -174,7 +176,8 @@ impl Changed {
 
     /// The rows of `input`, which has the table's columns in their order.
     ///
-    /// Errors: a kind of INSERT that there is not (0A000); an INSERT OVERWRITE of somebody who does not see all rows (42501).
+    /// Errors: a kind of INSERT that there is not (0A000); an INSERT OVERWRITE of somebody who does not see
+    /// all rows (42501).
     fn insert(target: WarehouseTable, input: LogicalPlan, op: InsertOp) -> Result<Self> {
         let overwrite = match op {
             InsertOp::Append => false,
@@ -192,7 +195,8 @@ impl Changed {
         let few = rows_of_values(&input).is_some_and(|rows| rows <= inline_rows_max(target.state(), table));
         let input = declared_types::assigned_rows(table, input)?;
         let input = row_checks::checked(&target, input, None)?;
-        // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are checked where they are written.
+        // Rows beside the files of buckets would have to be sent to them. Those of ranges and lists are
+        // checked where they are written.
         let is_bucketed = table.partition.iter().any(|key| matches!(key.transform, Transform::Bucket(_)));
         if few && !overwrite && !is_bucketed && !is_divided(table) && target.can_keep() {
             let pending = Pending::new(target, Work::Keep, Count::Written);
@@ -273,7 +277,8 @@ impl Changed {
         Ok(Dml { plan, pending })
     }
 
-    /// The same statement with `rows`, which are those that it would have worked out, without what is only returned.
+    /// The same statement with `rows`, which are those that it would have worked out, without what is only
+    /// returned.
     pub(crate) fn with_rows(self, rows: LogicalPlan) -> Self {
         Self { rows, ..self }
     }
@@ -347,7 +352,8 @@ impl Pending {
         Self { target, work, name, count }
     }
 
-    /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the places of rows.
+    /// The plan that writes the rows of `input` into files; with `replaces` it ends with a mark and the
+    /// places of rows.
     fn write(&self, input: LogicalPlan, replaces: bool) -> Result<LogicalPlan> {
         let table = self.target.table();
         let state = self.target.state();
@@ -375,7 +381,8 @@ impl Pending {
                     partitions::of_rows(table, &divided, value, is_written, unplaced)?
                 }
             };
-            // DuckDB merges files of one folder, and knows the folders of its own keys only: this one has none.
+            // DuckDB merges files of one folder, and knows the folders of its own keys only: this one has
+            // none.
             keys.push((String::new(), id));
         }
         for key in &table.partition {
@@ -530,7 +537,8 @@ impl Pending {
         Ok(count)
     }
 
-    /// The files that the statement's rows tell of, which the transaction then owns, and which are no change of it yet.
+    /// The files that the statement's rows tell of, which the transaction then owns, and which are no change
+    /// of it yet.
     pub(crate) async fn files(
         self,
         batches: Vec<RecordBatch>,
@@ -611,7 +619,8 @@ impl Pending {
         Ok(count)
     }
 
-    /// What deleting the rows at `places` comes to. Rows of data files that are few are told to the catalog, others get files.
+    /// What deleting the rows at `places` comes to. Rows of data files that are few are told to the catalog,
+    /// others get files.
     async fn deletes(
         &self,
         contents: &mut Contents,
@@ -696,7 +705,8 @@ impl Pending {
         })
     }
 
-    /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a table without.
+    /// What an INSERT OVERWRITE takes the place of: the table partitions that it has rows for, or all of a
+    /// table without.
     fn replaced(&self, contents: &Contents, added: &[NewFile]) -> Result<Replaced> {
         let table = self.target.table();
         let is_divided = is_divided(table);
@@ -888,7 +898,8 @@ impl Deletes {
     }
 }
 
-/// What is to be said of a transaction that compacts a table is another thing than what is to be said of one that changes its rows.
+/// What is to be said of a transaction that compacts a table is another thing than what is to be said of one
+/// that changes its rows.
 ///
 /// Errors: a transaction does both to one table (25001).
 fn check_compaction(changes: &TableChanges, is_compaction: bool, table: &str) -> Result<()> {
@@ -1026,7 +1037,8 @@ pub(super) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<Str
     }
 }
 
-/// Whether there are files of the codecs and levels that the options of a table and of its table partitions say.
+/// Whether there are files of the codecs and levels that the options of a table and of its table partitions
+/// say.
 ///
 /// Errors: there are none of one of them (22023).
 pub(super) fn check_codecs(state: &State, table: &Table) -> Result<()> {

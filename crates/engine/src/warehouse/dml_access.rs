@@ -13,8 +13,8 @@ use super::table::WarehouseTable;
 
 /// Checks `dml`, whose target is `target`. `inserted`: the columns that an INSERT names, if it names some.
 ///
-/// What a statement reads of its target is taken from the names in it: a column of another table that is called the same counts as
-/// well.
+/// What a statement reads of its target is taken from the names in it: a column of another table that is
+/// called the same counts as well.
 ///
 /// Errors: a privilege is missing (42501).
 pub(super) fn check(target: &WarehouseTable, dml: &DmlStatement, inserted: Option<&[String]>) -> Result<()> {

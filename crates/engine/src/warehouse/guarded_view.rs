@@ -15,7 +15,8 @@ use harrier_catalog::state::ColumnId;
 
 use super::access::denied;
 
-/// It is planned by itself, not as a part of the statement: then what is asked of it is what the statement needs.
+/// It is planned by itself, not as a part of the statement: then what is asked of it is what the statement
+/// needs.
 #[derive(Debug)]
 pub(crate) struct GuardedView {
     inner: ViewTable,

@@ -1,4 +1,5 @@
-//! Columns of `json` and `jsonb` in the catalog: both are DuckLake's `json`, which DuckDB reads as its JSON, and a tag says which it is.
+//! Columns of `json` and `jsonb` in the catalog: both are DuckLake's `json`, which DuckDB reads as its JSON,
+//! and a tag says which it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use harrier_catalog::state::Column;
 use harrier_catalog::types::ColumnType;
 use harrier_functions::json::{Kind, TYPE_KEY, normal};
 
-/// The tag whose value is the name of the type. A column without it is of `json`: its texts are as they were written.
+/// The tag whose value is the name of the type. A column without it is of `json`: its texts are as they were
+/// written.
 const TAG: &str = "harrier.json";
 
 /// What a column of a table is; `None`: no JSON.

@@ -1,13 +1,15 @@
-//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables, declared, kept and shown, and neither enforced nor built; and
-//! CHECK constraints, which are enforced.
+//! Primary keys, unique constraints, foreign keys and indexes of the warehouse's tables, declared, kept and
+//! shown, and neither enforced nor built; and CHECK constraints, which are enforced.
 //!
 //! # Invariants
 //!
-//! They are one tag of their table in the catalog, [`TAG`], a text of JSON: what an earlier snapshot has, and what a transaction undoes, is theirs without
-//! more. Columns are told by their ids and other tables by their UUIDs, so renames need no change here, whoever renames. What is referred to and is not there any more,
-//! because DuckDB has dropped it, takes with it what refers to it: [`Keys::of`] leaves out what lacks a column, and [`Keys::target`] knows no key that is gone. Numbers of keys are
-//! not used twice in a table, so nothing refers to another key than the one it was made for.
-//! No plan relies on them (`docs/decisions/0037-keys-that-are-not-enforced.md`).
+//! They are one tag of their table in the catalog, [`TAG`], a text of JSON: what an earlier snapshot has, and
+//! what a transaction undoes, is theirs without more. Columns are told by their ids and other tables by their
+//! UUIDs, so renames need no change here, whoever renames. What is referred to and is not there any more,
+//! because DuckDB has dropped it, takes with it what refers to it: [`Keys::of`] leaves out what lacks a
+//! column, and [`Keys::target`] knows no key that is gone. Numbers of keys are not used twice in a table, so
+//! nothing refers to another key than the one it was made for. No plan relies on them
+//! (`docs/decisions/0037-keys-that-are-not-enforced.md`).
 //!
 //! ```text
 //! {"next": 3,

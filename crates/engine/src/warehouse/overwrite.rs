@@ -108,7 +108,8 @@ impl Replaced {
     }
 }
 
-/// The values of a table's partition keys in every row of a batch that has the columns of those keys, as files have them in their names.
+/// The values of a table's partition keys in every row of a batch that has the columns of those keys, as
+/// files have them in their names.
 fn keys_of(table: &Table, batch: &RecordBatch) -> Result<Vec<Vec<Option<String>>>> {
     let schema = Arc::new(DFSchema::try_from(batch.schema())?);
     let simplifier = ExprSimplifier::new(SimplifyContext::builder().with_schema(Arc::clone(&schema)).build());

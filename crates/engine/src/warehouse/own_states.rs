@@ -1,4 +1,5 @@
-//! The tables and views of a session alone in its transactions: where one is undone, or a part of it, they are what they were.
+//! The tables and views of a session alone in its transactions: where one is undone, or a part of it, they
+//! are what they were.
 //!
 //! No other session sees them, so that a picture of all of them does. Rows are shared with it, not copied.
 

@@ -1,4 +1,5 @@
-//! Tables and views of one session alone, as PostgreSQL's catalogs tell of them: in a schema `pg_temp_N` of that session.
+//! Tables and views of one session alone, as PostgreSQL's catalogs tell of them: in a schema `pg_temp_N` of
+//! that session.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Whose a data folder is. A catalog claims the folder that it has files written into: a small file in it carries the catalog's identity, and
-//! no other catalog writes into that folder or sweeps it.
+//! Whose a data folder is. A catalog claims the folder that it has files written into: a small file in it
+//! carries the catalog's identity, and no other catalog writes into that folder or sweeps it.
 //!
 //! ```text
 //!   no marker ──────────────────────────────────────────► claimed
@@ -10,8 +10,8 @@
 //!   another catalog's ──────────────────────────────────► 55000
 //! ```
 //!
-//! Errors: 55000 with what to do; those of the store; 25006 where the catalog has to be changed and cannot be.
-//! Crash: the catalog is changed first. What is left over is done by whoever writes next.
+//! Errors: 55000 with what to do; those of the store; 25006 where the catalog has to be changed and cannot
+//! be. Crash: the catalog is changed first. What is left over is done by whoever writes next.
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -61,7 +61,8 @@ fn decide(stored: Option<&Identity>, place: &Place, root: &str, marker: Option<&
     }
 }
 
-/// Makes sure that the data folder of a catalog is its own. To be called before files are written into it, and before it is swept.
+/// Makes sure that the data folder of a catalog is its own. To be called before files are written into it,
+/// and before it is swept.
 pub(super) async fn claim(catalog: &Catalog, runtime: &RuntimeEnv) -> Result<Identity> {
     for _ in 0..ATTEMPTS_MAX {
         let place = catalog.place().await.map_err(explain)?;
@@ -246,7 +247,8 @@ mod tests {
         let here = place("host:/a/catalog.sqlite", "7-9", Some("/a"));
         let own = Identity::new(&here);
         let marker = Marker::of(&own);
-        // As it was; without a marker; with the catalog renamed, restored at its place, seen from another host.
+        // As it was; without a marker; with the catalog renamed, restored at its place, seen from another
+        // host.
         assert_eq!(decide(Some(&own), &here, "/a/data/", Some(&marker)), Claim::Held);
         assert_eq!(decide(Some(&own), &here, "s3://b/", None), Claim::Take(own.clone()));
         let renamed = place("host:/b/catalog.sqlite", "7-9", Some("/b"));

@@ -1,7 +1,8 @@
 //! Tables that are divided by ranges or lists of values: which table partition a row and a file are in.
 //!
-//! DuckLake has no words for such a division, so it is an option of the table, which other programs leave alone. What we write is in
-//! files of one table partition each, whose names begin with its id; files from elsewhere may have rows of several, or of none.
+//! DuckLake has no words for such a division, so it is an option of the table, which other programs leave
+//! alone. What we write is in files of one table partition each, whose names begin with its id; files from
+//! elsewhere may have rows of several, or of none.
 
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, cast};
@@ -26,13 +27,14 @@ pub(crate) fn of_file(file: &Location) -> Option<i64> {
     numbered(file, 'p')
 }
 
-/// Of a file that OPTIMIZE wrote with rows of no table partition: [`TablePartitions::next`] as it was then. There is none for
-/// them until it is another.
+/// Of a file that OPTIMIZE wrote with rows of no table partition: [`TablePartitions::next`] as it was then.
+/// There is none for them until it is another.
 pub(crate) fn unplaced_before(file: &Location) -> Option<i64> {
     numbered(file, 'n')
 }
 
-/// The number in a name as we write them: `p7-<id of the statement>-0-0-0.parquet`. What is in other folders has names of others.
+/// The number in a name as we write them: `p7-<id of the statement>-0-0-0.parquet`. What is in other folders
+/// has names of others.
 fn numbered(file: &Location, kind: char) -> Option<i64> {
     let name = file.path.rsplit('/').next().filter(|_| file.relative)?;
     let mut parts = name.strip_suffix(".parquet")?.strip_prefix(kind)?.split('-');
@@ -65,8 +67,8 @@ pub(crate) enum Unplaced {
     },
 }
 
-/// The id of the table partition of rows that have `value` in the column that `table` is divided by; NULL for rows that are not
-/// written.
+/// The id of the table partition of rows that have `value` in the column that `table` is divided by; NULL for
+/// rows that are not written.
 pub(crate) fn of_rows(
     table: &Table,
     partitions: &TablePartitions,

@@ -1,4 +1,5 @@
-//! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is connected.
+//! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is
+//! connected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -83,7 +84,8 @@ pub(crate) struct SessionSource {
     access: Mutex<Arc<Access>>,
     /// What there is without a warehouse, and the schema that names without one are in.
     listed: Mutex<Option<(Arc<Contents>, String)>>,
-    /// Made of the state that the statement sees, with the version of who may do what, and whether the statement says `main`.
+    /// Made of the state that the statement sees, with the version of who may do what, and whether the
+    /// statement says `main`.
     contents: Mutex<Option<(Arc<State>, (i64, bool), Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
     /// Of this session alone.
@@ -153,7 +155,8 @@ impl SessionSource {
         *self.contents.lock() = None;
     }
 
-    /// What there is from now on, if the session has no warehouse. `schema`: that which names without one are in.
+    /// What there is from now on, if the session has no warehouse. `schema`: that which names without one are
+    /// in.
     pub(crate) fn set_listed(&self, contents: Contents, schema: String) {
         *self.listed.lock() = Some((Arc::new(contents), schema));
     }
@@ -190,8 +193,8 @@ impl SessionSource {
         }
     }
 
-    /// Finds out what columns the views have that the statement sees, and those of tables of the session alone; to be called before the
-    /// catalogs are read. A view that cannot be planned has none.
+    /// Finds out what columns the views have that the statement sees, and those of tables of the session
+    /// alone; to be called before the catalogs are read. A view that cannot be planned has none.
     pub(crate) async fn look_at_views(&self) {
         let Some(names) = self.names.upgrade() else {
             return;
@@ -399,7 +402,8 @@ fn literal(field: &Field, text: &str) -> String {
     }
 }
 
-/// Different values are told as a share of the rows if they are more than one of so many rows: they grow with the table.
+/// Different values are told as a share of the rows if they are more than one of so many rows: they grow with
+/// the table.
 const GROWS_BY: i64 = 10;
 
 fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> Spread {

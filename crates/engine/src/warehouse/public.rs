@@ -1,6 +1,8 @@
-//! The schema that a warehouse has from the start under its two names: PostgreSQL's clients look for `public`, DuckLake keeps it as
-//! `main`. Names in SQL mean it by either, and catalogs, messages and functions call it `public`, but for a statement that says `main`
-//! where it asks them (`docs/decisions/0027-…`). A warehouse that has another schema `public` has that one, and `main` under its own name.
+//! The schema that a warehouse has from the start under its two names: PostgreSQL's clients look for
+//! `public`, DuckLake keeps it as `main`. Names in SQL mean it by either, and catalogs, messages and
+//! functions call it `public`, but for a statement that says `main` where it asks them
+//! (`docs/decisions/0027-…`). A warehouse that has another schema `public` has that one, and `main` under its
+//! own name.
 
 use std::ops::ControlFlow;
 
@@ -34,7 +36,8 @@ impl Said {
         self.public |= has_word(text, PUBLIC_SCHEMA);
     }
 
-    /// Whether the statement is told of `main`, with values for its parameters. One that says both names is told of `public`.
+    /// Whether the statement is told of `main`, with values for its parameters. One that says both names is
+    /// told of `public`.
     pub(crate) fn is_main(mut self, values: &[ScalarValue]) -> bool {
         let texts = values.iter().filter(|value| !value.is_null() && !value.data_type().is_numeric());
         texts.for_each(|value| self.hear(&value.to_string()));

@@ -1,7 +1,7 @@
 //! Whether a role may read what a statement reads, found out from its plan as it is written.
 //!
-//! Scans check that as well, for the columns that they have in the end. But a plan that is only shown has none yet, and one that the
-//! optimizer finds to have no rows has none any more: `WHERE false`, `LIMIT 0`.
+//! Scans check that as well, for the columns that they have in the end. But a plan that is only shown has
+//! none yet, and one that the optimizer finds to have no rows has none any more: `WHERE false`, `LIMIT 0`.
 
 use std::sync::Arc;
 
@@ -56,7 +56,8 @@ fn check_scans(state: &SessionState, plan: &LogicalPlan, changed: Option<ObjectI
     if !is_partly {
         return Ok(());
     }
-    // Which columns are needed is known when those that are not have been left out. What cannot be planned fails as it is planned.
+    // Which columns are needed is known when those that are not have been left out. What cannot be planned
+    // fails as it is planned.
     let analyzed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
     let Ok(analyzed) = analyzed else { return Ok(()) };
     let optimizer = Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]);

@@ -1,4 +1,5 @@
-//! What is asked of rows before they are written: that their writer could see them, and that CHECK constraints are not false for them.
+//! What is asked of rows before they are written: that their writer could see them, and that CHECK
+//! constraints are not false for them.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
@@ -8,8 +9,8 @@ use harrier_functions::guard::{check_constraint, row_filter_check};
 use super::table::WarehouseTable;
 use super::types::schema_of;
 
-/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501), or that a CHECK constraint
-/// refuses (23514). `is_written`: of which rows that is asked, if not of all.
+/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501),
+/// or that a CHECK constraint refuses (23514). `is_written`: of which rows that is asked, if not of all.
 ///
 /// Errors: a constraint cannot be computed any more.
 pub(super) fn checked(

@@ -30,7 +30,8 @@ use super::table::{ScannedFile, StatsByFile, WarehouseTable};
 use super::types::{has_stats, type_of};
 use harrier_planner::cardinality::histogram::{CHARACTERS_MAX, Now, Sorted, Spread, is_ordered};
 
-/// What planning may expect of a scan: all columns of its files, and the column with the file if there is one.
+/// What planning may expect of a scan: all columns of its files, and the column with the file if there is
+/// one.
 pub(crate) fn statistics_of(
     files: &[ScannedFile],
     stats: &StatsByFile,
@@ -84,8 +85,8 @@ fn column_statistics_of(
     Ok(known)
 }
 
-/// The least of some values that are written as texts, or the greatest. `None`: there is none; or some are no values of this kind, unless
-/// those are to be left out.
+/// The least of some values that are written as texts, or the greatest. `None`: there is none; or some are no
+/// values of this kind, unless those are to be left out.
 fn first_of<'a>(
     texts: impl Iterator<Item = &'a str>,
     kind: &DataType,
@@ -105,7 +106,8 @@ fn first_of<'a>(
 /// A column in which at least nine of ten values are different has new ones in new rows.
 const UNIQUE_TENTHS: i64 = 9;
 
-/// Adds what ANALYZE has found to the statistics of a scan of `rows` rows, which may be more or fewer than it saw.
+/// Adds what ANALYZE has found to the statistics of a scan of `rows` rows, which may be more or fewer than it
+/// saw.
 pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i64, analysis: &Analysis) {
     for (column, known) in columns.iter().zip(&mut statistics.column_statistics) {
         let Some(found) = analysis.columns.get(&column.id) else { continue };
@@ -116,8 +118,9 @@ pub(crate) fn add_found(statistics: &mut Statistics, columns: &[Column], rows: i
     }
 }
 
-/// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now; `statistics`: of the files that
-/// are scanned, `columns` those that they have; `of_all`: the bounds of columns in all files, if these are more.
+/// How the columns of a table are spread whose histograms `analysis` has. `rows`: of the table now;
+/// `statistics`: of the files that are scanned, `columns` those that they have; `of_all`: the bounds of
+/// columns in all files, if these are more.
 pub(crate) fn spreads(
     statistics: &Statistics,
     of_all: Option<&Candidates<'_>>,

@@ -1,8 +1,8 @@
-//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`, `column_analysis`, `data_files`,
-//! `snapshots` and `row_filters`.
+//! What the catalog says, as tables of the schema `sys`: `tables`, `table_partitions`, `columns`,
+//! `column_analysis`, `data_files`, `snapshots` and `row_filters`.
 //!
-//! They show what the statement sees, the changes of its own transaction included, except in `snapshots`, where only what was
-//! committed is.
+//! They show what the statement sees, the changes of its own transaction included, except in `snapshots`,
+//! where only what was committed is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

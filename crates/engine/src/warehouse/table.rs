@@ -1,4 +1,5 @@
-//! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has done to them.
+//! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has
+//! done to them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,8 @@ pub(crate) struct WarehouseTable {
 }
 
 impl WarehouseTable {
-    /// Errors: a column has a type that Harrier does not know (0A000); a row filter fits the table no more (42501).
+    /// Errors: a column has a type that Harrier does not know (0A000); a row filter fits the table no more
+    /// (42501).
     pub(crate) fn try_new(session: SessionState, sight: &Sight, table: Arc<Table>) -> Result<Self> {
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return Err(datafusion::error::DataFusionError::Internal("no warehouse".to_string()));
@@ -223,8 +225,8 @@ impl WarehouseTable {
         &self.state
     }
 
-    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own, for a statement that changes rows: those
-    /// are read as a whole, whatever of them the statement was allowed to read.
+    /// The same table with the columns [`FILE_COLUMN`] and [`ROW_COLUMN`] after its own, for a statement that
+    /// changes rows: those are read as a whole, whatever of them the statement was allowed to read.
     pub(crate) fn places(&self) -> Arc<dyn TableSource> {
         let fields: Vec<FieldRef> = self.schema.fields().iter().cloned().chain(place_fields()).collect();
         let schema = Arc::new(Schema::new(fields));
@@ -357,7 +359,8 @@ impl WarehouseTable {
         Ok(StatsByFile(known))
     }
 
-    /// What is known of the columns that filters speak of, and of those of `projection` unless there are too many files.
+    /// What is known of the columns that filters speak of, and of those of `projection` unless there are too
+    /// many files.
     async fn wanted_stats(
         &self,
         files: &[Source<'_>],
@@ -426,7 +429,8 @@ impl WarehouseTable {
             .map(|file| (file.source.encode(), file.deleted.clone()))
             .collect();
         let shown = schema_of(&file_columns)?;
-        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals and UUIDs are bytes there.
+        // Rows whose columns the table cannot say are never NULL may be NULL in a file, and intervals and
+        // UUIDs are bytes there.
         let file_schema = stored_schema_of(&file_columns)?;
         // Columns of the file that the projection needs, and where they are in what is read.
         let mut read: Vec<usize> = Vec::new();
@@ -541,7 +545,8 @@ impl WarehouseTable {
         })
     }
 
-    /// Rows that the catalog keeps, or will: a batch for each version of the schema that has some, and one of the transaction's own.
+    /// Rows that the catalog keeps, or will: a batch for each version of the schema that has some, and one of
+    /// the transaction's own.
     pub(super) fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
         let columns: Vec<&Column> = projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
         let own_projection: Vec<usize> =
@@ -691,7 +696,8 @@ impl Committed {
     }
 }
 
-/// A data file before it is known whether it is read, with the columns that the table had when it was written.
+/// A data file before it is known whether it is read, with the columns that the table had when it was
+/// written.
 enum Source<'a> {
     Committed(&'a DataFile, &'a Arc<Vec<Column>>),
     /// By the transaction; its place among all those.
@@ -841,7 +847,8 @@ impl ScannedFile {
         table.partition.iter().zip(&self.partition_values).map(now).collect()
     }
 
-    /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written into them.
+    /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written
+    /// into them.
     fn bucket(&self, table: &Table) -> Option<FileBucket> {
         let mut keys = table.partition.iter().zip(&self.partition_values);
         let (key, value, count) = keys.find_map(|(key, value)| match key.transform {

@@ -1,8 +1,9 @@
 //! A session's transaction: every statement is in one, its own unless BEGIN opened one before it.
 //!
-//! Isolation, as HAWQ has it: in a read committed transaction each statement sees what was committed when it began; in a
-//! serializable one all see what was committed when the first began. Read uncommitted is read committed and repeatable read is
-//! serializable, but for their names, which clients ask for. Both see the transaction's own changes.
+//! Isolation, as HAWQ has it: in a read committed transaction each statement sees what was committed when it
+//! began; in a serializable one all see what was committed when the first began. Read uncommitted is read
+//! committed and repeatable read is serializable, but for their names, which clients ask for. Both see the
+//! transaction's own changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -227,8 +228,8 @@ impl Transactions {
 
     /// To be called before every other statement: shows it what it may see.
     ///
-    /// Errors: the transaction has failed already (25P02); what others have committed conflicts with its changes (40001), after
-    /// which it has failed; the catalog cannot be read.
+    /// Errors: the transaction has failed already (25P02); what others have committed conflicts with its
+    /// changes (40001), after which it has failed; the catalog cannot be read.
     pub(crate) async fn begin_statement(&self) -> Result<()> {
         if self.has_failed() {
             return Err(SqlError::new(
@@ -327,10 +328,12 @@ impl Transactions {
         result
     }
 
-    /// To be called before the present statement writes files whose names have `name` in them: nobody sweeps them until the transaction
-    /// has ended. `folder`: where they are looked for if the statement fails; `None`: it tells each of them before it is written.
+    /// To be called before the present statement writes files whose names have `name` in them: nobody sweeps
+    /// them until the transaction has ended. `folder`: where they are looked for if the statement fails;
+    /// `None`: it tells each of them before it is written.
     ///
-    /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the catalog cannot be written.
+    /// Errors: the transaction is read-only (25006); the data folder is another warehouse's (55000); the
+    /// catalog cannot be written.
     pub(crate) async fn begin_writing(&self, name: &str, folder: Option<String>) -> Result<()> {
         let mut inner = self.inner.lock().await;
         let open = inner.open.as_mut().ok_or_else(outside)?;
@@ -346,7 +349,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Notes all files that the present statement has written under a name, so that they go if the transaction does not commit.
+    /// Notes all files that the present statement has written under a name, so that they go if the
+    /// transaction does not commit.
     pub(crate) async fn wrote_all(&self, name: &str, files: impl IntoIterator<Item = String>) {
         if let Some(open) = self.inner.lock().await.open.as_mut() {
             open.written.finish(name, files);
@@ -360,8 +364,8 @@ impl Transactions {
         }
     }
 
-    /// To be called after every statement that [`Self::begin_statement`] was called for, when its work is done: commits unless
-    /// BEGIN opened the transaction.
+    /// To be called after every statement that [`Self::begin_statement`] was called for, when its work is
+    /// done: commits unless BEGIN opened the transaction.
     ///
     /// Errors: those of the commit.
     pub(crate) async fn end_statement(&self) -> Result<()> {
@@ -480,7 +484,8 @@ impl Transactions {
                 let at = open.savepoint(&name)?;
                 open.savepoints.truncate(at + 1);
                 open.work = match open.savepoints[at].1.clone() {
-                    // Set before the first statement that looked: the snapshot of that one stays, what it changed does not.
+                    // Set before the first statement that looked: the snapshot of that one stays, what it
+                    // changed does not.
                     None if !open.isolation.looks_again() => {
                         open.work.as_ref().map(|work| Transaction::new(Arc::clone(&work.base)))
                     }
@@ -516,8 +521,8 @@ impl Transactions {
         }
     }
 
-    /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is seen through, even
-    /// if nobody waits for it any more, but not begun anew then.
+    /// Commits; what the transaction has written and does not refer to is removed. A commit that has begun is
+    /// seen through, even if nobody waits for it any more, but not begun anew then.
     async fn commit(&self, open: Open) -> Result<()> {
         // What is left of them when the transaction has ended goes last: after the files.
         let Open { work: Some(mut work), written, mut writers, .. } = open else {

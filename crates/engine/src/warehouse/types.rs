@@ -137,7 +137,8 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
             let entries = DataType::Struct(Fields::from(vec![key, child(1)?]));
             DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
         }
-        // DuckDB's files have them as DOUBLE, which is what it reads of them, too; ours are exact, and it reads them so.
+        // DuckDB's files have them as DOUBLE, which is what it reads of them, too; ours are exact, and it
+        // reads them so.
         ColumnType::Int128 => DataType::Decimal128(HUGE_DIGITS, 0),
         ColumnType::UInt128 if !with_ids => DataType::Decimal128(HUGE_DIGITS, 0),
         ColumnType::UInt128 => {
@@ -159,15 +160,16 @@ pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
     })
 }
 
-/// Whether the bucket that DuckDB puts a value of this column into cannot be told from the value: it is by the text of intervals
-/// and nested values, and of numbers of 128 bits before its files round them.
+/// Whether the bucket that DuckDB puts a value of this column into cannot be told from the value: it is by
+/// the text of intervals and nested values, and of numbers of 128 bits before its files round them.
 pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
     matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128 | ColumnType::Interval)
         || column.kind.is_nested()
 }
 
-/// Whether rows with equal values of this column may be in several buckets: where DuckDB hashes the text of values, 1.5.5 takes that of other
-/// rows for it at times, or ends by a segmentation fault. Rows are written into the buckets that it means, and not looked for by them.
+/// Whether rows with equal values of this column may be in several buckets: where DuckDB hashes the text of
+/// values, 1.5.5 takes that of other rows for it at times, or ends by a segmentation fault. Rows are written
+/// into the buckets that it means, and not looked for by them.
 pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
     use ColumnType::{Decimal, UInt8, UInt16, UInt32, UInt64, Uuid};
     let is_text = match column.kind {
@@ -178,8 +180,8 @@ pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
     is_text || has_foreign_buckets(column)
 }
 
-/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its column was widened. Of types that
-/// have buckets for sure: see [`has_unsure_buckets`].
+/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its
+/// column was widened. Of types that have buckets for sure: see [`has_unsure_buckets`].
 pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     use ColumnType::*;
     // What is hashed: see `harrier_functions::hash::bucket`.
@@ -195,7 +197,8 @@ pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
     hashed(one) == hashed(other)
 }
 
-/// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are none, and no NULLs either.
+/// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are
+/// none, and no NULLs either.
 pub(crate) fn has_stats(column: &Column) -> bool {
     !column.kind.is_nested() && column.kind != ColumnType::Interval
 }
@@ -301,7 +304,8 @@ fn unfit(field: &Field) -> datafusion::error::DataFusionError {
     .into_datafusion()
 }
 
-/// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep microseconds.
+/// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep
+/// microseconds.
 pub(crate) fn declared(field: &Field) -> Field {
     match field.data_type() {
         DataType::Timestamp(TimeUnit::Nanosecond, None) => {

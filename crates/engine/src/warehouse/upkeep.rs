@@ -1,12 +1,14 @@
 //! Care for a warehouse: small files made large ones, snapshots that expire, files that nothing refers to.
 //!
-//! Each is safe beside running statements and can be stopped and begun again at any step, though OPTIMIZE of a table begins from its start.
-//! Files are removed only when nothing refers to them and nobody is known to be writing them (the catalog's `writers`), and only if they
-//! are as old as is asked for: by that age a statement that reads an expired snapshot, or another program that writes, has to be done.
+//! Each is safe beside running statements and can be stopped and begun again at any step, though OPTIMIZE of
+//! a table begins from its start. Files are removed only when nothing refers to them and nobody is known to
+//! be writing them (the catalog's `writers`), and only if they are as old as is asked for: by that age a
+//! statement that reads an expired snapshot, or another program that writes, has to be done.
 //!
-//! What a statement can leave that dies: data files and delete files at their final paths, complete or not, on HDFS also beside them
-//! (`harrier_storage::finished_name`), and on S3 uploads that were not completed. Those are swept whose names begin with the identity of this
-//! warehouse, or with one that it had before it was copied. All else below the data folder is somebody's: a dry run lists it.
+//! What a statement can leave that dies: data files and delete files at their final paths, complete or not,
+//! on HDFS also beside them (`harrier_storage::finished_name`), and on S3 uploads that were not completed.
+//! Those are swept whose names begin with the identity of this warehouse, or with one that it had before it
+//! was copied. All else below the data folder is somebody's: a dry run lists it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -40,8 +42,8 @@ const DELETED_PART: i64 = 20;
 /// The end of the names of data files and delete files.
 const DATA: &str = ".parquet";
 
-/// What a compaction is to write anew: small files if there are several, those with many deleted rows, and rows of the catalog.
-/// `divided`: by ranges or lists, which files of other programs are not.
+/// What a compaction is to write anew: small files if there are several, those with many deleted rows, and
+/// rows of the catalog. `divided`: by ranges or lists, which files of other programs are not.
 fn worth_compacting(
     contents: &Contents,
     target_bytes: impl Fn(&super::table::ScannedFile) -> i64,
@@ -132,7 +134,8 @@ impl Leftovers {
                 expired.push(file);
             }
         }
-        // In this order: whoever wrote a file that is there now is still known, or has ended and had its files referred to by then.
+        // In this order: whoever wrote a file that is there now is still known, or has ended and had its
+        // files referred to by then.
         let there = files_below(&root, runtime).await?;
         let uploads = uploads_below(&root).await?;
         let writers = catalog.writers().await.map_err(explain)?;
@@ -170,7 +173,8 @@ impl Leftovers {
     }
 }
 
-/// Removes files that no snapshot can see and that are older than `age`; returns how many. Takes none but the warehouse's own.
+/// Removes files that no snapshot can see and that are older than `age`; returns how many. Takes none but the
+/// warehouse's own.
 ///
 /// Errors: the data folder is another warehouse's (55000); a file cannot be removed.
 pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duration) -> Result<u64> {
@@ -198,8 +202,8 @@ pub(crate) async fn vacuum(catalog: &Catalog, runtime: &RuntimeEnv, age: Duratio
     Ok(removed)
 }
 
-/// What [`vacuum`] would remove, and the files below the data folder that it leaves because it does not know them: the path of each, and
-/// what it is.
+/// What [`vacuum`] would remove, and the files below the data folder that it leaves because it does not know
+/// them: the path of each, and what it is.
 ///
 /// Errors: the data folder is another warehouse's (55000).
 pub(crate) async fn vacuum_dry_run(
@@ -219,7 +223,8 @@ pub(crate) async fn vacuum_dry_run(
     Ok(found)
 }
 
-/// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a table partition if there is one.
+/// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a
+/// table partition if there is one.
 pub(super) fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
     parts(path).any(|part| writers.contains(part))
 }
@@ -278,7 +283,8 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
     }
 }
 
-/// Every file below a folder, by its path as the catalog has it, with the time of its last change in microseconds.
+/// Every file below a folder, by its path as the catalog has it, with the time of its last change in
+/// microseconds.
 pub(super) async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
     let (store_url, prefix) = locate(root)?;
     let store = runtime.object_store(&store_url)?;
@@ -349,7 +355,8 @@ mod tests {
             assert!(!is_own(&own, &other), "{own}");
             assert!(is_of(&own, &[writer.clone()].into()), "{own}");
         }
-        // DuckDB's, with hyphens in its UUID; one of another program; a folder with a writer's name; no data file.
+        // DuckDB's, with hyphens in its UUID; one of another program; a folder with a writer's name; no data
+        // file.
         for foreign in [
             "lake/t/ducklake-019a9f3e-7f1c-7c3e-9d55-3c1d5a3f9b10.parquet".to_string(),
             format!("lake/t/{}-0-0-0.parquet", writer_name(None)),

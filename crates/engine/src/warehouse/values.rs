@@ -25,9 +25,9 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::types::type_of;
 
-/// Bounds of a column in files as values of the type that it has now. `written`: the types that it had when each file was written, if some
-/// had another one. Others may have merged such a file since, and written its bounds anew: what a text says as either type is covered.
-/// `is_lower`: which of the bounds these are.
+/// Bounds of a column in files as values of the type that it has now. `written`: the types that it had when
+/// each file was written, if some had another one. Others may have merged such a file since, and written its
+/// bounds anew: what a text says as either type is covered. `is_lower`: which of the bounds these are.
 pub(crate) fn bounds(
     texts: StringArray,
     column: &Column,
@@ -51,7 +51,8 @@ pub(crate) fn bounds(
             true => cmp::lt_eq(&values, &other)?,
             false => cmp::gt_eq(&values, &other)?,
         };
-        // Where one of both is NULL it is the other: what is no value of the new type was written as the old one.
+        // Where one of both is NULL it is the other: what is no value of the new type was written as the old
+        // one.
         let covering = zip(&is_first, &values, &other)?;
         let is_old: BooleanArray = written.unwrap_or_default().iter().map(|kind| Some(kind == old)).collect();
         values = zip(&is_old, &covering, &values)?;
@@ -64,7 +65,8 @@ fn retyped(column: &Column, kind: ColumnType) -> Column {
     Column { kind, ..column.clone() }
 }
 
-/// The text of a value that was written as another type, as it is written now; the same where it cannot be told.
+/// The text of a value that was written as another type, as it is written now; the same where it cannot be
+/// told.
 pub(crate) fn text_as_now(text: &str, column: &Column, written: ColumnType) -> Result<String> {
     if written == column.kind {
         return Ok(text.to_string());
@@ -99,7 +101,8 @@ pub(crate) fn constant(value: &ArrayRef, column: &str) -> Result<Option<String>>
     Ok(texts.iter().next().flatten().map(str::to_string))
 }
 
-/// Bytes as DuckDB writes them: those that are no printable ASCII as `\xHH`, and quotation marks and the backslash, too.
+/// Bytes as DuckDB writes them: those that are no printable ASCII as `\xHH`, and quotation marks and the
+/// backslash, too.
 fn text_of_bytes(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -130,8 +133,9 @@ fn bytes_of_text(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places `from` gives, with the types that they
-/// had when these were written; where it gives none the column was added later, and has `missing`.
+/// Rows that the catalog keeps, as a batch of `schema`, whose columns are found in `rows` at the places
+/// `from` gives, with the types that they had when these were written; where it gives none the column was
+/// added later, and has `missing`.
 pub(crate) fn rows_of(
     rows: &[Vec<Cell>],
     columns: &[&Column],

@@ -1,8 +1,9 @@
 //! Which columns a view has, and what they are called.
 //!
-//! As in PostgreSQL, `*` and NATURAL in the query of a view mean the columns that were there when it was made. The query is kept as it was
-//! written; the catalog knows with it how many columns each of its tables had ([`View::columns_below`](harrier_catalog::state::View)), and later ones
-//! are left out of what the query sees. A renamed column is found under its new name.
+//! As in PostgreSQL, `*` and NATURAL in the query of a view mean the columns that were there when it was
+//! made. The query is kept as it was written; the catalog knows with it how many columns each of its tables
+//! had ([`View::columns_below`](harrier_catalog::state::View)), and later ones are left out of what the query
+//! sees. A renamed column is found under its new name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use harrier_catalog::state::{ColumnId, ObjectId};
 
 use super::table::WarehouseTable;
 
-/// Of each table of the warehouse that the query of a new view reads, the number that its next column will get.
+/// Of each table of the warehouse that the query of a new view reads, the number that its next column will
+/// get.
 pub(crate) fn columns_below(query: &LogicalPlan) -> Result<BTreeMap<ObjectId, ColumnId>> {
     let mut below = BTreeMap::new();
     query.apply_with_subqueries(|plan| {

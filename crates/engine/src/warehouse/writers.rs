@@ -9,8 +9,8 @@ use harrier_catalog::{Catalog, WRITER_SILENCE};
 /// Several times within the time after which a writer is forgotten.
 const PAUSE: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
 
-/// What one transaction writes under. Dropped, it has the catalog forget them: unless they were taken out for a commit, the transaction
-/// was rolled back.
+/// What one transaction writes under. Dropped, it has the catalog forget them: unless they were taken out for
+/// a commit, the transaction was rolled back.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     known: BTreeSet<String>,

@@ -1,7 +1,8 @@
 //! The files that a transaction writes, and their removal when nothing refers to them.
 //!
-//! A writer removes its files unless it has handed on what it knows of them. When another part of the statement fails then, what was handed on may be
-//! anywhere between the two, and reaches nobody. So files of a statement that has not told all of them are looked up by its name.
+//! A writer removes its files unless it has handed on what it knows of them. When another part of the
+//! statement fails then, what was handed on may be anywhere between the two, and reaches nobody. So files of
+//! a statement that has not told all of them are looked up by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ use super::upkeep::{files_below, is_of};
 #[derive(Debug, Default)]
 pub(super) struct WrittenFiles {
     known: BTreeSet<String>,
-    /// Statements that write and have not told their files: the folders below which they do, by the names that their files have.
+    /// Statements that write and have not told their files: the folders below which they do, by the names
+    /// that their files have.
     unfinished: BTreeMap<String, String>,
 }
 
@@ -44,7 +46,8 @@ impl WrittenFiles {
         self
     }
 
-    /// Removes those on local disks that are known, at once. Returns what there is still to do for [`Self::remove`]; `None`: nothing.
+    /// Removes those on local disks that are known, at once. Returns what there is still to do for
+    /// [`Self::remove`]; `None`: nothing.
     pub(super) fn remove_local(mut self) -> Option<Self> {
         self.known.retain(|file| match local(file) {
             Some(path) => {

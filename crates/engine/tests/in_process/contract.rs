@@ -1,5 +1,6 @@
-//! The contract of an exchange between ranks, as statements see it, over the simulated network and between the ranks of one process;
-//! `harrier/tests/ranks/contract.rs` runs the same with the real binary over MPI, QUIC and gRPC.
+//! The contract of an exchange between ranks, as statements see it, over the simulated network and between
+//! the ranks of one process; `harrier/tests/ranks/contract.rs` runs the same with the real binary over MPI,
+//! QUIC and gRPC.
 //!
 //! Here a statement can be dropped at any frame, and before its rows are asked for.
 
@@ -20,7 +21,8 @@ const RANKS: usize = 3;
 const THREADS: usize = 2;
 const SEED: u64 = 1;
 
-/// Of what a silent rank takes to be held lost, so much passes in a millisecond in which nothing moves: tasks wait for threads that read files.
+/// Of what a silent rank takes to be held lost, so much passes in a millisecond in which nothing moves: tasks
+/// wait for threads that read files.
 const PACE: Duration = Duration::from_millis(50);
 
 /// A statement is dropped at every so many frames.
@@ -29,7 +31,8 @@ const STEP: usize = 3;
 /// Longer than anything here takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Processor time of this process in [`LOOK`], all threads together, when nothing runs, and when something does.
+/// Processor time of this process in [`LOOK`], all threads together, when nothing runs, and when something
+/// does.
 const LOOK: Duration = Duration::from_millis(500);
 const IDLE_CPU_NS: u64 = 100_000_000;
 const BUSY_CPU_NS: u64 = 300_000_000;
@@ -113,7 +116,8 @@ impl Simulated {
         Simulated { simulation, _engines: engines, session }
     }
 
-    /// Drops a statement as soon as `reached`. Returns whether it was: otherwise it has ended before, with its rows.
+    /// Drops a statement as soon as `reached`. Returns whether it was: otherwise it has ended before, with
+    /// its rows.
     fn drop_when(&mut self, sql: &str, mut reached: impl FnMut() -> bool) -> bool {
         let Simulated { simulation, session, .. } = self;
         let work = async {

@@ -1,11 +1,11 @@
-//! Real statements over a simulated network: whatever goes wrong, at whichever frame, a statement gives what it should or fails with
-//! 57P02, and the next one is right and leaves nothing on any rank.
+//! Real statements over a simulated network: whatever goes wrong, at whichever frame, a statement gives what
+//! it should or fails with 57P02, and the next one is right and leaves nothing on any rank.
 //!
-//! The ranks are engines of this process; everything but what carries the frames is what runs below a launcher. A fault
-//! happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, all of them where frames are late and overtake
-//! one another, and all of the statement with most frames, only at every so many. `HARRIER_FAULT_STEP` is the step of all of them instead:
-//! 1 tries every frame, as `make soak PART=faults` does. `HARRIER_SEED` is another
-//! seed of delays; failures tell it.
+//! The ranks are engines of this process; everything but what carries the frames is what runs below a
+//! launcher. A fault happens at frame 0, 1, 2, … of the statement until it is over before it; some kinds, all
+//! of them where frames are late and overtake one another, and all of the statement with most frames, only at
+//! every so many. `HARRIER_FAULT_STEP` is the step of all of them instead: 1 tries every frame, as `make soak
+//! PART=faults` does. `HARRIER_SEED` is another seed of delays; failures tell it.
 //!
 //! The ranks lend each other nothing: tasks of a dead one run on here, and would read what is written again
 //! (`interconnect/tests/simulated/sim.rs` does the same to streams through shared memory).
@@ -33,7 +33,8 @@ const LOST: &str = "57P02";
 /// Shorter than the patience of the other ranks: nothing may come of it.
 const SHORT: Fault = Fault::Stall(1, Duration::from_secs(2));
 
-/// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and the lowest of its length.
+/// Bytes of a frame's header that nobody can take for another frame's when they are damaged: its first, and
+/// the lowest of its length.
 const MAGIC: Fault = Fault::Damage(0);
 const LENGTH: Fault = Fault::Damage(32);
 
@@ -115,7 +116,8 @@ impl Ranks {
         simulation.run(work).unwrap_or_else(|hang| panic!("{sql}: {hang}"))
     }
 
-    /// Asks again while losses are new: one that a statement did not need may be found while the next one runs.
+    /// Asks again while losses are new: one that a statement did not need may be found while the next one
+    /// runs.
     fn again(&mut self, sql: &str) -> String {
         for _ in 0..RANKS {
             match self.run(sql) {
@@ -171,8 +173,8 @@ fn tables(folder: &Path) {
     }
 }
 
-/// A fault at every frame of `sql`, or at every so many, whose plan has all of `motions`. `check` asks the next statement; it is told whether `sql` was
-/// done since the last time.
+/// A fault at every frame of `sql`, or at every so many, whose plan has all of `motions`. `check` asks the
+/// next statement; it is told whether `sql` was done since the last time.
 fn faults(folder: &Path, sql: &str, every: usize, motions: &[&str], check: &dyn Fn(&mut Ranks, bool)) {
     let right = {
         let mut ranks = Ranks::start(folder, Weather::CALM);
@@ -232,8 +234,9 @@ fn context(fault: Fault, frame: u64, weather: Weather, sql: &str) -> String {
     format!("HARRIER_SEED={}: {fault:?} at frame {frame} in {weather:?} of {sql}", seed())
 }
 
-/// A fault of the coordinator itself at some frames of `sql`, which only reads: what is read with its gang fails from then on, its client hears
-/// of that (57P02) unless it has died with the coordinator, and the other ranks give back what they had.
+/// A fault of the coordinator itself at some frames of `sql`, which only reads: what is read with its gang
+/// fails from then on, its client hears of that (57P02) unless it has died with the coordinator, and the
+/// other ranks give back what they had.
 ///
 /// Of statements that write it cannot be told here what a dead coordinator has committed: its threads run on.
 fn coordinator_faults(folder: &Path, sql: &str) {

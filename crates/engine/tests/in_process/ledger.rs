@@ -1,5 +1,5 @@
-//! The ledger of a gang: what a rank still holds after statements have ended is found and told until it is given back, and ranks are
-//! asked only after something was asked of them.
+//! The ledger of a gang: what a rank still holds after statements have ended is found and told until it is
+//! given back, and ranks are asked only after something was asked of them.
 
 use std::sync::Arc;
 use std::time::Duration;

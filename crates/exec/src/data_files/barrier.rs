@@ -7,7 +7,8 @@ use std::sync::Arc;
 use datafusion::common::{DFSchemaRef, Result, internal_err};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
-/// Nothing but the choice of columns gets below it; becomes [`VisibleRowsExec`](super::VisibleRowsExec), which conditions do not pass either.
+/// Nothing but the choice of columns gets below it; becomes [`VisibleRowsExec`](super::VisibleRowsExec),
+/// which conditions do not pass either.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Barrier {
     input: LogicalPlan,

@@ -18,7 +18,8 @@ use datafusion::parquet::file::metadata::{KeyValue, ParquetMetaData};
 
 use super::row_groups::RowGroups;
 
-/// The key of it in the footer. Its value is `bytes:sum`: how many from the first on, and their CRC-32 in hexadecimal digits.
+/// The key of it in the footer. Its value is `bytes:sum`: how many from the first on, and their CRC-32 in
+/// hexadecimal digits.
 const KEY: &str = "harrier.crc32";
 
 /// So much of a file is read at a time.
@@ -106,7 +107,8 @@ impl<S: AsyncFileWriter> ParquetWriter<S> {
     }
 }
 
-/// Whether a file of `size` bytes is what the checksum in its footer says; `None` if that has none. Reads all of the file.
+/// Whether a file of `size` bytes is what the checksum in its footer says; `None` if that has none. Reads all
+/// of the file.
 pub async fn is_intact(
     footer: &ParquetMetaData,
     store: &dyn ObjectStore,

@@ -19,7 +19,8 @@ use harrier_functions::uuid_text;
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_UTC: &str = "%Y-%m-%d %H:%M:%S%.f+00";
 
-/// Every value as text, in the encoding DuckLake has for its type: `1.50`, `true`, `2024-01-15 12:30:00.123456+00`.
+/// Every value as text, in the encoding DuckLake has for its type: `1.50`, `true`, `2024-01-15
+/// 12:30:00.123456+00`.
 pub fn text_of(values: &dyn Array) -> Result<StringArray> {
     if let Some(values) = values.as_primitive_opt::<IntervalMonthDayNanoType>() {
         return Ok(values.iter().map(|value| value.map(interval_encoding::text)).collect());
@@ -104,7 +105,8 @@ pub fn of_file(footer: &ParquetMetaData, schema: &Schema, nans: &Nans) -> Result
     Ok(all)
 }
 
-/// Bytes have no encoding that all who read the catalog agree on, those of UUIDs aside, and intervals in files no order.
+/// Bytes have no encoding that all who read the catalog agree on, those of UUIDs aside, and intervals in
+/// files no order.
 fn has_bounds(kind: &DataType) -> bool {
     *kind == uuid_text::STORED
         || !matches!(
@@ -123,7 +125,8 @@ enum Side {
     Max,
 }
 
-/// The least or greatest of the bounds of all row groups. A row group without one has no values that count: only NULLs or NaNs.
+/// The least or greatest of the bounds of all row groups. A row group without one has no values that count:
+/// only NULLs or NaNs.
 fn bound(bounds: &ArrayRef, side: Side) -> Result<Option<String>> {
     let mut best: Option<ScalarValue> = None;
     for at in (0..bounds.len()).filter(|at| bounds.is_valid(*at)) {

@@ -36,7 +36,8 @@ use tokio::sync::OnceCell;
 use super::interval_parquet::reading_bytes;
 use super::location::locate;
 
-/// The column of a scan that tells which data file a row is from, by its number in the catalog: the last column of the input.
+/// The column of a scan that tells which data file a row is from, by its number in the catalog: the last
+/// column of the input.
 pub const FILE_COLUMN: &str = "_harrier_file";
 /// The column with a row's place in its file, from 0.
 pub const ROW_COLUMN: &str = "_harrier_row";
@@ -60,10 +61,10 @@ pub struct StoredDeletes {
 
 /// N → N output partitions: the rows of a scan of Parquet files without those that are deleted.
 ///
-/// The input is a scan whose last column is [`FILE_COLUMN`], which the output lacks; with `places` it has it, and
-/// [`ROW_COLUMN`] after it. The number of a row comes from the reader of the file, which is told to give it when the
-/// scan begins: a plan on its way to a rank cannot say so. It is told then, too, that intervals are bytes, which is why every scan of
-/// intervals is below this operator.
+/// The input is a scan whose last column is [`FILE_COLUMN`], which the output lacks; with `places` it has it,
+/// and [`ROW_COLUMN`] after it. The number of a row comes from the reader of the file, which is told to give
+/// it when the scan begins: a plan on its way to a rank cannot say so. It is told then, too, that intervals
+/// are bytes, which is why every scan of intervals is below this operator.
 #[derive(Debug)]
 pub struct LiveRowsExec {
     input: Arc<dyn ExecutionPlan>,

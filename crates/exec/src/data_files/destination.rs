@@ -1,10 +1,11 @@
-//! Where new files go: a local folder or an object store, at their final paths or staged, and what becomes of those that nobody wants.
+//! Where new files go: a local folder or an object store, at their final paths or staged, and what becomes of
+//! those that nobody wants.
 //!
-//! Crash: a local file that is complete is on the disk, its folders' entries too. What a rank that dies leaves is found by the
-//! statement's name.
+//! Crash: a local file that is complete is on the disk, its folders' entries too. What a rank that dies
+//! leaves is found by the statement's name.
 //!
-//! Cancellation: files of [`Made`] are removed when it is dropped, those too that a thread is still making. What cannot be removed, as from a
-//! store that is away, stays, and is swept later.
+//! Cancellation: files of [`Made`] are removed when it is dropped, those too that a thread is still making.
+//! What cannot be removed, as from a store that is away, stays, and is swept later.
 
 use std::sync::Arc;
 
@@ -160,7 +161,8 @@ impl Store {
 
 /// Removes objects, of which some may not be there.
 ///
-/// Errors: the first; of a store that is away none is tried after one that was tried again as long as its limits allow.
+/// Errors: the first; of a store that is away none is tried after one that was tried again as long as its
+/// limits allow.
 pub async fn remove_objects(store: &dyn ObjectStore, paths: Vec<Path>) -> object_store::Result<()> {
     let mut removed = store.delete_stream(futures::stream::iter(paths.into_iter().map(Ok)).boxed());
     while let Some(outcome) = removed.next().await {
@@ -255,8 +257,8 @@ fn make_file(path: std::path::PathBuf) -> std::io::Result<(std::fs::File, Remova
     Ok((file, Removal(Some(path))))
 }
 
-/// Removes a file when it is dropped. A thread that makes a file goes on when nobody waits for it any more, after its writer has
-/// removed what it knew of: then what it has made is dropped with this.
+/// Removes a file when it is dropped. A thread that makes a file goes on when nobody waits for it any more,
+/// after its writer has removed what it knew of: then what it has made is dropped with this.
 struct Removal(Option<std::path::PathBuf>);
 
 impl Removal {
@@ -363,7 +365,8 @@ struct Durable {
     folders: Vec<std::path::PathBuf>,
 }
 
-/// The folders that get an entry when a file is made at `path`: its own, and those above it whose folder has to be made first.
+/// The folders that get an entry when a file is made at `path`: its own, and those above it whose folder has
+/// to be made first.
 fn changed_folders(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut folders = Vec::new();
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
@@ -411,7 +414,8 @@ mod tests {
         assert_eq!(changed_folders(&root.join("x.parquet")), [root]);
     }
 
-    /// However far it has come. There is one thread that makes files: what it has to do later is done after them.
+    /// However far it has come. There is one thread that makes files: what it has to do later is done after
+    /// them.
     #[test]
     fn a_file_that_nobody_waits_for_goes_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();

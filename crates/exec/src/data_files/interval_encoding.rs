@@ -1,10 +1,11 @@
 //! Intervals as data files have them: twelve bytes with months, days and milliseconds.
 //!
-//! That is Parquet's own type for intervals, but no type of Arrow, and what the library makes of it has no months. To the library they are
-//! bytes: rows are written as such, read as such (`interval_files.rs`), and a function in the plan makes intervals of them.
+//! That is Parquet's own type for intervals, but no type of Arrow, and what the library makes of it has no
+//! months. To the library they are bytes: rows are written as such, read as such (`interval_files.rs`), and a
+//! function in the plan makes intervals of them.
 //!
-//! Parquet's three numbers have no sign, so files have nothing below zero, no fractions of a millisecond, and 2^32 of those at most. DuckDB's
-//! files are the same.
+//! Parquet's three numbers have no sign, so files have nothing below zero, no fractions of a millisecond, and
+//! 2^32 of those at most. DuckDB's files are the same.
 //!
 //! UUIDs are bytes as well there (`functions/src/uuid_text.rs`), and the same function makes texts of them.
 
@@ -165,7 +166,8 @@ fn converted(
     })
 }
 
-/// Offsets into the elements of these lists alone, and where those are among all that the lists were cut from.
+/// Offsets into the elements of these lists alone, and where those are among all that the lists were cut
+/// from.
 fn from_zero(offsets: &OffsetBuffer<i32>) -> (OffsetBuffer<i32>, Range<usize>) {
     let (first, last) = (offsets[0] as usize, offsets[offsets.len() - 1] as usize);
     (OffsetBuffer::from_lengths(offsets.lengths()), first..last)

@@ -1,4 +1,5 @@
-//! A reader of Parquet files for which intervals are bytes, and the schema by which writers say that bytes are intervals.
+//! A reader of Parquet files for which intervals are bytes, and the schema by which writers say that bytes
+//! are intervals.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use super::interval_encoding::{WIDTH, has_stored};
 use super::nested_types::replaced;
 use harrier_functions::uuid_text;
 
-/// What a file says of columns that are written as `intervals::stored_schema` has them; of bytes of UUIDs, that they are such.
+/// What a file says of columns that are written as `intervals::stored_schema` has them; of bytes of UUIDs,
+/// that they are such.
 pub(super) fn parquet_schema(schema: &Schema) -> Result<SchemaDescriptor> {
     let schema = ArrowSchemaConverter::new().convert(schema)?;
     Ok(SchemaDescriptor::new(with_uuids(&schema.root_schema_ptr())?))
@@ -64,7 +66,8 @@ fn with_uuids(kind: &TypePtr) -> ParquetResult<TypePtr> {
     })
 }
 
-/// `source`, which reads the intervals of its files as bytes if its schema has some. A plan on its way to a rank cannot say so.
+/// `source`, which reads the intervals of its files as bytes if its schema has some. A plan on its way to a
+/// rank cannot say so.
 pub(super) fn reading_bytes(
     source: Arc<dyn FileSource>,
     store: &ObjectStoreUrl,
@@ -121,7 +124,8 @@ impl AsyncFileReader for BytesReader {
     }
 }
 
-/// A footer that calls what are intervals bytes. What it says of row groups stays: readers go by the schema of the file.
+/// A footer that calls what are intervals bytes. What it says of row groups stays: readers go by the schema
+/// of the file.
 fn without_intervals(footer: Arc<ParquetMetaData>) -> ParquetResult<Arc<ParquetMetaData>> {
     let file = footer.file_metadata();
     let columns = file.schema_descr().columns();

@@ -14,8 +14,8 @@ use datafusion::physical_plan::{
 
 /// N → N output partitions: the rows of its input as they are.
 ///
-/// The input is a filter by what a role may see. No other filter gets below this operator: one that fails for a row, or counts
-/// how long it takes, would tell of rows that are not to be seen.
+/// The input is a filter by what a role may see. No other filter gets below this operator: one that fails for
+/// a row, or counts how long it takes, would tell of rows that are not to be seen.
 #[derive(Debug)]
 pub struct VisibleRowsExec {
     input: Arc<dyn ExecutionPlan>,

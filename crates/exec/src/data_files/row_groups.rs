@@ -1,8 +1,9 @@
 //! The row groups of a Parquet file, one after the other, and its footer.
 //!
-//! Bounds that the library collects leave NaN out, and readers who hold NaN for greater than all others (DuckDB, PostgreSQL, Harrier) would pass
-//! over it by them. A column chunk with a NaN in it therefore has none, neither of itself nor of its pages; the catalog, which says of
-//! each file whether there is a NaN, keeps them ([`RowGroups::finish`] returns them).
+//! Bounds that the library collects leave NaN out, and readers who hold NaN for greater than all others
+//! (DuckDB, PostgreSQL, Harrier) would pass over it by them. A column chunk with a NaN in it therefore has
+//! none, neither of itself nor of its pages; the catalog, which says of each file whether there is a NaN,
+//! keeps them ([`RowGroups::finish`] returns them).
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRef};
@@ -168,8 +169,8 @@ fn has_floats(kind: &DataType) -> bool {
     }
 }
 
-/// Marks those of the leaves from `at` on that have a NaN in `array`, and goes to the next one behind them. Values that no row shows may be
-/// taken for some.
+/// Marks those of the leaves from `at` on that have a NaN in `array`, and goes to the next one behind them.
+/// Values that no row shows may be taken for some.
 fn see_nans(array: &ArrayRef, nans: &mut [bool], at: &mut usize) {
     let has_nan = match array.data_type() {
         DataType::Struct(_) => {

@@ -1,5 +1,5 @@
-//! Tables that are divided by ranges or lists of values of a column, and `harrier_table_partition(…)`, which tells in which table
-//! partition a row belongs.
+//! Tables that are divided by ranges or lists of values of a column, and `harrier_table_partition(…)`, which
+//! tells in which table partition a row belongs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ use super::write_files::EXACT;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Ranges or listed values of one table. All of them are read with the head of the catalog: some hundred kilobytes.
+/// Ranges or listed values of one table. All of them are read with the head of the catalog: some hundred
+/// kilobytes.
 pub const TABLE_PARTITIONS_MAX: usize = 4096;
 
 const NAME: &str = "harrier_table_partition";
@@ -237,7 +238,8 @@ impl Lookup {
     }
 }
 
-/// The id of the table partition that a row with `value` in `column` belongs in, of rows that are written; NULL for others.
+/// The id of the table partition that a row with `value` in `column` belongs in, of rows that are written;
+/// NULL for others.
 ///
 /// Errors, if `table` names the table: 23514 for a row without one. Otherwise that is NULL too.
 pub fn table_partition(

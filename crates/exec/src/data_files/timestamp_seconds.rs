@@ -1,7 +1,9 @@
-//! Timestamps in whole seconds in Parquet, which has none: what the library writes for them are bare numbers, which others do not take
-//! for timestamps. They are microseconds in files, which is what DuckDB makes of them.
+//! Timestamps in whole seconds in Parquet, which has none: what the library writes for them are bare numbers,
+//! which others do not take for timestamps. They are microseconds in files, which is what DuckDB makes of
+//! them.
 //!
-//! Files that were written with numbers are read still: who reads them casts what a file has, and a number becomes as many seconds.
+//! Files that were written with numbers are read still: who reads them casts what a file has, and a number
+//! becomes as many seconds.
 
 use std::sync::Arc;
 

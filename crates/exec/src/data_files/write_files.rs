@@ -1,11 +1,13 @@
-//! Writes rows into new data files, each once and at its final path, or, for folders that others list, where nobody looks for it.
+//! Writes rows into new data files, each once and at its final path, or, for folders that others list, where
+//! nobody looks for it.
 //!
-//! A file is named after the statement, the task of its slice, the output partition and a number, so nobody else writes it and
-//! nobody has to rename it. Nothing refers to it before the statement commits. A writer that fails or is dropped removes
-//! its files; what a rank that dies leaves is found by the statement's name.
+//! A file is named after the statement, the task of its slice, the output partition and a number, so nobody
+//! else writes it and nobody has to rename it. Nothing refers to it before the statement commits. A writer
+//! that fails or is dropped removes its files; what a rank that dies leaves is found by the statement's name.
 //!
-//! Rows come sorted by partition key, so one file is open at a time, however many table partitions there are. Finished ones are
-//! closed in the background, a few at a time: on object stores that is a round trip, on disks a wait for the platter.
+//! Rows come sorted by partition key, so one file is open at a time, however many table partitions there are.
+//! Finished ones are closed in the background, a few at a time: on object stores that is a round trip, on
+//! disks a wait for the platter.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,8 +70,8 @@ const ROW_GROUP_BYTES_MAX: usize = 128 << 20;
 /// Rows of one page, the least that a lookup unpacks of a column: a fifth of what Parquet's libraries take.
 const PAGE_ROWS: usize = 4096;
 
-/// Bytes of a column's dictionary, which a lookup unpacks whole. With a megabyte, which is usual, every value of a key has its entry,
-/// and unpacking them takes longer than all else of a scan.
+/// Bytes of a column's dictionary, which a lookup unpacks whole. With a megabyte, which is usual, every value
+/// of a key has its entry, and unpacking them takes longer than all else of a scan.
 const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
 /// A value that does not fit is an error, not NULL.
@@ -79,7 +81,8 @@ pub(super) const EXACT: CastOptions<'static> =
 /// How large files and their parts are, and how they are compressed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileShape {
-    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`, `brotli(1)`.
+    /// As Parquet's libraries name it: `uncompressed`, `snappy`, `gzip(6)`, `zstd(3)`, `lz4_raw`,
+    /// `brotli(1)`.
     pub compression: String,
     pub row_group_rows: usize,
     pub target_file_bytes: u64,
@@ -94,15 +97,15 @@ pub struct WriteSpec {
     pub name: String,
     /// What the table is called, for errors.
     pub table: String,
-    /// The columns of the files, which are the first of the input; with Parquet's field ids in their metadata. One that is not
-    /// nullable is checked.
+    /// The columns of the files, which are the first of the input; with Parquet's field ids in their
+    /// metadata. One that is not nullable is checked.
     pub schema: SchemaRef,
     /// The partition keys: columns of the input that follow those of the files, by which it is sorted.
     pub partition: Vec<PartitionFolder>,
     /// The order of rows in files: columns of the files, descending or not, nulls first or not.
     pub sort: Vec<(usize, bool, bool)>,
-    /// The input ends with a column that tells whether the row is to be written, and the place (file, row) of the row that it
-    /// replaces, if any.
+    /// The input ends with a column that tells whether the row is to be written, and the place (file, row) of
+    /// the row that it replaces, if any.
     pub replaces: bool,
     pub shape: FileShape,
     /// The shapes that files have instead, by the value of the first partition key.
@@ -110,7 +113,8 @@ pub struct WriteSpec {
     /// One writer has all rows, so that they get as few files as possible.
     pub one_writer: bool,
     pub format: WriteFormat,
-    /// The statement's folder, for files that are to be shown when all of them are there; in an object store, the statement's id.
+    /// The statement's folder, for files that are to be shown when all of them are there; in an object store,
+    /// the statement's id.
     pub staging: Option<String>,
     /// Whose places staged files take, in an object store.
     pub takes: Takes,
@@ -119,12 +123,14 @@ pub struct WriteSpec {
 /// One level of folders.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionFolder {
-    /// What stands before the `=`. Empty: there is no such folder, and the names of files begin with the value.
+    /// What stands before the `=`. Empty: there is no such folder, and the names of files begin with the
+    /// value.
     pub name: String,
 }
 
-/// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one for each file), or `file` and `row` (the
-/// place of a row that was replaced) and `rewritten` (whether another one was written for it).
+/// N → N output partitions: writes every row, yields `record` (a [`FileRecord`], one for each file), or
+/// `file` and `row` (the place of a row that was replaced) and `rewritten` (whether another one was written
+/// for it).
 #[derive(Debug)]
 pub struct WriteFilesExec {
     input: Arc<dyn ExecutionPlan>,
@@ -297,8 +303,8 @@ struct Writing {
     spec: Arc<WriteSpec>,
     /// What files say that their columns are: Parquet has no seconds, they are microseconds there.
     told_schema: SchemaRef,
-    /// What the encoder gets: in data files of a warehouse intervals are bytes. Folders that others list have no intervals in Parquet,
-    /// since who reads them would get them without their months.
+    /// What the encoder gets: in data files of a warehouse intervals are bytes. Folders that others list have
+    /// no intervals in Parquet, since who reads them would get them without their months.
     file_schema: SchemaRef,
     /// The beginning of its files' names.
     name: String,
@@ -600,8 +606,8 @@ pub fn partition_folder(name: &str, value: Option<&str>) -> String {
     format!("{}={value}", encode(name))
 }
 
-/// So many bytes a column or a value has at most in the name of a folder that nobody reads the value from: file systems take 255 for
-/// both, object stores 1024 for all folders together.
+/// So many bytes a column or a value has at most in the name of a folder that nobody reads the value from:
+/// file systems take 255 for both, object stores 1024 for all folders together.
 const FOLDER_PART_BYTES_MAX: usize = 120;
 
 /// The same where the value is kept elsewhere: long ones are cut off, with a hash at the end.
@@ -628,7 +634,8 @@ fn shortened(text: &str) -> String {
     short + &hash
 }
 
-/// All but letters, digits and a few signs percent-encoded, `:` among them as Hive and Spark have it: HDFS takes none.
+/// All but letters, digits and a few signs percent-encoded, `:` among them as Hive and Spark have it: HDFS
+/// takes none.
 fn encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -705,7 +712,8 @@ impl OpenFile {
     }
 }
 
-/// Writes rows of one data file that are deleted, to `location`, as a delete file; returns its size and that of its footer, bytes.
+/// Writes rows of one data file that are deleted, to `location`, as a delete file; returns its size and that
+/// of its footer, bytes.
 pub async fn write_delete_file(
     location: &str,
     data_file: &str,

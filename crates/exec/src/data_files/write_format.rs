@@ -1,7 +1,7 @@
 //! The formats that new data files are written in.
 //!
-//! Parquet is encoded where its rows are. The others are encoded by a task, and ORC and Avro on a thread, of their own, with a
-//! bounded queue before it; closing waits for it, and dropping an encoder ends it.
+//! Parquet is encoded where its rows are. The others are encoded by a task, and ORC and Avro on a thread, of
+//! their own, with a bounded queue before it; closing waits for it, and dropping an encoder ends it.
 
 use std::sync::Arc;
 

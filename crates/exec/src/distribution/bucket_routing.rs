@@ -1,9 +1,12 @@
-//! `harrier_bucket_place(buckets, ranks, value)`: what stands for a value where rows are redistributed into the buckets of a table.
+//! `harrier_bucket_place(buckets, ranks, value)`: what stands for a value where rows are redistributed into
+//! the buckets of a table.
 //!
-//! A redistribution sends a row to the output partition that the hash of an expression has, modulo their number; by which hash is for
-//! DataFusion to say. So the expression is a number that is chosen for its hash: for each bucket one whose rows come to where the bucket's
-//! files are read. With `n` buckets that is output partition `b` of the `n` that a rank has, of the rank at place `b` modulo the number of
-//! ranks, which a plan knows when it is spread ([`for_ranks`]). Whatever number of ranks then takes part, [`Places::rank`] says which of them has a bucket.
+//! A redistribution sends a row to the output partition that the hash of an expression has, modulo their
+//! number; by which hash is for DataFusion to say. So the expression is a number that is chosen for its hash:
+//! for each bucket one whose rows come to where the bucket's files are read. With `n` buckets that is output
+//! partition `b` of the `n` that a rank has, of the rank at place `b` modulo the number of ranks, which a
+//! plan knows when it is spread ([`for_ranks`]). Whatever number of ranks then takes part, [`Places::rank`]
+//! says which of them has a bucket.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -51,8 +54,8 @@ impl Places {
         Ok(Arc::clone(known.entry((buckets, ranks)).or_insert(places)))
     }
 
-    /// Tries one number after the other. Of `buckets * ranks` remainders one is right for a bucket, so that about so many are tried
-    /// as many times as the logarithm of `buckets`.
+    /// Tries one number after the other. Of `buckets * ranks` remainders one is right for a bucket, so that
+    /// about so many are tried as many times as the logarithm of `buckets`.
     fn choose(buckets: u64, ranks: u64) -> Result<Places> {
         let mut chosen: Vec<Option<(i64, u64)>> = vec![None; buckets as usize];
         let mut missing = chosen.len();
@@ -81,7 +84,8 @@ impl Places {
         self.chosen[bucket].0
     }
 
-    /// The place of the rank that has `bucket`, where so many take part: that of the bucket's number modulo theirs if they are as many as expected.
+    /// The place of the rank that has `bucket`, where so many take part: that of the bucket's number modulo
+    /// theirs if they are as many as expected.
     pub fn rank(&self, bucket: usize, ranks: usize) -> usize {
         let buckets = self.chosen.len() as u64;
         (self.chosen[bucket].1 / buckets % ranks.max(1) as u64) as usize
@@ -93,7 +97,8 @@ pub fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(BucketPlace::default()))
 }
 
-/// (number of buckets, ranks expected, both literals, and a value) → a number, Int64, never NULL: NULL is in bucket 0.
+/// (number of buckets, ranks expected, both literals, and a value) → a number, Int64, never NULL: NULL is in
+/// bucket 0.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct BucketPlace {
     signature: Signature,
@@ -173,7 +178,8 @@ fn place(
     Ok(Arc::new(ScalarFunctionExpr::try_new(function(), arguments, schema, options)?))
 }
 
-/// The key whose buckets rows are redistributed into, and how many there are, if that is what is done by this expression.
+/// The key whose buckets rows are redistributed into, and how many there are, if that is what is done by this
+/// expression.
 pub fn bucket_key(expression: &Arc<dyn PhysicalExpr>) -> Option<(&Arc<dyn PhysicalExpr>, u32)> {
     let call = expression.downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == NAME)?;
     let [count, _, key] = call.args() else {
@@ -221,8 +227,8 @@ mod tests {
         batch.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>().iter().collect()
     }
 
-    /// As a motion has it, a redistribution into as many output partitions as all ranks have together sends every row to its bucket, and
-    /// an output partition has the rows of that alone.
+    /// As a motion has it, a redistribution into as many output partitions as all ranks have together sends
+    /// every row to its bucket, and an output partition has the rows of that alone.
     #[tokio::test]
     async fn rows_come_to_the_rank_and_the_output_partition_of_their_bucket() {
         let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));

@@ -1,16 +1,19 @@
 //! Joins and groups of bucketed tables by their key, without moving rows.
 //!
-//! A plan redistributes both sides of a join by the hash of the join's keys. Where the files of both sides are in buckets of
-//! such a key already, and in as many, the same buckets meet if each is one output partition: then the redistributions
-//! are left out, and so are the motions that they would become on ranks, which get whole buckets
-//! ([`crate::distribution::splits`]). The same goes for an aggregate by a key that has buckets.
+//! A plan redistributes both sides of a join by the hash of the join's keys. Where the files of both sides
+//! are in buckets of such a key already, and in as many, the same buckets meet if each is one output
+//! partition: then the redistributions are left out, and so are the motions that they would become on ranks,
+//! which get whole buckets ([`crate::distribution::splits`]). The same goes for an aggregate by a key that
+//! has buckets.
 //!
-//! Where only one side of a join has such buckets, the other is redistributed into them ([`crate::distribution::bucket_routing`]), if ranks are to run the
-//! plan: in one process rows are moved for little, and the join's runtime filter would be lost.
+//! Where only one side of a join has such buckets, the other is redistributed into them
+//! ([`crate::distribution::bucket_routing`]), if ranks are to run the plan: in one process rows are moved for
+//! little, and the join's runtime filter would be lost.
 //!
-//! The buckets' hash is not the one that redistributes rows. So nothing may come to depend on both: a side that was left where it
-//! is never meets one that was redistributed by its values, scans say of their output partitions only how many there are, and joins of buckets have no
-//! runtime filter, which would look for rows by the hash of their values.
+//! The buckets' hash is not the one that redistributes rows. So nothing may come to depend on both: a side
+//! that was left where it is never meets one that was redistributed by its values, scans say of their output
+//! partitions only how many there are, and joins of buckets have no runtime filter, which would look for rows
+//! by the hash of their values.
 
 use datafusion::catalog::memory::DataSourceExec;
 use datafusion::common::{JoinType, Result};
@@ -38,8 +41,8 @@ use crate::data_files::FileBucket;
 use crate::distribution::bucket_routing::into_buckets;
 use crate::operators::file_scan::file_scan;
 
-/// The same plan with bucketed sides of joins and aggregates left where they are. If several ranks are to run it, sides without buckets are
-/// redistributed into those of the other side.
+/// The same plan with bucketed sides of joins and aggregates left where they are. If several ranks are to run
+/// it, sides without buckets are redistributed into those of the other side.
 pub fn colocate(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
     // It keeps all that is looked at in its place, by which it is known again.
     let whole = Arc::clone(&plan);
@@ -50,9 +53,10 @@ pub fn colocate(plan: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn Ex
 
 /// Takes the runtime filter from joins whose output partitions may not all be asked for rows.
 ///
-/// A join that collects its left side holds every output partition back until all of them have heard of that, to make one filter for its
-/// right side. A partitioned join above, without an exchange between, does not ask for the rows of a partition whose left side
-/// is empty, and DataFusion 55 does not count a collecting join's partition that nobody asked for: the others would wait for ever.
+/// A join that collects its left side holds every output partition back until all of them have heard of that,
+/// to make one filter for its right side. A partitioned join above, without an exchange between, does not ask
+/// for the rows of a partition whose left side is empty, and DataFusion 55 does not count a collecting join's
+/// partition that nobody asked for: the others would wait for ever.
 fn without_lost_waits(plan: Arc<dyn ExecutionPlan>, may_be_left_out: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let is_partitioned = is_partitioned_join(&plan);
     let is_exchange = is_exchange(&plan);
@@ -146,12 +150,14 @@ impl Bucketed {
 struct Colocation {
     /// How many will run it.
     ranks: usize,
-    /// By the address of a part of the plan, what [`Colocation::bucketed`] has made of it: joins of joins are asked for by each that is above them.
+    /// By the address of a part of the plan, what [`Colocation::bucketed`] has made of it: joins of joins are
+    /// asked for by each that is above them.
     looked_at: RefCell<HashMap<usize, Option<Bucketed>>>,
 }
 
 impl Colocation {
-    /// `free`: nothing above, up to the next exchange of rows, minds which rows are in which output partition of `plan`, nor how many there are.
+    /// `free`: nothing above, up to the next exchange of rows, minds which rows are in which output partition
+    /// of `plan`, nor how many there are.
     fn place(&self, plan: Arc<dyn ExecutionPlan>, free: bool) -> Result<Arc<dyn ExecutionPlan>> {
         if free
             && needs_keys_together(&plan)
@@ -167,7 +173,8 @@ impl Colocation {
         replace_children_if_necessary(plan, children)
     }
 
-    /// `plan` without the redistributions in it, if its rows are in buckets and all it needs of them is together there.
+    /// `plan` without the redistributions in it, if its rows are in buckets and all it needs of them is
+    /// together there.
     fn bucketed(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Bucketed>> {
         let address = Arc::as_ptr(plan).cast::<()>() as usize;
         if let Some(known) = self.looked_at.borrow().get(&address) {
@@ -318,8 +325,8 @@ impl Colocation {
         Ok(Some(Bucketed { plan: into_buckets(input, key, count)?, count, keys }))
     }
 
-    /// A join whose right side stays in the buckets that it is in, of whatever key, because the left one is so small that all ranks rather get
-    /// the whole of it.
+    /// A join whose right side stays in the buckets that it is in, of whatever key, because the left one is
+    /// so small that all ranks rather get the whole of it.
     fn collected(&self, join: &HashJoinExec) -> Result<Option<Bucketed>> {
         let (Some(left), Some(right)) = (redistributed(join.left()), redistributed(join.right())) else {
             return Ok(None);
@@ -338,7 +345,8 @@ impl Colocation {
         Ok(Some(Bucketed { plan, count: right.count, keys }))
     }
 
-    /// Whether all of the left side on every rank is less to move, and to keep there, than each row of the right one once.
+    /// Whether all of the left side on every rank is less to move, and to keep there, than each row of the
+    /// right one once.
     fn rather_collects(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> bool {
         match (expected_bytes(left), expected_bytes(right)) {
             (Some(left), Some(right)) => left <= COLLECTED_BYTES_MAX && left * self.ranks as u64 <= right,

@@ -6,11 +6,11 @@
 //!                          the plan, of one output partition
 //! ```
 //!
-//! Bucket `i` belongs to the rank at place `i` mod the number of ranks, as it does in joins of buckets ([`crate::distribution::splits`]).
-//! Where the coordinator is that rank, there is not even a gather.
+//! Bucket `i` belongs to the rank at place `i` mod the number of ranks, as it does in joins of buckets
+//! ([`crate::distribution::splits`]). Where the coordinator is that rank, there is not even a gather.
 //!
-//! Where all the files of a plan are in the same bucket is found before it is spread, and in a front end before it is handed in: which
-//! bucket a file is in does not travel with it, [`DispatchExec`] does.
+//! Where all the files of a plan are in the same bucket is found before it is spread, and in a front end
+//! before it is handed in: which bucket a file is in does not travel with it, [`DispatchExec`] does.
 //!
 //! Source: HAWQ, "directly dispatched queries" (hawq.txt, section 3).
 
@@ -39,7 +39,8 @@ use crate::distribution::gang_planner::sort_by_keys;
 use crate::distribution::task_assignment::Spread;
 use crate::operators::file_scan::file_scan;
 
-/// The operators that may be in such a plan: those that travel as they are, and do on one rank what they do in one process.
+/// The operators that may be in such a plan: those that travel as they are, and do on one rank what they do
+/// in one process.
 const OPERATORS: [&str; 26] = [
     "AggregateExec",
     "BoundedWindowAggExec",
@@ -85,7 +86,8 @@ pub struct Owner {
     pub rank: usize,
 }
 
-/// The one bucket that all files of `plan` are in; `None` also if it reads no file, or does what is not done on one rank alone.
+/// The one bucket that all files of `plan` are in; `None` also if it reads no file, or does what is not done
+/// on one rank alone.
 pub fn one_bucket(plan: &Arc<dyn ExecutionPlan>) -> Option<Bucket> {
     let mut buckets = Vec::new();
     if !collect_buckets(plan, &mut buckets) {
@@ -95,7 +97,8 @@ pub fn one_bucket(plan: &Arc<dyn ExecutionPlan>) -> Option<Bucket> {
     buckets.iter().all(|bucket| *bucket == first).then_some(first)
 }
 
-/// The buckets of all files of `plan`; whether all its files have one, and all its operators may be dispatched.
+/// The buckets of all files of `plan`; whether all its files have one, and all its operators may be
+/// dispatched.
 fn collect_buckets(plan: &Arc<dyn ExecutionPlan>, buckets: &mut Vec<Bucket>) -> bool {
     if !OPERATORS.contains(&plan.name()) {
         return false;
@@ -132,8 +135,8 @@ pub fn marked(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     }
 }
 
-/// The plan that runs a [marked](marked) one on the rank that has its bucket. `None`: it is not marked, reads too little to leave the
-/// coordinator, or there is one rank only.
+/// The plan that runs a [marked](marked) one on the rank that has its bucket. `None`: it is not marked, reads
+/// too little to leave the coordinator, or there is one rank only.
 pub fn dispatched(
     plan: &Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
@@ -167,7 +170,8 @@ pub fn dispatched(
     let Stage::Local(slice) = gather.input_stage() else {
         return internal_err!("a new motion whose slice is elsewhere");
     };
-    // The planner of motions would leave out one from a single rank to a single rank, so its slice gets its number here.
+    // The planner of motions would leave out one from a single rank to a single rank, so its slice gets its
+    // number here.
     let mut slice = slice.clone();
     slice.query_id = Uuid::new_v4();
     slice.num = 1;
@@ -184,7 +188,8 @@ pub fn unmarked(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     }
 }
 
-/// N → N output partitions: the rows of its input as they are. Says where the slice that it is the top of runs, and why.
+/// N → N output partitions: the rows of its input as they are. Says where the slice that it is the top of
+/// runs, and why.
 #[derive(Debug)]
 pub struct DispatchExec {
     input: Arc<dyn ExecutionPlan>,

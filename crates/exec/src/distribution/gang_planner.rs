@@ -1,22 +1,26 @@
-//! The gang's planner: plans for one rank, then spreads the plan over all ranks unless that would change its answer.
+//! The gang's planner: plans for one rank, then spreads the plan over all ranks unless that would change its
+//! answer.
 //!
-//! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must stay on the coordinator as a whole:
+//! A plan that reads one bucket only runs on the one rank that has it: see `dispatch.rs`. Some others must
+//! stay on the coordinator as a whole:
 //! - recursive queries: the work table lives in one process;
-//! - subqueries that are values, where a front end has planned them as such: the values are set in the process that computes them
-//!   (plans made on ranks join such subqueries);
+//! - subqueries that are values, where a front end has planned them as such: the values are set in the
+//!   process that computes them (plans made on ranks join such subqueries);
 //! - system tables (`information_schema`, `SHOW`): their rows are this process's own;
 //! - functions that wait, such as `pg_advisory_lock`: they are the session's;
 //! - scans of compressed text: that it is compressed is not in the form in which plans travel;
-//! - plans with a redistribution by an expression that is nested very deeply, which does not fit into the message that asks for rows;
-//! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved, and
-//!   datafusion-distributed does not merge them in order.
+//! - plans with a redistribution by an expression that is nested very deeply, which does not fit into the
+//!   message that asks for rows;
+//! - plans that rely on the order of rows below a redistribution: rows of several ranks arrive interleaved,
+//!   and datafusion-distributed does not merge them in order.
 //!
-//! In others an operator needs all rows in one output partition, and has them there without a gather because what it
-//! reads has one output partition only: a small file, a sort, a limit. Spread over ranks that one would become one for
-//! every rank, and a count over it one count for every rank: [`gather_single`] puts the gather in.
+//! In others an operator needs all rows in one output partition, and has them there without a gather because
+//! what it reads has one output partition only: a small file, a sort, a limit. Spread over ranks that one
+//! would become one for every rank, and a count over it one count for every rank: [`gather_single`] puts the
+//! gather in.
 //!
-//! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that the column is
-//! constant: [`sort_by_keys`] puts it back where a window function needs it.
+//! A column that a filter makes constant is left out of sorts, and a motion does not tell what reads it that
+//! the column is constant: [`sort_by_keys`] puts it back where a window function needs it.
 
 use crate::distribution::bucket_routing::for_ranks;
 use crate::distribution::direct_dispatch::{dispatched, marked, unmarked};
@@ -52,7 +56,8 @@ use std::sync::Arc;
 const ONE_RANK_ONLY: [&str; 5] =
     ["RecursiveQueryExec", "ScalarSubqueryExec", "WorkTableExec", "StreamingTableExec", "async_func"];
 
-/// Of an expression that rows are redistributed by. Each is up to three levels of a message, which a decoder takes 100 of.
+/// Of an expression that rows are redistributed by. Each is up to three levels of a message, which a decoder
+/// takes 100 of.
 const KEY_LEVELS_MAX: usize = 25;
 
 /// Makes `builder` plan for the gang.
@@ -65,7 +70,8 @@ pub fn install(builder: SessionStateBuilder) -> SessionStateBuilder {
 }
 
 tokio::task_local! {
-    /// The one-rank plan on its way from [`GangPlanner`] through datafusion-distributed's planner to [`Handed`].
+    /// The one-rank plan on its way from [`GangPlanner`] through datafusion-distributed's planner to
+    /// [`Handed`].
     static ONE_RANK: Arc<dyn ExecutionPlan>;
 }
 
@@ -109,8 +115,8 @@ impl QueryPlanner for GangPlanner {
     }
 }
 
-/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang. One that was marked there as reading one bucket
-/// only goes to the rank that has it.
+/// Spreads a one-rank plan that was made elsewhere, in a session that plans for the gang. One that was marked
+/// there as reading one bucket only goes to the rank that has it.
 pub async fn spread(
     one_rank: Arc<dyn ExecutionPlan>,
     state: &SessionState,
@@ -136,7 +142,8 @@ fn ranks(config: &SessionConfig) -> usize {
     config.get_extension::<Spread>().map_or(1, |spread| spread.members.len())
 }
 
-/// A one-rank plan with the gathers that it needs on so many ranks, and its redistributions into buckets for them.
+/// A one-rank plan with the gathers that it needs on so many ranks, and its redistributions into buckets for
+/// them.
 fn ready(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let one_rank = unordered_redistributions(for_ranks(one_rank, ranks)?)?;
     // The coordinator's slice runs once; a plan of several output partitions gets a gather on top of it.
@@ -146,8 +153,9 @@ fn ready(one_rank: Arc<dyn ExecutionPlan>, ranks: usize) -> Result<Arc<dyn Execu
 
 /// Hides from every redistribution that its input is ordered.
 ///
-/// A redistribution of one partition keeps the order of its input, and says so. Spread over ranks, one of several partitions may be one of one
-/// partition on each, while its rows arrive from all of them interleaved: a sort above it took them for sorted and did nothing.
+/// A redistribution of one partition keeps the order of its input, and says so. Spread over ranks, one of
+/// several partitions may be one of one partition on each, while its rows arrive from all of them
+/// interleaved: a sort above it took them for sorted and did nothing.
 fn unordered_redistributions(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
         let Some(repartition) = plan.downcast_ref::<RepartitionExec>() else {
@@ -185,11 +193,11 @@ fn levels(expr: &Arc<dyn PhysicalExpr>) -> usize {
     1 + expr.children().into_iter().map(levels).max().unwrap_or(0)
 }
 
-/// Puts a gather above every single output partition that an operator needs to be the only one. `once`: `plan` is in a
-/// slice that runs on one rank.
+/// Puts a gather above every single output partition that an operator needs to be the only one. `once`:
+/// `plan` is in a slice that runs on one rank.
 ///
-/// datafusion-distributed adds motions at the hash redistributions, gathers and broadcasts of the one-rank plan, and
-/// spreads what is between them, whatever the operators there require of their inputs.
+/// datafusion-distributed adds motions at the hash redistributions, gathers and broadcasts of the one-rank
+/// plan, and spreads what is between them, whatever the operators there require of their inputs.
 fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let required = plan.input_distribution_requirements().into_per_child();
     let mut children = Vec::with_capacity(required.len());
@@ -214,8 +222,9 @@ fn gather_single(plan: Arc<dyn ExecutionPlan>, once: bool) -> Result<Arc<dyn Exe
     })
 }
 
-/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being constant, or equal to others. A rank
-/// that plans the window function again above a motion refuses an input not ordered by all keys. The rows stay in the order that they have.
+/// Sorts the input of a window function by those keys of `PARTITION BY` too that need no sorting for being
+/// constant, or equal to others. A rank that plans the window function again above a motion refuses an input
+/// not ordered by all keys. The rows stay in the order that they have.
 pub(crate) fn sort_by_keys(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let windows = match (plan.downcast_ref::<WindowAggExec>(), plan.downcast_ref::<BoundedWindowAggExec>()) {
         (Some(window), _) => window.window_expr(),

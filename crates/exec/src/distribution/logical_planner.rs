@@ -1,4 +1,5 @@
-//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else; and the planning of all own nodes.
+//! Writing files as a part of logical plans, so that planning spreads it over ranks like everything else; and
+//! the planning of all own nodes.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,13 +1,14 @@
 //! Which part of a scan each rank reads.
 //!
-//! Parquet files are cut between their row groups, whose sizes the footers tell, into stretches of about the same number
-//! of bytes, and neighbouring stretches go to different ranks: a filter that favours one region of a table does not
-//! make one rank work alone. Stretches and not single row groups, because every piece of a file is opened for itself
-//! (`docs/benchmarks.md`). Other formats are cut at equal distances where they can be cut at all, else
-//! whole files are dealt.
+//! Parquet files are cut between their row groups, whose sizes the footers tell, into stretches of about the
+//! same number of bytes, and neighbouring stretches go to different ranks: a filter that favours one region
+//! of a table does not make one rank work alone. Stretches and not single row groups, because every piece of
+//! a file is opened for itself (`docs/benchmarks.md`). Other formats are cut at equal distances where they
+//! can be cut at all, else whole files are dealt.
 //!
-//! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here. Tables of a warehouse are planned
-//! without: their files are dealt whole where that gives every rank about as much, and else cut at equal distances, too.
+//! Footers come from the process's cache of file metadata, which planning has filled; nothing is read here.
+//! Tables of a warehouse are planned without: their files are dealt whole where that gives every rank about
+//! as much, and else cut at equal distances, too.
 
 use datafusion::common::Result;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use crate::distribution::bucket_routing::Places;
 use crate::formats::parquet_scan::ParquetScan;
 
-/// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there is little to read.
+/// The file groups of every task, dealt out in turn: the same number for all, some of them empty when there
+/// is little to read.
 ///
 /// A scan with a declared order is cut only where that keeps the order.
 pub fn deal(
@@ -39,8 +41,9 @@ pub fn deal(
     Ok(dealt)
 }
 
-/// The file groups of every task of a scan whose groups are buckets: each task has as many groups as there are buckets, and the files of those
-/// that belong to it, where redistributions bring it rows of the same buckets ([`crate::distribution::bucket_routing`]). `ranks`: how many are expected.
+/// The file groups of every task of a scan whose groups are buckets: each task has as many groups as there
+/// are buckets, and the files of those that belong to it, where redistributions bring it rows of the same
+/// buckets ([`crate::distribution::bucket_routing`]). `ranks`: how many are expected.
 pub fn deal_buckets(buckets: &[FileGroup], tasks: usize, ranks: usize) -> Result<Vec<Vec<FileGroup>>> {
     let places = Places::of(buckets.len() as u32, ranks as u32)?;
     let mut dealt = vec![vec![FileGroup::new(vec![]); buckets.len()]; tasks];
@@ -60,7 +63,8 @@ fn cut(scan: &FileScanConfig, count: usize, footers: &Arc<FileMetadataCache>) ->
         let files = scan.file_groups.iter().flat_map(|group| group.files()).cloned();
         balance(files.map(|file| (file.effective_size(), file)).collect(), count)
     };
-    // A cut anywhere in a Parquet file whose row groups are not known may have any number of them on either side.
+    // A cut anywhere in a Parquet file whose row groups are not known may have any number of them on either
+    // side.
     if !ordered && is_parquet(scan) {
         let whole = files();
         if is_even(&whole) {
@@ -87,7 +91,8 @@ fn is_even(groups: &[FileGroup]) -> bool {
     largest * 8 * sizes.len() as u64 <= sizes.iter().sum::<u64>() * 9
 }
 
-/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known, and tell.
+/// Every row group of the scan with its size in bytes; `None` unless the footers of all files are known, and
+/// tell.
 fn row_groups(
     scan: &FileScanConfig,
     footers: &Arc<FileMetadataCache>,
@@ -111,7 +116,8 @@ fn row_groups(
                 Some(column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset()))
             })
             .collect::<Option<_>>()?;
-        // Nothing obliges a writer to list them in the order they lie in; ranges could not tell them apart then.
+        // Nothing obliges a writer to list them in the order they lie in; ranges could not tell them apart
+        // then.
         if !starts.is_sorted_by(|one, next| one < next) {
             return None;
         }
@@ -162,8 +168,8 @@ fn joined(last: &PartitionedFile, next: &PartitionedFile) -> Option<FileRange> {
     Some(FileRange { start: first.start, end: then.end })
 }
 
-/// Deals files to `count` groups: the largest first, each to the group that has the fewest bytes so far. Within a group
-/// they keep the order they came in.
+/// Deals files to `count` groups: the largest first, each to the group that has the fewest bytes so far.
+/// Within a group they keep the order they came in.
 fn balance(files: Vec<(u64, PartitionedFile)>, count: usize) -> Vec<FileGroup> {
     let mut largest_first: Vec<usize> = (0..files.len()).collect();
     largest_first.sort_by_key(|at| Reverse(files[*at].0));

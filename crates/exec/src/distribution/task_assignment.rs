@@ -1,4 +1,5 @@
-//! How a one-rank plan is spread: which scans go to all ranks, which splits each gets, which rank runs which task.
+//! How a one-rank plan is spread: which scans go to all ranks, which splits each gets, which rank runs which
+//! task.
 
 use crate::distribution::direct_dispatch::DispatchExec;
 use crate::distribution::splits;
@@ -35,7 +36,8 @@ pub fn register(config: &mut SessionConfig) {
 /// A file scan that is worth it runs on all ranks; the planner caps the number at the gang's size.
 fn desired_task_count(event: DesiredTaskCountEvent) -> Option<Result<DesiredTaskCountEventResponse>> {
     let scan = file_scan(event.plan)?;
-    // A limit below which there is one partition ends the scan itself: on several ranks each would read as many rows.
+    // A limit below which there is one partition ends the scan itself: on several ranks each would read as
+    // many rows.
     if scan.limit.is_some() {
         return Some(Ok(DesiredTaskCountEventResponse::maximum(1)));
     }
@@ -61,8 +63,8 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     };
     let scans = dealt.into_iter().map(|own| {
         let mut scan = scan.clone();
-        // Declared for the whole scan; no single task has all of its groups. But those that it has stay apart: without any
-        // declaration, an output partition that is done reads the files of another.
+        // Declared for the whole scan; no single task has all of its groups. But those that it has stay
+        // apart: without any declaration, an output partition that is done reads the files of another.
         scan.output_partitioning =
             scan.output_partitioning.map(|_| Partitioning::UnknownPartitioning(own.len()));
         scan.file_groups = own;
@@ -72,8 +74,9 @@ fn splits(event: ScaleUpLeafNodeEvent) -> Option<Result<ScaleUpLeafNodeEventResp
     Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
 }
 
-/// Task `i` runs on rank `i`: the same plan runs on the same ranks every time. A slice of one task goes to the rank that has its bucket;
-/// one of no bucket stays with datafusion-distributed's own choice, the coordinator.
+/// Task `i` runs on rank `i`: the same plan runs on the same ranks every time. A slice of one task goes to
+/// the rank that has its bucket; one of no bucket stays with datafusion-distributed's own choice, the
+/// coordinator.
 fn route(event: RouteTasksEvent) -> Option<Result<RouteTasksEventResponse>> {
     let owner = event.plan.downcast_ref::<DispatchExec>().and_then(DispatchExec::owner);
     if event.task_count == 1 && owner.is_none() {

@@ -2,8 +2,8 @@
 //!
 //! DataFusion looks for the columns at the beginning of what comes from a store, and takes a file for damaged
 //! whose first message stands behind more padding than the format asks for, as in the files that it writes
-//! itself. Here they are found in the footer. [`Batches`] reads the rows (`batches.rs`): of damaged files, and
-//! of those whose types are not just the table's, too.
+//! itself. Here they are found in the footer. [`Batches`] reads the rows (`batches.rs`): of damaged files,
+//! and of those whose types are not just the table's, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;

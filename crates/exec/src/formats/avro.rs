@@ -1,7 +1,7 @@
 //! Avro files, for tables of files and for COPY.
 //!
-//! Files are object container files. Their columns, and what is in nested ones, are unions with null. Avro has no integers of 8 and 16
-//! bits and none without a sign: these are written as what holds them.
+//! Files are object container files. Their columns, and what is in nested ones, are unions with null. Avro
+//! has no integers of 8 and 16 bits and none without a sign: these are written as what holds them.
 
 use std::sync::Arc;
 
@@ -123,7 +123,8 @@ impl OwnFormat for Codec {
         async move {
             match AvroFiles.infer_schema(state, store, objects).await {
                 Ok(schema) => Ok(schema),
-                // The library takes a name for one that nothing has, as it is not yet at the end of what has it.
+                // The library takes a name for one that nothing has, as it is not yet at the end of what has
+                // it.
                 Err(error) => match recursive_type(store, objects).await {
                     Some((file, name)) => {
                         let message = format!("Avro file \"{file}\" has a recursive type");

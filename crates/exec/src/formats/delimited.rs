@@ -1,7 +1,9 @@
-//! Text files as Hive has them, `STORED AS TEXTFILE`: a row a line, fields between delimiters, a text that is NULL, and no quotes.
+//! Text files as Hive has them, `STORED AS TEXTFILE`: a row a line, fields between delimiters, a text that is
+//! NULL, and no quotes.
 //!
-//! A line may have fewer fields than there are columns, which are NULL then, or more, which are left out. An empty field is NULL but for texts. Files are compressed as the ends
-//! of their names say (`.gz`, `.bz2`, `.xz`, `.zst`), and read whole by one output partition each. What is written is not compressed.
+//! A line may have fewer fields than there are columns, which are NULL then, or more, which are left out. An
+//! empty field is NULL but for texts. Files are compressed as the ends of their names say (`.gz`, `.bz2`,
+//! `.xz`, `.zst`), and read whole by one output partition each. What is written is not compressed.
 //!
 //! Memory bound: the rows of a batch, of 16 MiB or one line.
 

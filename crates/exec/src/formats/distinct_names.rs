@@ -1,10 +1,12 @@
-//! Names for columns that go where no two may have one name: into files and keys of JSON, and out of files that have a name twice.
+//! Names for columns that go where no two may have one name: into files and keys of JSON, and out of files
+//! that have a name twice.
 
 use std::collections::HashSet;
 
 use datafusion::arrow::datatypes::{Fields, Schema};
 
-/// Names of their own for columns, those that have the name of one before them with a number behind it: `a`, `a_1`. `None`: they have.
+/// Names of their own for columns, those that have the name of one before them with a number behind it: `a`,
+/// `a_1`. `None`: they have.
 pub fn distinct_names<'n>(names: impl Iterator<Item = &'n String>) -> Option<Vec<String>> {
     let names: Vec<&String> = names.collect();
     let given: HashSet<&String> = names.iter().copied().collect();

@@ -1,7 +1,10 @@
-//! What the formats of files that DataFusion has not share: each says what is its own, and these make it a format, a scan and a sink.
+//! What the formats of files that DataFusion has not share: each says what is its own, and these make it a
+//! format, a scan and a sink.
 //!
-//! - [`OwnFormat`] is a format as its options set it, [`Files`] the format that DataFusion knows, [`FilesFactory`] makes it of options.
-//! - [`OwnScan`] opens files, [`FilesSource`] is the scan: it reads those columns that a query names, in batches.
+//! - [`OwnFormat`] is a format as its options set it, [`Files`] the format that DataFusion knows,
+//!   [`FilesFactory`] makes it of options.
+//! - [`OwnScan`] opens files, [`FilesSource`] is the scan: it reads those columns that a query names, in
+//!   batches.
 //! - [`OwnSink`] writes files, [`FilesSink`] is the sink: DataFusion deals rows out to its files.
 
 use std::collections::HashMap;
@@ -206,8 +209,8 @@ pub trait OwnScan: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether several output partitions may read one file, each a range of its bytes.
     const CUTS_FILES: bool;
 
-    /// Opens files of columns `file_schema`, those of the table without its partition columns; batches have those of them that are in
-    /// `columns`, in its order.
+    /// Opens files of columns `file_schema`, those of the table without its partition columns; batches have
+    /// those of them that are in `columns`, in its order.
     fn opener(
         &self,
         store: Arc<dyn ObjectStore>,
@@ -298,7 +301,8 @@ impl<S: OwnScan> FileSource for FilesSource<S> {
 
 /// How files of a format are written. Its `Display` is what plans show.
 pub trait OwnSink: fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// Writes what `files` brings, each file with its rows, and waits for `demux`, which brings them; returns the number of rows.
+    /// Writes what `files` brings, each file with its rows, and waits for `demux`, which brings them; returns
+    /// the number of rows.
     fn write<'a>(
         &'a self,
         context: &'a Arc<TaskContext>,

@@ -1,8 +1,9 @@
-//! The columns of a table whose files were written by several programs: each has one type for the values of all files.
+//! The columns of a table whose files were written by several programs: each has one type for the values of
+//! all files.
 //!
-//! Every value has its place in it, but for two pairs: whole numbers beyond 2^53 beside floating-point numbers are rounded, as in
-//! every expression of SQL that has both, and times that nanoseconds do not reach (before 1677, after 2262) are an error where
-//! another file has nanoseconds.
+//! Every value has its place in it, but for two pairs: whole numbers beyond 2^53 beside floating-point
+//! numbers are rounded, as in every expression of SQL that has both, and times that nanoseconds do not reach
+//! (before 1677, after 2262) are an error where another file has nanoseconds.
 //!
 //! | types | one type |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! ORC files: a format beside those that DataFusion has, for tables of files and for COPY.
 //!
-//! Columns are found by their names, or by their places in files of old versions of Hive, which name them `_col0`, `_col1`, ….
-//! Timestamps have microseconds. A scan is cut between stripes.
+//! Columns are found by their names, or by their places in files of old versions of Hive, which name them
+//! `_col0`, `_col1`, …. Timestamps have microseconds. A scan is cut between stripes.
 //!
 //! They are read by a library, and written by crate `orc` (docs/decisions/0034-own-orc-writer.md).
 

@@ -289,7 +289,8 @@ fn statistics<'a>(
         .boxed()
 }
 
-/// What `done` gives. Where the library cannot take a file it is done once more, with footers that are mended, if there are any to mend.
+/// What `done` gives. Where the library cannot take a file it is done once more, with footers that are
+/// mended, if there are any to mend.
 fn mending<'a, T: Send + 'a>(
     state: &'a dyn Session,
     store: &'a Arc<dyn ObjectStore>,
@@ -319,13 +320,15 @@ fn mending<'a, T: Send + 'a>(
     .boxed()
 }
 
-/// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that has been ended.
+/// Whether an error is the library's, over what a file holds: not the store's, nor that of a statement that
+/// has been ended.
 fn may_be_mended(error: &DataFusionError) -> bool {
     [SqlState::DATA_CORRUPTED, SqlState::FEATURE_NOT_SUPPORTED, SqlState::INTERNAL_ERROR]
         .contains(&harrier_sqlstate::of(error))
 }
 
-/// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells whether it has.
+/// Has the footers that are remembered tell columns of one name apart, if the first file has some. Tells
+/// whether it has.
 async fn named_apart(state: &dyn Session, store: &Arc<dyn ObjectStore>, objects: &[ObjectMeta]) -> bool {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
     for (at, object) in objects.iter().enumerate() {

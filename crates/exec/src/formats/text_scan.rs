@@ -4,8 +4,8 @@
 //! - [`CsvScan`] cuts files between rows only, wherever their line ends are (`quotes.rs`, `row_starts.rs`),
 //!   and sees quotes that nothing closes. Rows are taken apart by DataFusion's reader, which gets its bytes
 //!   from here (`one_file.rs`).
-//! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`), be each a line
-//!   or not (`json_records.rs`).
+//! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`), be
+//!   each a line or not (`json_records.rs`).
 //!
 //! Both read all members of compressed files (`archives.rs`), on ranks, too.
 
@@ -272,7 +272,8 @@ fn infer_csv<'a>(
     .boxed()
 }
 
-/// The columns of files that are compressed as `csv` says, under names of their own: DataFusion takes those of one name for one.
+/// The columns of files that are compressed as `csv` says, under names of their own: DataFusion takes those
+/// of one name for one.
 async fn columns_of(
     csv: &CsvFormat,
     state: &dyn Session,
@@ -338,8 +339,8 @@ fn compression_of(declared: FileCompressionType, file: &ObjectMeta) -> FileCompr
     }
 }
 
-/// The same bytes of a compressed file, and an error where a line is too long: they take a thousandth there of
-/// what they take here, or less.
+/// The same bytes of a compressed file, and an error where a line is too long: they take a thousandth there
+/// of what they take here, or less.
 fn of_lines(bytes: BoxStream<'static, Result<Bytes>>, name: &str) -> BoxStream<'static, Result<Bytes>> {
     let name = name.to_string();
     let mut line_bytes = 0;

@@ -47,7 +47,8 @@ impl Encoding {
         }
     }
 
-    /// Encodes one file with columns as [`Encoding::written_schema`] has them; returns the number of rows. Blocks.
+    /// Encodes one file with columns as [`Encoding::written_schema`] has them; returns the number of rows.
+    /// Blocks.
     pub(crate) fn encode(
         self,
         batches: Receiver<RecordBatch>,

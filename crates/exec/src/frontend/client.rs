@@ -1,5 +1,5 @@
-//! The front end's side of a gang that it is not part of: plans that are worth it go to the gang's coordinating rank, over a local
-//! socket, and their rows come back.
+//! The front end's side of a gang that it is not part of: plans that are worth it go to the gang's
+//! coordinating rank, over a local socket, and their rows come back.
 //!
 //! ```text
 //!   front end: statement ─► one-rank plan ─► GangExec ══ local socket ══► Desk (server.rs): slices and motions ─► ranks
@@ -13,8 +13,8 @@
 //! Whoever drops the rows closes the connection; the desk then drops the plan.
 //!
 //! # Crash
-//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on, and runs a plan that reads once more if it
-//! may (`front/rows.rs`).
+//! A connection that ends without an end is the loss of the gang (57P02). The front end lives on, and runs a
+//! plan that reads once more if it may (`front/rows.rs`).
 
 mod retry;
 
@@ -91,7 +91,8 @@ pub struct Request {
     pub memory_bytes: u64,
     #[prost(uint64, tag = "9")]
     pub spill_bytes: u64,
-    /// The number under which the statement that is to run may be looked at, or the one that is to be looked at; 0: nobody will look.
+    /// The number under which the statement that is to run may be looked at, or the one that is to be looked
+    /// at; 0: nobody will look.
     #[prost(uint64, tag = "10")]
     pub run: u64,
 }
@@ -122,7 +123,8 @@ pub(crate) mod kind {
     pub(crate) const STATUS: u8 = 4;
     /// All went well; nothing comes behind it.
     pub(crate) const END: u8 = 5;
-    /// [`crate::monitor::plan_snapshot::Look`]: of a statement that runs, before its first row and behind its last.
+    /// [`crate::monitor::plan_snapshot::Look`]: of a statement that runs, before its first row and behind its
+    /// last.
     pub(crate) const LOOK: u8 = 6;
 }
 
@@ -304,8 +306,8 @@ impl Link {
         self.inner.borrow().desk.is_some()
     }
 
-    /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this process, whose operators
-    /// mean nothing to ranks.
+    /// Makes `builder` plan for the gang while there is one. `here_only`: a rule for plans that run in this
+    /// process, whose operators mean nothing to ranks.
     pub fn configure(
         &self,
         builder: SessionStateBuilder,
@@ -542,13 +544,14 @@ impl GangExec {
         Ok((stream, visit))
     }
 
-    /// What the gang told last of what the plan does there: in the beginning, at its end, and whenever it was looked at. Empty before
-    /// the plan has come to its turn.
+    /// What the gang told last of what the plan does there: in the beginning, at its end, and whenever it was
+    /// looked at. Empty before the plan has come to its turn.
     pub fn told(&self) -> Look {
         self.told.lock().look.clone()
     }
 
-    /// What the plan has done until now, asked of all ranks. What was told before, if it does not run or the gang does not answer.
+    /// What the plan has done until now, asked of all ranks. What was told before, if it does not run or the
+    /// gang does not answer.
     pub async fn look(&self) -> Look {
         let request = Request { asked: Asked::Look.into(), run: self.request.run, ..Request::default() };
         let asked = async {

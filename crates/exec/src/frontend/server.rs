@@ -1,10 +1,11 @@
-//! The coordinating rank's side of a front end: takes plans over a local socket, spreads them over the gang and sends their rows back.
+//! The coordinating rank's side of a front end: takes plans over a local socket, spreads them over the gang
+//! and sends their rows back.
 //!
 //! Every connection is one request (`client.rs`), and all are served side by side.
 //!
 //! # Cancellation
-//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets the statement's flag (`resources/src/cancellation.rs`)
-//! for what does not hear of being dropped.
+//! A connection that its other side closes drops the plan. That is heard where nothing computes, which sets
+//! the statement's flag (`resources/src/cancellation.rs`) for what does not hear of being dropped.
 //! # Errors
 //! A failure is told as its SQLSTATE and message; the gang lives on unless it is what is lost.
 
@@ -128,8 +129,9 @@ impl Desk {
         }
     }
 
-    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. To be called in a runtime of
-    /// its own: statements run on the threads of `work`, all of which may compute for seconds without a pause.
+    /// Serves until the front end that holds the gang has gone, or none has come for [`HOLD_PATIENCE`]. To be
+    /// called in a runtime of its own: statements run on the threads of `work`, all of which may compute for
+    /// seconds without a pause.
     pub async fn serve(self, listener: UnixListener, work: Handle) {
         let (held, mut holds) = mpsc::channel(1);
         let accept = async {
@@ -269,7 +271,8 @@ impl Desk {
             write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
             return sent;
         }
-        // All rows are there: that a rank cannot tell any more what it has done is no failure of the statement.
+        // All rows are there: that a rank cannot tell any more what it has done is no failure of the
+        // statement.
         if let Ok(Ok(measured)) = tokio::time::timeout(METRICS_PATIENCE, with_metrics(plan)).await {
             let look = self.look_of(&slices(&measured), &run).await;
             write_frame(out, kind::LOOK, &look.encode_to_vec()).await?;
@@ -395,8 +398,8 @@ impl Desk {
     }
 
     async fn status(&self) -> Status {
-        // A rank that is lost while it is asked has nothing to report; who is lost is known after that. One that computes answers when it
-        // has time: until then it is as it was.
+        // A rank that is lost while it is asked has nothing to report; who is lost is known after that. One
+        // that computes answers when it has time: until then it is as it was.
         let told = tokio::time::timeout(REPORT_PATIENCE, self.gang.reports()).await;
         let reports = match told {
             Ok(reports) => {

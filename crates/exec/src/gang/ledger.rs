@@ -1,4 +1,5 @@
-//! Looks, whenever a gang has nothing to do, whether its statements have given back all that they took on every rank.
+//! Looks, whenever a gang has nothing to do, whether its statements have given back all that they took on
+//! every rank.
 
 use std::sync::Arc;
 
@@ -6,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::transport::messages::{Kept, RankReport};
 
-/// So many looks in a row have to find something left: the ends of streams cross the network, and tasks are dropped at their next await.
+/// So many looks in a row have to find something left: the ends of streams cross the network, and tasks are
+/// dropped at their next await.
 const LOOKS_MIN: u32 = 3;
 
 /// The ledger of a gang that serves. Clones share it.
@@ -16,7 +18,8 @@ pub(crate) struct Audit(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     running: usize,
-    /// Statements that have begun, as many as there were at the last look, and how often something was left since.
+    /// Statements that have begun, as many as there were at the last look, and how often something was left
+    /// since.
     begun: u64,
     looked_at: u64,
     unclear: u32,
@@ -34,8 +37,8 @@ impl Audit {
         Busy(self.clone())
     }
 
-    /// Takes the newest reports of all members. Returns one that still holds something although nothing has run for several looks: once,
-    /// until something has run again.
+    /// Takes the newest reports of all members. Returns one that still holds something although nothing has
+    /// run for several looks: once, until something has run again.
     pub fn look<'a>(&self, reports: &'a [RankReport]) -> Option<(usize, &'a RankReport)> {
         let mut state = self.0.lock();
         if state.running > 0 || state.looked_at != state.begun {

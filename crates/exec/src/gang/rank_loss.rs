@@ -1,7 +1,7 @@
 //! Ends a statement's rows as soon as a rank that works for it is lost.
 //!
-//! Without it the loss is noticed when an operator next asks the lost rank for rows, and an operator that computes does not
-//! ask for seconds.
+//! Without it the loss is noticed when an operator next asks the lost rank for rows, and an operator that
+//! computes does not ask for seconds.
 
 use crate::transport::remote_error;
 use datafusion::execution::SendableRecordBatchStream;
@@ -11,7 +11,8 @@ use futures::{FutureExt, StreamExt, stream};
 use harrier_interconnect::StreamError;
 use std::task::Poll;
 
-/// `rows`, until `loss` tells of a rank and the reason: then an error (57P02), and what `rows` held is released.
+/// `rows`, until `loss` tells of a rank and the reason: then an error (57P02), and what `rows` held is
+/// released.
 pub fn until(
     loss: BoxFuture<'static, (usize, String)>,
     rows: SendableRecordBatchStream,

@@ -1,7 +1,8 @@
-//! What a plan is and what it has done so far, operator by operator and rank by rank, in a form that leaves the process.
+//! What a plan is and what it has done so far, operator by operator and rank by rank, in a form that leaves
+//! the process.
 //!
-//! It is far less than the metrics that operators have: what people ask of a statement that runs, and nothing that grows with the
-//! number of files or of output partitions.
+//! It is far less than the metrics that operators have: what people ask of a statement that runs, and nothing
+//! that grows with the number of files or of output partitions.
 
 use datafusion::physical_plan::ExecutionPlan;
 use prost::Message;
@@ -135,7 +136,8 @@ pub struct StreamLook {
 }
 
 impl Look {
-    /// Puts the times of all ranks on the coordinator's clock. `ahead`: nanoseconds by which each rank's clock is ahead of it.
+    /// Puts the times of all ranks on the coordinator's clock. `ahead`: nanoseconds by which each rank's
+    /// clock is ahead of it.
     pub fn align(&mut self, ahead: &[i64]) {
         let align = |rank: u64, times: [&mut Option<u64>; 2]| {
             let ahead = ahead.get(rank as usize).copied().unwrap_or(0);
@@ -158,7 +160,8 @@ impl Look {
         Self::of(&slices(plan), &[])
     }
 
-    /// `members`: the rank that each place of a slice stands for, [`crate::Gang::members`]; empty: they are the same.
+    /// `members`: the rank that each place of a slice stands for, [`crate::Gang::members`]; empty: they are
+    /// the same.
     pub fn of(slices: &[Slice], members: &[usize]) -> Self {
         let of_slice = |slice: &Slice| SliceLook {
             number: slice.number as u64,

@@ -19,7 +19,8 @@ pub struct Took {
     pub ranks: usize,
     /// The rank that each place of a slice stands for.
     pub members: Vec<usize>,
-    /// What the interconnect of each member has counted, by the member's rank; none where there is no interconnect.
+    /// What the interconnect of each member has counted, by the member's rank; none where there is no
+    /// interconnect.
     pub interconnect: Vec<(usize, RankCounts)>,
 }
 

@@ -8,7 +8,8 @@ use crate::transport::running_tasks::TaskTold;
 pub fn fill(slices: &mut [Slice], told: &TaskTold) {
     let slice = match told.slice {
         Some(number) => slices.iter_mut().find(|slice| slice.number as u64 == number),
-        // Slices alike in every operator do the same work; the first that has nothing from this rank yet is as good as another.
+        // Slices alike in every operator do the same work; the first that has nothing from this rank yet is
+        // as good as another.
         None => slices.iter_mut().filter(|slice| slice.number > 0).find(|slice| {
             let place = slice.first_place() + told.place as usize;
             let is_new = slice
@@ -26,8 +27,8 @@ pub fn fill(slices: &mut [Slice], told: &TaskTold) {
     }
 }
 
-/// Which operator of the slice each of the part is: a part may leave out inputs of a union that other ranks have. `None`: it is not a
-/// part of this slice.
+/// Which operator of the slice each of the part is: a part may leave out inputs of a union that other ranks
+/// have. `None`: it is not a part of this slice.
 fn places(slice: &Slice, told: &TaskTold) -> Option<Vec<(usize, usize)>> {
     let mut next = 0;
     let mut places = Vec::with_capacity(told.operators.len());

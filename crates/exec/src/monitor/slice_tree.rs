@@ -1,7 +1,8 @@
 //! A plan as slices and motions, for `EXPLAIN` and `EXPLAIN ANALYZE`.
 //!
-//! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds exactly one
-//! motion. Operators are listed in pre-order; a motion stands in the list of the slice that receives it.
+//! Slice 0 is what the coordinator runs. Every other slice has the number that its streams carry, and feeds
+//! exactly one motion. Operators are listed in pre-order; a motion stands in the list of the slice that
+//! receives it.
 
 use crate::data_files::VisibleRowsExec;
 use crate::distribution::bucket_routing::bucket_key;
@@ -47,7 +48,8 @@ pub struct Operator {
     /// Distance from the top of the slice.
     pub depth: usize,
     pub name: String,
-    /// One line: the name and what the operator does; without the list of files, which can be longer than a page.
+    /// One line: the name and what the operator does; without the list of files, which can be longer than a
+    /// page.
     pub text: String,
     /// The same with everything.
     pub full_text: String,
@@ -62,7 +64,8 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Nanoseconds that it was busy, on every rank that says so: of a scan, the time spent opening, reading and decoding files.
+    /// Nanoseconds that it was busy, on every rank that says so: of a scan, the time spent opening, reading
+    /// and decoding files.
     pub fn busy_ns(&self) -> Vec<(usize, u64)> {
         let busy = |(rank, metrics): (usize, &BTreeMap<String, u64>)| {
             let get = |name: &str| metrics.get(name).copied();
@@ -196,12 +199,14 @@ impl Measured {
         self.ranks.iter().map(|(rank, metrics)| (*rank, metrics))
     }
 
-    /// From when to when a rank was at it, in nanoseconds since 1970; the end is that of the output partition that ended last.
+    /// From when to when a rank was at it, in nanoseconds since 1970; the end is that of the output partition
+    /// that ended last.
     pub fn times(&self, rank: usize) -> Option<(u64, u64)> {
         self.times.get(&rank).copied()
     }
 
-    /// The streams of a motion: the receiving rank's place in its slice, the number of the sending rank, and what was measured.
+    /// The streams of a motion: the receiving rank's place in its slice, the number of the sending rank, and
+    /// what was measured.
     pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &StreamMeasured)> {
         self.streams.iter().map(|((place, from), stream)| (*place, *from, stream))
     }
@@ -232,12 +237,14 @@ impl Measured {
     }
 }
 
-/// The slices of `plan`, coordinator's first, each before those that feed it. A plan that runs on one rank is one slice.
+/// The slices of `plan`, coordinator's first, each before those that feed it. A plan that runs on one rank is
+/// one slice.
 pub fn slices(plan: &Arc<dyn ExecutionPlan>) -> Vec<Slice> {
     slices_expecting(plan, &|_| None)
 }
 
-/// The same, with the rows that `expected` tells of each operator. Of what is below the rows that a role may see nothing is told.
+/// The same, with the rows that `expected` tells of each operator. Of what is below the rows that a role may
+/// see nothing is told.
 pub fn slices_expecting(plan: &Arc<dyn ExecutionPlan>, expected: &Expected<'_>) -> Vec<Slice> {
     let mut slices = Vec::new();
     describe(&whole(plan), 0, 1, expected, &mut slices);

@@ -1,7 +1,7 @@
 //! The last statements that this process has run, and what every rank did for them.
 //!
-//! A statement is over when its last row has been taken. Then the ranks are still to tell what they have measured: that is
-//! waited for beside whatever comes next, and for no longer than [`METRICS_PATIENCE`].
+//! A statement is over when its last row has been taken. Then the ranks are still to tell what they have
+//! measured: that is waited for beside whatever comes next, and for no longer than [`METRICS_PATIENCE`].
 //!
 //! # Memory bound
 //! [`STATEMENTS_MAX`] looks, which do not grow with the data; of a plan nothing is kept.

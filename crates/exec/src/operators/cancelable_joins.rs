@@ -1,12 +1,14 @@
-//! Joins that look at the flag of their statement ([`harrier_resources::cancellation`]): one whose condition takes next to none of the
-//! pairs that it looks at computes for hours inside of one poll, and dropping its stream does not end it.
+//! Joins that look at the flag of their statement ([`harrier_resources::cancellation`]): one whose condition
+//! takes next to none of the pairs that it looks at computes for hours inside of one poll, and dropping its
+//! stream does not end it.
 //!
 //! ```text
 //! HashJoinExec on k, filter: f   ──►   HashJoinExec on k, filter: Heard(f), which fails with 57014 once the flag is set
 //! ```
 //!
-//! A join evaluates its condition for some thousands of pairs at a time. The change is made right before the plan is run, on the rank that
-//! runs it, so that optimizers, plans that travel and EXPLAIN know nothing of it.
+//! A join evaluates its condition for some thousands of pairs at a time. The change is made right before the
+//! plan is run, on the rank that runs it, so that optimizers, plans that travel and EXPLAIN know nothing of
+//! it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -40,8 +42,8 @@ pub fn heard_in(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<A
     }
 }
 
-/// `plan`, as it is to be run for the statement of this flag: its joins look at it. Operators below a motion are those of other
-/// slices, and stay as they are.
+/// `plan`, as it is to be run for the statement of this flag: its joins look at it. Operators below a motion
+/// are those of other slices, and stay as they are.
 pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &Canceled) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_down(|plan| {
         let ends = plan.as_network_boundary().is_some() || plan.name() == GANG_EXEC;
@@ -99,7 +101,8 @@ fn is_silent(kind: JoinType) -> bool {
     matches!(kind, LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark)
 }
 
-/// The condition of a join that looks at the flag. Where there is none, one that is always true if `is_silent`.
+/// The condition of a join that looks at the flag. Where there is none, one that is always true if
+/// `is_silent`.
 fn heard_filter<'a>(
     filter: impl Into<Option<&'a JoinFilter>>,
     is_silent: bool,

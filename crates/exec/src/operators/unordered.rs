@@ -13,8 +13,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// N → N output partitions: the rows of its input as they are, without telling how they are ordered, and which of their columns
-/// are constant or equal.
+/// N → N output partitions: the rows of its input as they are, without telling how they are ordered, and
+/// which of their columns are constant or equal.
 #[derive(Debug)]
 pub struct UnorderedExec {
     input: Arc<dyn ExecutionPlan>,

@@ -34,7 +34,8 @@ impl Asked {
         }
     }
 
-    /// How many read the same, and how many sources there are; `None` where nobody else reads what is asked for.
+    /// How many read the same, and how many sources there are; `None` where nobody else reads what is asked
+    /// for.
     fn readers(&self) -> Option<(usize, usize)> {
         let sources = self.partitions.len();
         let all = self.broadcast?;
@@ -47,7 +48,8 @@ impl Asked {
 }
 
 impl Broadcasts {
-    /// For each partition asked for, the broadcast that its stream is part of; none if it is none. What that keeps is charged to `budget`.
+    /// For each partition asked for, the broadcast that its stream is part of; none if it is none. What that
+    /// keeps is charged to `budget`.
     pub fn join(&self, asked: &Asked, budget: &Arc<dyn Budget>) -> Vec<Arc<Broadcast>> {
         let Some((readers, sources)) = asked.readers() else { return Vec::new() };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! The sending side of a plan: datafusion-distributed's transport traits over the interconnect.
 //!
-//! A rank's address is `rank://<number>`. A plan for another rank goes as a call that stays open until the query ends
-//! and brings back metrics; a motion's rows come as one stream per output partition, opened at once and not at the first
-//! poll, because the producing side forgets plans that nobody asks for.
+//! A rank's address is `rank://<number>`. A plan for another rank goes as a call that stays open until the
+//! query ends and brings back metrics; a motion's rows come as one stream per output partition, opened at
+//! once and not at the first poll, because the producing side forgets plans that nobody asks for.
 
 use crate::transport::messages::{self, Ask, Request, ToCoordinator};
 use crate::transport::plan_codec;
@@ -248,8 +248,8 @@ impl Stream for Answers {
     }
 }
 
-/// Unread blocks count against the statement's memory. They are bounded by their credits, so the pool is not asked but
-/// told: refusing what has already arrived would help nobody.
+/// Unread blocks count against the statement's memory. They are bounded by their credits, so the pool is not
+/// asked but told: refusing what has already arrived would help nobody.
 pub(crate) struct PoolBudget(MemoryReservation);
 
 impl PoolBudget {

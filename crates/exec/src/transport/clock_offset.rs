@@ -1,8 +1,10 @@
-//! By how much the clocks of ranks differ from the coordinator's, so that what they have timed stands on one line.
+//! By how much the clocks of ranks differ from the coordinator's, so that what they have timed stands on one
+//! line.
 //!
-//! Ranks on one host have one clock. Others are asked a few times what time it is; the answer that came back soonest is the
-//! one that was least delayed, and half of its way is taken for the way back. What is left of the error is at most half of
-//! that round trip. Clocks that drift apart or are set while the gang lives are not followed.
+//! Ranks on one host have one clock. Others are asked a few times what time it is; the answer that came back
+//! soonest is the one that was least delayed, and half of its way is taken for the way back. What is left of
+//! the error is at most half of that round trip. Clocks that drift apart or are set while the gang lives are
+//! not followed.
 //!
 //! Source: F. Cristian, "Probabilistic clock synchronization" (1989).
 

@@ -1,6 +1,8 @@
-//! The baseline: datafusion-distributed's own gRPC transport between the same ranks, started only when asked for.
+//! The baseline: datafusion-distributed's own gRPC transport between the same ranks, started only when asked
+//! for.
 //!
-//! This is the one case in which a rank listens on a port: an ephemeral one, on loopback when all ranks share a host.
+//! This is the one case in which a rank listens on a port: an ephemeral one, on loopback when all ranks share
+//! a host.
 
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion_distributed::Worker;

@@ -1,10 +1,13 @@
-//! Batches from rank to rank over datafusion-distributed's gRPC, without a statement: the baseline of a benchmark.
+//! Batches from rank to rank over datafusion-distributed's gRPC, without a statement: the baseline of a
+//! benchmark.
 //!
-//! Nothing of the transport is imitated: its worker serves a plan whose leaves are the offered batches, behind the same
-//! encoder, multiplexer, client and demultiplexer as in a statement, with its own message sizes, windows and compression.
+//! Nothing of the transport is imitated: its worker serves a plan whose leaves are the offered batches,
+//! behind the same encoder, multiplexer, client and demultiplexer as in a statement, with its own message
+//! sizes, windows and compression.
 //!
-//! Order of calls: [`GrpcBatches::start`] on every rank; for each transfer [`GrpcBatches::offer`] on the sending ranks,
-//! then [`GrpcBatches::open`] on the reading ones. An offer ends when its [`Offer`] is dropped.
+//! Order of calls: [`GrpcBatches::start`] on every rank; for each transfer [`GrpcBatches::offer`] on the
+//! sending ranks, then [`GrpcBatches::open`] on the reading ones. An offer ends when its [`Offer`] is
+//! dropped.
 
 use crate::transport::grpc::GrpcServer;
 use datafusion::arrow::array::RecordBatch;
@@ -54,8 +57,8 @@ pub struct Offer {
 }
 
 impl GrpcBatches {
-    /// Starts this rank's server. `host`: the name other hosts reach it by; `None` when all ranks share this host.
-    /// `compression`: `lz4`, `zstd` or `none`; by default what datafusion-distributed compresses with.
+    /// Starts this rank's server. `host`: the name other hosts reach it by; `None` when all ranks share this
+    /// host. `compression`: `lz4`, `zstd` or `none`; by default what datafusion-distributed compresses with.
     ///
     /// Errors: no such compression; no port can be had.
     pub async fn start(host: Option<String>, compression: Option<String>) -> Result<GrpcBatches> {

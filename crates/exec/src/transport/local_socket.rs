@@ -1,4 +1,5 @@
-//! Local sockets at paths of any length: the name of one has 107 bytes at most, and temporary folders of clusters have long names.
+//! Local sockets at paths of any length: the name of one has 107 bytes at most, and temporary folders of
+//! clusters have long names.
 //!
 //! What is too long is reached through the descriptor of its folder, as `/proc/self/fd/7/name`.
 

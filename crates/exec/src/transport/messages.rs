@@ -1,7 +1,8 @@
 //! The messages of datafusion-distributed as bytes, for calls and opens between ranks.
 //!
-//! Its own encoding is private to its gRPC transport, so the same facts are written here as Protocol Buffers once more.
-//! Both sides are the same build of Harrier (the gang checks that when it forms), so there is no versioning.
+//! Its own encoding is private to its gRPC transport, so the same facts are written here as Protocol Buffers
+//! once more. Both sides are the same build of Harrier (the gang checks that when it forms), so there is no
+//! versioning.
 
 use crate::transport::metrics_codec;
 use crate::transport::plan_codec;

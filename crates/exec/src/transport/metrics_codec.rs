@@ -1,4 +1,5 @@
-//! Operator metrics as bytes. A metric kind that has no encoding travels as a plain count, never silently dropped.
+//! Operator metrics as bytes. A metric kind that has no encoding travels as a plain count, never silently
+//! dropped.
 
 use datafusion::physical_plan::metrics::{
     Count, CustomMetricValue, Gauge, Label, Metric, MetricValue, MetricsSet, PruningMetrics, RatioMetrics,

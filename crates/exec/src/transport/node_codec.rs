@@ -40,7 +40,9 @@ use crate::operators::unordered::UnorderedExec;
 use crate::transport::messages;
 use crate::transport::plan_codec;
 
-/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`], scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`], [`JsonSource`] and [`ParquetScan`], and the bucket function.
+/// Encodes [`LiveRowsExec`], [`WriteFilesExec`], [`VisibleRowsExec`], [`DispatchExec`], [`UnorderedExec`],
+/// scans by [`OrcSource`], [`AvroSource`], [`ArrowFilesSource`], [`DelimitedSource`], [`CsvScan`],
+/// [`JsonSource`] and [`ParquetScan`], and the bucket function.
 #[derive(Debug)]
 pub struct TableFilesCodec;
 

@@ -49,8 +49,8 @@ mod series;
 /// such as the statistics of files, have some 20; the limit is 100.
 const LEVELS: usize = 8;
 
-/// Who encodes what is not DataFusion's, in the order in which [`crate::distribution::task_assignment::register`] leads
-/// datafusion-distributed to them.
+/// Who encodes what is not DataFusion's, in the order in which
+/// [`crate::distribution::task_assignment::register`] leads datafusion-distributed to them.
 fn codec() -> ComposedPhysicalExtensionCodec {
     ComposedPhysicalExtensionCodec::new(vec![Arc::new(DistributedCodec), Arc::new(TableFilesCodec)])
 }
@@ -165,8 +165,9 @@ impl PlanConverter {
         Ok((encoded?, is_new))
     }
 
-    /// Has a dynamic filter let every row through, as it does before its plan runs. What a join or a sort of this process has put into it
-    /// says nothing of the rows of another rank, and is over columns of other operators than the one that is encoded.
+    /// Has a dynamic filter let every row through, as it does before its plan runs. What a join or a sort of
+    /// this process has put into it says nothing of the rows of another rank, and is over columns of other
+    /// operators than the one that is encoded.
     fn forget_values(&self, node: &mut PhysicalExprNode, codec: &dyn PhysicalExtensionCodec) -> Result<()> {
         if let Some(ExprType::DynamicFilter(filter)) = &mut node.expr_type {
             filter.inner_expr = Some(Box::new(self.physical_expr_to_proto(&lit(true), codec)?));

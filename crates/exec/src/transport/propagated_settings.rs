@@ -1,7 +1,7 @@
 //! `SET` values on their way to the ranks.
 //!
-//! datafusion-distributed carries only its own settings to workers. All others that differ from DataFusion's defaults
-//! go along as one header of every plan, and a rank applies them before it decodes the plan.
+//! datafusion-distributed carries only its own settings to workers. All others that differ from DataFusion's
+//! defaults go along as one header of every plan, and a rank applies them before it decodes the plan.
 
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use datafusion::config::ConfigOptions;
@@ -36,7 +36,8 @@ static DEFAULTS: LazyLock<HashMap<String, Option<String>>> = LazyLock::new(|| {
 /// What begins the names under which options of stores go along with settings.
 const STORE: &str = "store.";
 
-/// The names of options of stores that a session's URLs carry; ranks are told what they stand for with every plan.
+/// The names of options of stores that a session's URLs carry; ranks are told what they stand for with every
+/// plan.
 #[derive(Debug, Default)]
 pub struct StoreProfiles(Mutex<BTreeSet<String>>);
 
@@ -86,8 +87,8 @@ impl RowCodec {
     }
 }
 
-/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers from, with the
-/// number under which the statement may be looked at. To be called for every statement.
+/// Puts the settings of `config`, and the limits of the statement, where datafusion-distributed takes headers
+/// from, with the number under which the statement may be looked at. To be called for every statement.
 pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     let header = |text: &str| {
         let mut value = HeaderValue::from_str(text)
@@ -119,7 +120,8 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     config.set_distributed_passthrough_headers(headers)
 }
 
-/// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by session.
+/// Applies what [`attach`] sent. A setting this session does not know is passed over: extensions differ by
+/// session.
 pub fn apply(headers: &HeaderMap, config: &mut SessionConfig) -> Result<()> {
     if let Some(name) = headers.get(CODEC).and_then(|name| name.to_str().ok()) {
         config.set_extension(Arc::new(RowCodec::named(name)));

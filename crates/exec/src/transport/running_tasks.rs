@@ -1,11 +1,12 @@
 //! The parts of plans that this rank runs now, so that a statement can be looked at before it has ended.
 //!
-//! datafusion-distributed sends metrics to the coordinator when a statement has ended. Until then they are where the operators are:
-//! every plan that arrives for a statement that may be looked at is remembered here, by a reference that does not keep it alive, and
-//! [`Tasks::told`] reads the counters of what is still there.
+//! datafusion-distributed sends metrics to the coordinator when a statement has ended. Until then they are
+//! where the operators are: every plan that arrives for a statement that may be looked at is remembered here,
+//! by a reference that does not keep it alive, and [`Tasks::told`] reads the counters of what is still there.
 //!
-//! A part that comes from another rank says which slice it is. The coordinator hands its own parts to itself without saying so: those
-//! are told without a slice, and [`crate::monitor::running_slices::fill`] finds the slice by its operators.
+//! A part that comes from another rank says which slice it is. The coordinator hands its own parts to itself
+//! without saying so: those are told without a slice, and [`crate::monitor::running_slices::fill`] finds the
+//! slice by its operators.
 //!
 //! Memory bound: one weak reference for each part that runs, and those of the last statements.
 
@@ -79,7 +80,8 @@ pub struct OperatorTold {
 }
 
 impl Tasks {
-    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at. `memory`: of its statement.
+    /// Remembers the plan that `config` is the session of, if its headers say that it may be looked at.
+    /// `memory`: of its statement.
     pub fn watch(
         &self,
         headers: &HeaderMap,

@@ -1,9 +1,10 @@
 //! The receiving side of a plan: what this rank does with the calls and opens of other ranks.
 //!
-//! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next await. When the call that
-//! has brought a plan ends, because the statement has or because its coordinator has given it up or is lost, what still computes for
-//! the plan is told by its flag (`resources/src/cancellation.rs`): the call is watched aside from the threads that compute.
-//! Errors: an error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
+//! Cancellation: when the opener of a stream goes away, the part of the plan behind it is dropped at its next
+//! await. When the call that has brought a plan ends, because the statement has or because its coordinator
+//! has given it up or is lost, what still computes for the plan is told by its flag
+//! (`resources/src/cancellation.rs`): the call is watched aside from the threads that compute. Errors: an
+//! error or a panic in an operator ends the streams it feeds, with its SQLSTATE, and nothing else.
 
 use crate::transport::broadcast::{Asked, Broadcasts};
 use crate::transport::channel::PoolBudget;
@@ -104,7 +105,8 @@ impl Service for RankService {
     }
 }
 
-/// What this rank counted, and what it holds: streams besides `own_streams`, and memory of `runtime_env`'s pool.
+/// What this rank counted, and what it holds: streams besides `own_streams`, and memory of `runtime_env`'s
+/// pool.
 pub fn report(
     interconnect: &Interconnect,
     runtime_env: &RuntimeEnv,
@@ -160,8 +162,8 @@ async fn tell(sender: &mut StreamSender, answer: Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a plan and answers with what it has measured, once its statement has ended. `environment`: of the statement of a plan, by
-/// its headers.
+/// Takes a plan and answers with what it has measured, once its statement has ended. `environment`: of the
+/// statement of a plan, by its headers.
 async fn serve_plan(
     worker: Worker,
     plan: messages::SetPlan,
@@ -192,7 +194,8 @@ async fn serve_plan(
 
 /// A plan that this rank has, and what it will have measured.
 struct TakenPlan {
-    /// Kept until the end, so that all parts of the statement count together, also those that come when others have ended.
+    /// Kept until the end, so that all parts of the statement count together, also those that come when
+    /// others have ended.
     environment: Option<Arc<RuntimeEnv>>,
     answers: BoxStream<'static, Result<WorkerToCoordinatorMsg>>,
 }

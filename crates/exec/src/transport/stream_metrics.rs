@@ -1,8 +1,9 @@
 //! What is known of the streams between ranks: measured where a motion receives, added up by sending rank.
 //!
-//! The receiving end counts bytes, blocks and the time of decoding; the rest its sender has counted and tells with its blocks
-//! (`harrier_interconnect::StreamCounts`). All are metrics of the motion, with a label that names the sending rank, so they go
-//! wherever metrics go: [`StreamMeter`] writes them, [`StreamMeasured`] reads them. Rows that a rank hands to itself take no stream.
+//! The receiving end counts bytes, blocks and the time of decoding; the rest its sender has counted and tells
+//! with its blocks (`harrier_interconnect::StreamCounts`). All are metrics of the motion, with a label that
+//! names the sending rank, so they go wherever metrics go: [`StreamMeter`] writes them, [`StreamMeasured`]
+//! reads them. Rows that a rank hands to itself take no stream.
 
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, Label, Metric, MetricBuilder, MetricValue, Time, Timestamp,

@@ -1,11 +1,13 @@
 //! Takes back at once what an ended statement held on this rank.
 //!
-//! datafusion-distributed keeps a rank's parts of plans in a cache. A part holds the tables of its hash joins, with their
-//! reservation of memory, and the streams from other ranks. When the statement ends it is removed from the cache, but a
-//! removed entry is only freed along with the cache's next work, of which an idle rank has none: the rest of a canceled
-//! statement stayed until later ones came, and what it had reserved was missing to them.
+//! datafusion-distributed keeps a rank's parts of plans in a cache. A part holds the tables of its hash
+//! joins, with their reservation of memory, and the streams from other ranks. When the statement ends it is
+//! removed from the cache, but a removed entry is only freed along with the cache's next work, of which an
+//! idle rank has none: the rest of a canceled statement stayed until later ones came, and what it had
+//! reserved was missing to them.
 //!
-//! Source: moka 0.12, `common/concurrent/constants.rs` (`READ_LOG_FLUSH_POINT`) and `cht/map/bucket.rs`; crossbeam-epoch 0.9.
+//! Source: moka 0.12, `common/concurrent/constants.rs` (`READ_LOG_FLUSH_POINT`) and `cht/map/bucket.rs`;
+//! crossbeam-epoch 0.9.
 
 use datafusion_distributed::{ExecuteTaskRequest, ProducerHead, TaskKey, Worker};
 use std::sync::Arc;

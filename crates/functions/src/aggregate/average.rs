@@ -1,5 +1,6 @@
-//! `avg` of decimals with the digits that a quotient has, rounded ([`crate::math::quotient`]), of floats ([`crate::aggregate::float_sum`]) and of intervals
-//! ([`crate::aggregate::interval_sum`]). DataFusion's has four more digits than its input and cuts off the rest.
+//! `avg` of decimals with the digits that a quotient has, rounded ([`crate::math::quotient`]), of floats
+//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]). DataFusion's has
+//! four more digits than its input and cuts off the rest.
 //!
 //! Sums are kept as decimals of 38 digits where a billion rows of the type have room in that, of 76
 //! otherwise; beside them is how many there are.

@@ -1,8 +1,10 @@
-//! `sum` of integers, which fails with 22003 where it is out of their range, of floats ([`crate::aggregate::float_sum`]) and of intervals
-//! ([`crate::aggregate::interval_sum`]); of everything else it is DataFusion's.
+//! `sum` of integers, which fails with 22003 where it is out of their range, of floats
+//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]); of everything
+//! else it is DataFusion's.
 //!
-//! DataFusion's own wraps around. Here integers are added up as decimals of 38 digits, which no table has the rows to fill, so that only
-//! the whole sum counts: whether it fits depends neither on the order of rows nor on how many ranks share them. The result keeps its type.
+//! DataFusion's own wraps around. Here integers are added up as decimals of 38 digits, which no table has the
+//! rows to fill, so that only the whole sum counts: whether it fits depends neither on the order of rows nor
+//! on how many ranks share them. The result keeps its type.
 
 use std::sync::Arc;
 
@@ -28,7 +30,8 @@ use harrier_error::{SqlError, SqlState};
 /// What integers are added up as.
 const WIDE: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
-/// `sum`, in the place of DataFusion's; plans name it by its name, so every session that decodes one needs it too.
+/// `sum`, in the place of DataFusion's; plans name it by its name, so every session that decodes one needs it
+/// too.
 pub fn sum() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(CheckedSum::default()))
 }

@@ -1,8 +1,8 @@
-//! `min` and `max` of floats in groups: NaN is more than all other numbers, and infinity is one, as in PostgreSQL. Of everything else, and
-//! without groups, they are DataFusion's.
+//! `min` and `max` of floats in groups: NaN is more than all other numbers, and infinity is one, as in
+//! PostgreSQL. Of everything else, and without groups, they are DataFusion's.
 //!
-//! DataFusion's begin with the least and the greatest number that is finite, and take NaN for whatever comes after it, so that the result
-//! depends on the order of rows.
+//! DataFusion's begin with the least and the greatest number that is finite, and take NaN for whatever comes
+//! after it, so that the result depends on the order of rows.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use datafusion::logical_expr::{
 
 use crate::aggregate::float_sum::is_float;
 
-/// `min` and `max`, in the place of DataFusion's; plans name them by their names, so every session that decodes one needs them too.
+/// `min` and `max`, in the place of DataFusion's; plans name them by their names, so every session that
+/// decodes one needs them too.
 pub fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     [min_udaf(), max_udaf()].into_iter().map(|inner| Arc::new(AggregateUDF::from(Extreme { inner })))
 }

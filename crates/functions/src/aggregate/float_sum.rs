@@ -1,5 +1,7 @@
-//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, a sum of finite numbers that is infinite is out of range (22003), and a sum of floats of 32 bits is one of these, which is
-//! added up with 64 bits and rounded once, so that it depends neither on the order of rows nor on how many ranks share them.
+//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, a sum of finite numbers that
+//! is infinite is out of range (22003), and a sum of floats of 32 bits is one of these, which is added up
+//! with 64 bits and rounded once, so that it depends neither on the order of rows nor on how many ranks share
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -192,7 +194,8 @@ impl GroupsAccumulator for FloatGroups {
     }
 }
 
-/// The rows of a frame. What was added is not simply taken away again: infinity minus infinity is no number, and `1e20 + 1 - 1e20` is 0.
+/// The rows of a frame. What was added is not simply taken away again: infinity minus infinity is no number,
+/// and `1e20 + 1 - 1e20` is 0.
 #[derive(Debug)]
 struct Frame {
     is_mean: bool,

@@ -1,13 +1,16 @@
-//! Aggregates whose states grow with their input: lists, texts, sets of texts. Their operators reserve the bytes of a state once, after it has
-//! grown. But while a state is sent, spilled or told, it is there as it was collected, as the array it is made into, and as that
-//! array sorted or on its way: a statement that was to hold 256 MiB took more than a gigabyte, and a batch job was killed.
+//! Aggregates whose states grow with their input: lists, texts, sets of texts. Their operators reserve the
+//! bytes of a state once, after it has grown. But while a state is sent, spilled or told, it is there as it
+//! was collected, as the array it is made into, and as that array sorted or on its way: a statement that was
+//! to hold 256 MiB took more than a gigabyte, and a batch job was killed.
 //!
-//! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is refused with 53200, or sent on by a partial
-//! aggregate, while there is still room for the copies.
+//! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is
+//! refused with 53200, or sent on by a partial aggregate, while there is still room for the copies.
 //!
-//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage_aggregation` of crate planner).
+//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage_aggregation` of
+//! crate planner).
 //!
-//! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks decode plans.
+//! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks
+//! decode plans.
 
 use std::sync::Arc;
 
@@ -28,8 +31,8 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::aggregate::mode;
 
-/// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into, and that array sorted, merged or
-/// on its way to another operator.
+/// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into,
+/// and that array sorted, merged or on its way to another operator.
 const COPIES: usize = 4;
 
 /// All of them.
@@ -84,7 +87,8 @@ impl LongStates {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whether the state grows with its input. `count` keeps different values alone, and those of fixed width take what is counted for them.
+    /// Whether the state grows with its input. `count` keeps different values alone, and those of fixed width
+    /// take what is counted for them.
     fn grows<'a>(&self, is_distinct: bool, types: impl IntoIterator<Item = &'a DataType>) -> bool {
         let is_fixed =
             |kind: &DataType| kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null);
@@ -95,7 +99,8 @@ impl LongStates {
         self.grows(args.is_distinct, args.expr_fields.iter().map(|field| field.data_type()))
     }
 
-    /// The order of different values that no other order is said for: PostgreSQL sorts them to tell them apart.
+    /// The order of different values that no other order is said for: PostgreSQL sorts them to tell them
+    /// apart.
     fn sorted(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
         let is_list = matches!(self.name(), "array_agg" | "string_agg");
         let is_sorted = is_list && args.is_distinct && args.order_bys.is_empty();

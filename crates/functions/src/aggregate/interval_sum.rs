@@ -1,5 +1,5 @@
-//! `sum` and `avg` of intervals: months, days and time are added up by themselves, and what is left of months in an average becomes days,
-//! and of days time. DataFusion plans the sum, and cannot compute it.
+//! `sum` and `avg` of intervals: months, days and time are added up by themselves, and what is left of months
+//! in an average becomes days, and of days time. DataFusion plans the sum, and cannot compute it.
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -23,7 +23,8 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 /// Nanoseconds of more intervals than there are.
 const TIME: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
-/// The type that intervals are added up in; `None`: `kind` is none of them. What timestamps are apart from each other is an interval, too.
+/// The type that intervals are added up in; `None`: `kind` is none of them. What timestamps are apart from
+/// each other is an interval, too.
 pub(crate) fn summed(kind: &DataType) -> Option<DataType> {
     matches!(kind, DataType::Interval(_) | DataType::Duration(_)).then_some(INTERVAL)
 }

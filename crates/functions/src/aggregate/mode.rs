@@ -1,5 +1,5 @@
-//! `mode(value)`: the value that is there most often; of several that are as often, the first one in their order, or the last one with
-//! `mode(value, true)`. NULL is no value.
+//! `mode(value)`: the value that is there most often; of several that are as often, the first one in their
+//! order, or the last one with `mode(value, true)`. NULL is no value.
 //!
 //! Memory: every different value once, with its count.
 

@@ -1,11 +1,14 @@
-//! `harrier_sample(value)`: a random sample of the values that are not null, each as likely to be in it as any other, as a list.
+//! `harrier_sample(value)`: a random sample of the values that are not null, each as likely to be in it as
+//! any other, as a list.
 //!
-//! Every value draws a random number, and those with the smallest are kept: the samples of parts of a table are merged by the same
-//! rule, whoever has taken them.
+//! Every value draws a random number, and those with the smallest are kept: the samples of parts of a table
+//! are merged by the same rule, whoever has taken them.
 //!
-//! Memory bound: twice [`SAMPLE_VALUES`] values and those of one batch, for every output partition that aggregates.
+//! Memory bound: twice [`SAMPLE_VALUES`] values and those of one batch, for every output partition that
+//! aggregates.
 //!
-//! Source: Duffield, Lund and Thorup, "Priority sampling for estimation of arbitrary subset sums", with equal weights.
+//! Source: Duffield, Lund and Thorup, "Priority sampling for estimation of arbitrary subset sums", with equal
+//! weights.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -20,8 +23,9 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-/// Values in a sample. By it a histogram of a hundred buckets is wrong by less than half a bucket in 99 of 100 samples: 300 values a
-/// bucket, as PostgreSQL takes (Chaudhuri, Motwani and Narasayya, "Random sampling for histogram construction").
+/// Values in a sample. By it a histogram of a hundred buckets is wrong by less than half a bucket in 99 of
+/// 100 samples: 300 values a bucket, as PostgreSQL takes (Chaudhuri, Motwani and Narasayya, "Random sampling
+/// for histogram construction").
 pub const SAMPLE_VALUES: usize = 30_000;
 
 /// The function; plans name it by its name, so every session that decodes one needs it too.

@@ -1,8 +1,8 @@
-//! Types as columns are declared with them: lengths of texts, UUIDs, which are texts, and digits of times, which values are brought to or
-//! checked against.
+//! Types as columns are declared with them: lengths of texts, UUIDs, which are texts, and digits of times,
+//! which values are brought to or checked against.
 //!
-//! A `char(n)` is kept without the blanks at its end, with which it is shown, so that it is compared, grouped and put together as in
-//! PostgreSQL, where they do not count.
+//! A `char(n)` is kept without the blanks at its end, with which it is shown, so that it is compared, grouped
+//! and put together as in PostgreSQL, where they do not count.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -212,7 +212,8 @@ pub fn try_declared(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::TryCast).call(vec![value, lit(to.name())])
 }
 
-/// The same as it is written into a column. As part of what is written it is computed for all rows of that, and for no others.
+/// The same as it is written into a column. As part of what is written it is computed for all rows of that,
+/// and for no others.
 ///
 /// Errors: a text is longer, and not only by blanks (22001).
 pub fn assigned(value: Expr, to: DeclaredType) -> Expr {

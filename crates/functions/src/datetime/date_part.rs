@@ -1,6 +1,6 @@
-//! EXTRACT and `date_part`: fields of days, times and intervals as PostgreSQL has them, decimals and doubles. What timestamps are apart from
-//! each other, which is a duration, is an interval of days and time. DataFusion has integers, cuts fractions off, and tells all of a
-//! duration's hours, minutes and so on.
+//! EXTRACT and `date_part`: fields of days, times and intervals as PostgreSQL has them, decimals and doubles.
+//! What timestamps are apart from each other, which is a duration, is an interval of days and time.
+//! DataFusion has integers, cuts fractions off, and tells all of a duration's hours, minutes and so on.
 //!
 //! They travel to ranks by their names.
 
@@ -149,8 +149,8 @@ impl Part {
     }
 }
 
-/// Which hundred or thousand of years a year is in: the first one begins with the year 1, and the first one before with the year 0, which
-/// is 1 BC.
+/// Which hundred or thousand of years a year is in: the first one begins with the year 1, and the first one
+/// before with the year 0, which is 1 BC.
 fn count_of(year: i64, years: i64) -> i64 {
     match year {
         1.. => (year - 1) / years + 1,

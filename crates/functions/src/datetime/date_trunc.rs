@@ -1,7 +1,8 @@
-//! `date_trunc` of timestamps of any year, and of intervals. DataFusion's counts nanoseconds on the way, which begin in 1677 and end in 2262,
-//! and is of no intervals.
+//! `date_trunc` of timestamps of any year, and of intervals. DataFusion's counts nanoseconds on the way,
+//! which begin in 1677 and end in 2262, and is of no intervals.
 //!
-//! The calendar repeats itself, weekdays included, after 400 years, so that other years are looked at in one in which it can.
+//! The calendar repeats itself, weekdays included, after 400 years, so that other years are looked at in one
+//! in which it can.
 
 use std::sync::Arc;
 
@@ -245,8 +246,8 @@ impl ScalarUDFImpl for AnyYear {
     }
 }
 
-/// How long before the years that can be looked at each of the moments is to be looked at, in whole cycles; `None`: none of them has to be.
-/// `second`: a second in their unit.
+/// How long before the years that can be looked at each of the moments is to be looked at, in whole cycles;
+/// `None`: none of them has to be. `second`: a second in their unit.
 fn cycles(moments: &Int64Array, second: i64) -> Option<Int64Array> {
     let near = NEAR.start * second..NEAR.end * second;
     if moments.iter().flatten().all(|moment| near.contains(&moment)) {

@@ -1,4 +1,5 @@
-//! Days and timestamps in the catalog that a cast does not read: `infinity`, and years before 1 or after 9999.
+//! Days and timestamps in the catalog that a cast does not read: `infinity`, and years before 1 or after
+//! 9999.
 
 use chrono::{NaiveDate, NaiveTime};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
@@ -9,7 +10,8 @@ use datafusion::common::{Result, ScalarValue};
 
 use crate::datetime::time_unit::in_a_second;
 
-/// `values`, which a cast has made of `texts`, with those that it has not read, as far as they are days or timestamps.
+/// `values`, which a cast has made of `texts`, with those that it has not read, as far as they are days or
+/// timestamps.
 pub fn with_far(values: ArrayRef, texts: &StringArray) -> Result<ArrayRef> {
     let kind = values.data_type();
     let is_time = matches!(kind, DataType::Date32 | DataType::Timestamp(..));
@@ -53,7 +55,8 @@ pub fn infinity_of(kind: &DataType) -> Option<i64> {
     }
 }
 
-/// The day or timestamp of this type that the words `infinity` and `-infinity` stand for; `None` for other words, and other types.
+/// The day or timestamp of this type that the words `infinity` and `-infinity` stand for; `None` for other
+/// words, and other types.
 pub fn infinite(word: &str, kind: &DataType) -> Option<ScalarValue> {
     let word = word.trim();
     let is = |text: &str| word.eq_ignore_ascii_case(text);
@@ -86,7 +89,8 @@ pub fn in_catalog(text: String) -> String {
     format!("{:04}-{day} (BC){time}", year + 1)
 }
 
-/// Days or units of a timestamp since 1970: of `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or `0044-03-15 BC`.
+/// Days or units of a timestamp since 1970: of `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or
+/// `0044-03-15 BC`.
 fn count_of(text: &str, kind: &DataType) -> Option<i64> {
     let infinity = infinity_of(kind)?;
     let in_a_second = match kind {

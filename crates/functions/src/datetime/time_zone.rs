@@ -1,5 +1,6 @@
-//! Moments and what clocks of a zone show then, as PostgreSQL has it. A local time that a zone leaves out is what clocks that were not put forward
-//! show; one that it has twice is the later of the two. A cast by itself fails on both.
+//! Moments and what clocks of a zone show then, as PostgreSQL has it. A local time that a zone leaves out is
+//! what clocks that were not put forward show; one that it has twice is the later of the two. A cast by
+//! itself fails on both.
 
 use std::sync::Arc;
 
@@ -21,16 +22,16 @@ use crate::parse::datetime::Kind;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// `timezone(zone, time)`, which is `time AT TIME ZONE zone`: of a timestamp, the moment when clocks of the zone show it; of a moment, what they show then.
-/// Days and texts are moments.
+/// `timezone(zone, time)`, which is `time AT TIME ZONE zone`: of a timestamp, the moment when clocks of the
+/// zone show it; of a moment, what they show then. Days and texts are moments.
 ///
 /// Errors: there is no such zone (22023), or the result is out of range (22008).
 pub fn timezone() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(TimeZoneOf::new("UTC".into())))
 }
 
-/// `harrier_moment(time, zone)`: of a timestamp, a day or a text, the moment when clocks of the zone show it, in microseconds and in that zone, which is a
-/// literal. A text may have a zone of its own.
+/// `harrier_moment(time, zone)`: of a timestamp, a day or a text, the moment when clocks of the zone show it,
+/// in microseconds and in that zone, which is a literal. A text may have a zone of its own.
 ///
 /// Errors: as [`timezone`]; and a text that is none of these (as a cast says it).
 pub fn moment() -> Arc<ScalarUDF> {
@@ -113,7 +114,8 @@ impl TimeZoneOf {
     }
 }
 
-/// `times`, seen from the zone that is told beside each of them, as `wanted`, which has a zone where they have none.
+/// `times`, seen from the zone that is told beside each of them, as `wanted`, which has a zone where they
+/// have none.
 fn found<'a>(
     zones: impl Iterator<Item = Option<&'a str>>,
     times: &ArrayRef,

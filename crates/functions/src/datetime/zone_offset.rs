@@ -8,7 +8,8 @@ use datafusion::common::Result;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// How far before a local time that a zone leaves out one is looked for that it has, in hours: Samoa left out a day.
+/// How far before a local time that a zone leaves out one is looked for that it has, in hours: Samoa left out
+/// a day.
 const GAP_HOURS_MAX: i64 = 30;
 
 /// The zone of a name, or of an offset such as `+02:00`.
@@ -23,13 +24,15 @@ pub(crate) fn zone_of(name: &str) -> Result<Tz> {
     })
 }
 
-/// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that is known.
+/// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that
+/// is known.
 pub(crate) fn offset_then(zone: &Tz, moment: i64) -> Option<i64> {
     let moment = DateTime::<Utc>::from_timestamp(moment, 0)?;
     Some(zone.offset_from_utc_datetime(&moment.naive_utc()).fix().local_minus_utc().into())
 }
 
-/// Seconds that clocks of a zone are ahead of UTC when they show a local time, in seconds since they showed 1970.
+/// Seconds that clocks of a zone are ahead of UTC when they show a local time, in seconds since they showed
+/// 1970.
 pub(crate) fn offset_there(zone: &Tz, local: i64) -> Option<i64> {
     let local = DateTime::<Utc>::from_timestamp(local, 0)?.naive_utc();
     let ahead = |local: &NaiveDateTime| match zone.offset_from_local_datetime(local) {

@@ -1,4 +1,5 @@
-//! Days, timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T` between day and time, and a `Z`.
+//! Days, timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T`
+//! between day and time, and a `Z`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -64,8 +65,8 @@ impl ScalarUDFImpl for Shown {
     }
 }
 
-/// Values as texts: intervals as PostgreSQL writes them, what timestamps are apart being days and time, and days and timestamps that are
-/// infinite, of which Arrow knows none.
+/// Values as texts: intervals as PostgreSQL writes them, what timestamps are apart being days and time, and
+/// days and timestamps that are infinite, of which Arrow knows none.
 ///
 /// Errors: as [`ArrayFormatter::try_new`].
 pub fn formatter<'a>(
@@ -164,7 +165,8 @@ fn before_christ(text: &str) -> String {
     format!("{} BC", trimmed(format!("{year:04}-{rest}")))
 }
 
-/// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone that has none.
+/// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone
+/// that has none.
 pub fn trimmed(mut text: String) -> String {
     if text.starts_with('+') {
         text.remove(0);

@@ -108,8 +108,8 @@ pub fn put_double(out: &mut impl BufMut, value: f64) {
     put(out, value, &text, DOUBLE_DIGITS);
 }
 
-/// The fewest digits that are the number's, which a text half the way to another number is not to PostgreSQL. `text` is one that may be:
-/// `1e23` is between two doubles.
+/// The fewest digits that are the number's, which a text half the way to another number is not to PostgreSQL.
+/// `text` is one that may be: `1e23` is between two doubles.
 fn inside(
     text: String,
     of_digits: impl Fn(usize) -> String,
@@ -133,8 +133,8 @@ fn whole(text: &str) -> Option<u128> {
     digits.checked_mul(10_u128.checked_pow(zeros)?)
 }
 
-/// Writes a number: the fewest digits that tell it from others, with an exponent where PostgreSQL has one. `scientific`: how it is written
-/// with one digit before the point, as Rust does.
+/// Writes a number: the fewest digits that tell it from others, with an exponent where PostgreSQL has one.
+/// `scientific`: how it is written with one digit before the point, as Rust does.
 fn put(out: &mut impl BufMut, value: f64, scientific: &str, digits_max: i32) {
     if value.is_nan() {
         return out.put_slice(b"NaN");

@@ -1,5 +1,6 @@
-//! Elements of arrays as the texts that `array_to_string` puts together, as PostgreSQL writes values of their types. A cast by itself
-//! writes booleans as `true` and `false`, a `T` into timestamps and `5.0` for a double, and takes bytes for UTF-8.
+//! Elements of arrays as the texts that `array_to_string` puts together, as PostgreSQL writes values of their
+//! types. A cast by itself writes booleans as `true` and `false`, a `T` into timestamps and `5.0` for a
+//! double, and takes bytes for UTF-8.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use datafusion::logical_expr::{
 use crate::format::value::texts;
 use crate::parse::interval::IntervalStyle;
 
-/// (array, style of intervals by its name) → array of texts, of one dimension: the elements in the order in which they are stored.
+/// (array, style of intervals by its name) → array of texts, of one dimension: the elements in the order in
+/// which they are stored.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shown { signature }))

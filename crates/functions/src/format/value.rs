@@ -1,5 +1,5 @@
-//! Bytes, arrays and rows as texts, as PostgreSQL writes them: `\x6162`, `{1,NULL,"a, b"}`, `(1,,"a b")`. A cast by itself takes bytes for
-//! UTF-8, and has notations of its own for what is nested.
+//! Bytes, arrays and rows as texts, as PostgreSQL writes them: `\x6162`, `{1,NULL,"a, b"}`, `(1,,"a b")`. A
+//! cast by itself takes bytes for UTF-8, and has notations of its own for what is nested.
 
 use std::sync::Arc;
 

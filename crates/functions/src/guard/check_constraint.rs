@@ -18,8 +18,8 @@ const NAME: &str = "harrier_checked";
 /// How many characters of a value an error shows.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// `value`, of rows for which `holds` is true or NULL. As part of what is written it is computed for all rows of that, and for no others.
-/// `row`: the values that the error shows, if any.
+/// `value`, of rows for which `holds` is true or NULL. As part of what is written it is computed for all rows
+/// of that, and for no others. `row`: the values that the error shows, if any.
 ///
 /// Errors: 23514 for another row.
 pub fn checked(holds: Expr, constraint: &str, table: &str, row: Vec<Expr>, value: Expr) -> Expr {

@@ -1,4 +1,5 @@
-//! A function that fails for rows which row filters do not let their writer see, so that nobody writes what is out of their sight.
+//! A function that fails for rows which row filters do not let their writer see, so that nobody writes what
+//! is out of their sight.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 const NAME: &str = "harrier_written";
 
-/// `value`, of rows for which `is_seen` is true. As part of what is written it is computed for all rows of that, and for no others.
+/// `value`, of rows for which `is_seen` is true. As part of what is written it is computed for all rows of
+/// that, and for no others.
 ///
 /// Errors: 42501 for another row, NULL included.
 pub fn written(is_seen: Expr, table: &str, value: Expr) -> Expr {

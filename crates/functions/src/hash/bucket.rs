@@ -1,10 +1,10 @@
-//! `harrier_bucket(n, value)`: the bucket of a value, as DuckDB's extension for DuckLake has it, which writes the same tables: Murmur3
-//! (32 bits, seed 0) of the value's bytes.
+//! `harrier_bucket(n, value)`: the bucket of a value, as DuckDB's extension for DuckLake has it, which writes
+//! the same tables: Murmur3 (32 bits, seed 0) of the value's bytes.
 //!
 //! What is hashed of a value, by the column's type:
 //! - text and BLOB: their bytes;
-//! - integers with a sign, BOOLEAN, DATE, TIME, timestamps: the number that stands for the value, as 64 bits, little-endian. Of a
-//!   timestamp that is one of the column's own unit;
+//! - integers with a sign, BOOLEAN, DATE, TIME, timestamps: the number that stands for the value, as 64 bits,
+//!   little-endian. Of a timestamp that is one of the column's own unit;
 //! - decimals of up to 18 digits: the same of the value without its point;
 //! - floating-point numbers: the 64 bits of the DOUBLE;
 //! - integers without a sign, decimals of more digits, UUID: their text in DuckDB.
@@ -161,7 +161,8 @@ fn hashes(values: &ArrayRef) -> Result<Vec<Option<i32>>> {
     })
 }
 
-/// The text that DuckDB has for a decimal, given without its point: no digit is before the point where the type has none there.
+/// The text that DuckDB has for a decimal, given without its point: no digit is before the point where the
+/// type has none there.
 fn decimal_text(value: i128, precision: u8, scale: u8) -> String {
     let sign = if value < 0 { "-" } else { "" };
     let places = usize::from(scale);
@@ -198,8 +199,9 @@ pub fn murmur3(bytes: &[u8]) -> i32 {
 mod tests {
     use super::*;
 
-    /// Those of Iceberg's specification, appendix B, but for decimals and timestamps of other units than microseconds, which are
-    /// what DuckDB says: `murmur3_32(CAST(… AS …))`, once its extension for DuckLake is loaded.
+    /// Those of Iceberg's specification, appendix B, but for decimals and timestamps of other units than
+    /// microseconds, which are what DuckDB says: `murmur3_32(CAST(… AS …))`, once its extension for DuckLake
+    /// is loaded.
     #[test]
     fn hashes_are_duckdbs() {
         use datafusion::arrow::array::*;

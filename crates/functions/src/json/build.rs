@@ -41,7 +41,8 @@ enum Kind {
     Members,
 }
 
-/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `the engine's `dialect/json.rs`.
+/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `the
+/// engine's `dialect/json.rs`.
 const FUNCTIONS: [(&str, Kind, bool); 17] = [
     ("to_json", Kind::Value, false),
     ("to_jsonb", Kind::Value, true),

@@ -10,7 +10,8 @@ use super::{get, wrong};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// `||`: members of both objects, those of the second before those of the first; or elements of both, of which what is no array is one.
+/// `||`: members of both objects, those of the second before those of the first; or elements of both, of
+/// which what is no array is one.
 pub(super) fn concatenated<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
     match (left, right) {
         (Value::Object(mut members), Value::Object(others)) => {
@@ -77,7 +78,8 @@ pub(super) enum Change<'j> {
 
 /// `#-`, `jsonb_set` and `jsonb_insert`.
 ///
-/// Errors: of a scalar (22023); a step into an array is no number (22P02); a key to be inserted is there (22023).
+/// Errors: of a scalar (22023); a step into an array is no number (22P02); a key to be inserted is there
+/// (22023).
 pub(super) fn changed<'j>(value: Value<'j>, path: &[Option<&str>], change: Change<'j>) -> Result<Value<'j>> {
     if value.is_scalar() {
         return Err(wrong(match change {

@@ -1,7 +1,8 @@
-//! The functions of JSON, under the names by which statements and plans know them. Those that stand for an operator or a cast have
-//! PostgreSQL's name for what the operator calls, if it has one.
+//! The functions of JSON, under the names by which statements and plans know them. Those that stand for an
+//! operator or a cast have PostgreSQL's name for what the operator calls, if it has one.
 //!
-//! A column of which its field does not say that it is JSON is checked, value by value; a text of `jsonb` is made its normal form then.
+//! A column of which its field does not say that it is JSON is checked, value by value; a text of `jsonb` is
+//! made its normal form then.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};

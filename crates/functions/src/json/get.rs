@@ -22,7 +22,8 @@ pub(super) fn member<'j>(text: &'j str, key: &str) -> Result<Option<&'j str>> {
     Ok(found)
 }
 
-/// The element with a number, from the end if that is below zero. To PostgreSQL a scalar of `jsonb` is an array of one.
+/// The element with a number, from the end if that is below zero. To PostgreSQL a scalar of `jsonb` is an
+/// array of one.
 pub(super) fn element(text: &str, number: i64, kind: Kind) -> Result<Option<&str>> {
     match shape(text)? {
         Shape::Array => {

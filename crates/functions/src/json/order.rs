@@ -1,7 +1,9 @@
-//! The order of `jsonb`, as bytes that compare as its values do: equal values have equal bytes, so they are keys of groups and joins, too.
+//! The order of `jsonb`, as bytes that compare as its values do: equal values have equal bytes, so they are
+//! keys of groups and joins, too.
 //!
-//! The order is PostgreSQL's: null, strings, numbers, booleans, arrays, objects; arrays and objects by how many parts they have, then part by
-//! part, and an empty array outside of any other before all that is no array.
+//! The order is PostgreSQL's: null, strings, numbers, booleans, arrays, objects; arrays and objects by how
+//! many parts they have, then part by part, and an empty array outside of any other before all that is no
+//! array.
 
 use datafusion::common::Result;
 

@@ -1,4 +1,5 @@
-//! Texts of JSON, walked without being taken apart: whether a text is JSON, what its parts are, and what its strings say.
+//! Texts of JSON, walked without being taken apart: whether a text is JSON, what its parts are, and what its
+//! strings say.
 
 use std::borrow::Cow;
 
@@ -159,7 +160,8 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// Whether another part follows, in brackets of which the first has been taken; takes the comma or the last bracket.
+    /// Whether another part follows, in brackets of which the first has been taken; takes the comma or the
+    /// last bracket.
     pub(super) fn next_part(&mut self, is_first: bool, close: u8) -> Result<bool> {
         if self.take(close)? {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! Results of functions of JSON, which can be far larger than what they are made of: a number of ten letters has thousands of digits.
+//! Results of functions of JSON, which can be far larger than what they are made of: a number of ten letters
+//! has thousands of digits.
 
 use std::sync::Arc;
 

@@ -138,7 +138,8 @@ impl<'j> Value<'j> {
         text
     }
 
-    /// On lines of their own, four spaces for each level. `length_max`: an error that says so beyond as many bytes.
+    /// On lines of their own, four spaces for each level. `length_max`: an error that says so beyond as many
+    /// bytes.
     pub(super) fn write_pretty(&self, into: &mut String, level: usize, length_max: usize) -> Result<()> {
         if into.len() > length_max {
             return Err(too_large());
@@ -185,7 +186,8 @@ pub(super) fn key_order(one: &str, other: &str) -> std::cmp::Ordering {
     (one.len(), one).cmp(&(other.len(), other))
 }
 
-/// A number of JSON as numeric writes it: without exponent and without a sign of zero, and with the zeros at its end.
+/// A number of JSON as numeric writes it: without exponent and without a sign of zero, and with the zeros at
+/// its end.
 ///
 /// Errors: it has too many digits (22003).
 pub(super) fn numeric(number: &str) -> Result<Cow<'_, str>> {

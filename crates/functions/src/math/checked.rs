@@ -1,7 +1,7 @@
-//! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or rounds: `+`, `-` and `*` of
-//! integers wrap around, a cast to an integer cuts off what stands behind the point, and one to a float of 32 bits makes infinity of
-//! what is too large. And what DataFusion does not have: `mod`, and
-//! intervals times numbers.
+//! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or
+//! rounds: `+`, `-` and `*` of integers wrap around, a cast to an integer cuts off what stands behind the
+//! point, and one to a float of 32 bits makes infinity of what is too large. And what DataFusion does not
+//! have: `mod`, and intervals times numbers.
 //!
 //! They travel to ranks by their names ([`function`]).
 
@@ -29,17 +29,21 @@ pub enum Operation {
     Add,
     Subtract,
     Multiply,
-    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product), added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) * d`. A chain of operators as one
-    /// function, because DataFusion finds out the type, and the name, of each of its levels again and again (apache/datafusion#12604).
+    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product),
+    /// added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) -
+    /// c) * d`. A chain of operators as one function, because DataFusion finds out the type, and the name, of
+    /// each of its levels again and again (apache/datafusion#12604).
     Terms,
     /// What is left of a division, which fails with 22012 where the second number is zero.
     Remainder,
-    /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away from zero.
+    /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away
+    /// from zero.
     Round,
     /// A float of 64 bits as one of 32, which fails with 22003 where that is infinite and the number is not.
     Real,
-    /// A float with any NaN as the one without a sign: processors make one with a sign of `inf - inf` and of `0 * inf`, and by its bits it
-    /// would be less than all numbers (the total order of IEEE 754, in which Arrow compares).
+    /// A float with any NaN as the one without a sign: processors make one with a sign of `inf - inf` and of
+    /// `0 * inf`, and by its bits it would be less than all numbers (the total order of IEEE 754, in which
+    /// Arrow compares).
     UnsignedNan,
     /// An interval times a float: what is left of months becomes days, thirty to the month, and of days time.
     ScaleInterval,
@@ -241,7 +245,8 @@ impl Arithmetic {
     }
 }
 
-/// Whether a term leaves the type of a sum of decimals of all digits, of which so many are behind the point, as it is.
+/// Whether a term leaves the type of a sum of decimals of all digits, of which so many are behind the point,
+/// as it is.
 fn is_added(term: &DataType, scale: i8) -> bool {
     matches!(term, DataType::Decimal128(_, own) if *own <= scale)
 }

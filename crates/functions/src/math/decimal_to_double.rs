@@ -1,5 +1,6 @@
-//! The double that is nearest to a decimal, as PostgreSQL has it. A cast divides a number that a double may not hold by a power of ten, which
-//! rounds twice: what a statement says with 17 digits would be another double.
+//! The double that is nearest to a decimal, as PostgreSQL has it. A cast divides a number that a double may
+//! not hold by a power of ten, which rounds twice: what a statement says with 17 digits would be another
+//! double.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Floats as decimals, of which PostgreSQL takes the digits that a float surely has: 6 of 32 bits, 15 of 64. `1.005::float8` is 1.01 with two
-//! digits behind the point; what is stored for it is a little less, and a cast by a product with a power of ten has 1.00.
+//! Floats as decimals, of which PostgreSQL takes the digits that a float surely has: 6 of 32 bits, 15 of 64.
+//! `1.005::float8` is 1.01 with two digits behind the point; what is stored for it is a little less, and a
+//! cast by a product with a power of ten has 1.00.
 
 use std::sync::Arc;
 

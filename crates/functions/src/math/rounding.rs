@@ -1,6 +1,6 @@
 //! `ceil`, which is `ceiling` too, and `floor` of decimals, which are whole numbers with a digit more before
-//! the point than there was, and `round` and `trunc`, which have as many digits behind it as they are told. DataFusion's have the type of what they are of, into which 100 does not fit if
-//! that is `numeric(4, 2)`.
+//! the point than there was, and `round` and `trunc`, which have as many digits behind it as they are told.
+//! DataFusion's have the type of what they are of, into which 100 does not fit if that is `numeric(4, 2)`.
 //!
 //! They travel to ranks by their names, which are DataFusion's.
 

@@ -1,5 +1,6 @@
-//! Texts of bytes as PostgreSQL reads them: `\x` and hexadecimal digits, or the bytes themselves with `\\` for a backslash and `\nnn`, in octal,
-//! for any other one. A cast of the planner's takes them for the bytes whatever is in them. The function travels to ranks by its name.
+//! Texts of bytes as PostgreSQL reads them: `\x` and hexadecimal digits, or the bytes themselves with `\\`
+//! for a backslash and `\nnn`, in octal, for any other one. A cast of the planner's takes them for the bytes
+//! whatever is in them. The function travels to ranks by its name.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names of months, slashes,
-//! times without seconds, `am` and `pm`. Functions do the same to columns of texts before they are cast; they travel to ranks by their names.
+//! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names
+//! of months, slashes, times without seconds, `am` and `pm`. Functions do the same to columns of texts before
+//! they are cast; they travel to ranks by their names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -156,7 +157,8 @@ impl Reading {
     }
 }
 
-/// The same day or time in ISO 8601, or an interval in units; `None` where it is that already, or cannot be read.
+/// The same day or time in ISO 8601, or an interval in units; `None` where it is that already, or cannot be
+/// read.
 pub fn normal(text: &str, kind: Kind) -> Option<String> {
     if kind == Kind::Interval {
         return parse::interval::normal(text);

@@ -1,5 +1,5 @@
-//! Texts of intervals as PostgreSQL reads them, where a cast would not: clock times, years with months, ISO 8601, `ago`. And as PostgreSQL
-//! writes them, in each of its styles.
+//! Texts of intervals as PostgreSQL reads them, where a cast would not: clock times, years with months, ISO
+//! 8601, `ago`. And as PostgreSQL writes them, in each of its styles.
 
 use std::fmt::{self, Write};
 

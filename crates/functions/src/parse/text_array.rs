@@ -8,8 +8,8 @@ use datafusion::error::Result;
 use super::interval;
 use crate::datetime::infinity::with_far;
 
-/// Texts as values of `kind`. What is no text of that type becomes NULL, which stands for not known; so do all texts of bytes and of nested
-/// types.
+/// Texts as values of `kind`. What is no text of that type becomes NULL, which stands for not known; so do
+/// all texts of bytes and of nested types.
 ///
 /// Errors: no text can be of this type.
 pub fn parse_array(texts: &StringArray, kind: &DataType) -> Result<ArrayRef> {

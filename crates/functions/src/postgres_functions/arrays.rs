@@ -1,4 +1,5 @@
-//! Bounds of arrays as texts, their elements without the last ones or those that are NULL, how many values are NULL, and texts of rows.
+//! Bounds of arrays as texts, their elements without the last ones or those that are NULL, how many values
+//! are NULL, and texts of rows.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
@@ -21,7 +22,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::List(list) => {
             let length = match values.get(1) {
                 Some(dimension) => length(&list.value(0), int(dimension)),
-                // DuckDB's and DataFusion's, which PostgreSQL has not: an empty array has no elements, and is not NULL.
+                // DuckDB's and DataFusion's, which PostgreSQL has not: an empty array has no elements, and is
+                // not NULL.
                 None => i32::try_from(list.value(0).len()).ok(),
             };
             Ok(ScalarValue::Int32(length))
@@ -61,7 +63,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }
         other => Ok(other.clone()),
     }),
-    // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the first elements.
+    // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the
+    // first elements.
     Definition::new("harrier_array_size", &[Any], Int, size).from(0),
     Definition::new("num_nulls", &[Any], Int, |values| Ok(count(values, true))).from(0),
     Definition::new("harrier_row_text", &[Any], Text, |values| Ok(row_text(values))).from(0),
@@ -82,7 +85,8 @@ fn row_text(values: &[ScalarValue]) -> ScalarValue {
     ScalarValue::Utf8(Some(format!("({})", written.collect::<Vec<_>>().join(","))))
 }
 
-/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element than 1 (0A000).
+/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element
+/// than 1 (0A000).
 fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
     let refused = |state, message: &str| Err(SqlError::new(state, message).into_datafusion());
     let mut numbers = Vec::new();

@@ -134,7 +134,8 @@ fn trimmed(values: &[ScalarValue], at_start: bool, at_end: bool) -> Result<Scala
     Ok(ScalarValue::Binary(Some(left.to_vec())))
 }
 
-/// Whether bytes are like a pattern. The last `%` alone is tried with more bytes: what an earlier one would take, it can take too.
+/// Whether bytes are like a pattern. The last `%` alone is tried with more bytes: what an earlier one would
+/// take, it can take too.
 ///
 /// Errors: the pattern ends with its escape (22025).
 fn is_like(all: &[u8], pattern: &[u8], escape: Option<u8>) -> Result<bool> {

@@ -67,7 +67,8 @@ fn made(months: i32, days: i32, ns: i64) -> Result<ScalarValue> {
     Ok(ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(months, days, ns))))
 }
 
-/// Years, months and days that have gone by, and the time of day that is left: a month is as long as the one that the earlier day is in.
+/// Years, months and days that have gone by, and the time of day that is left: a month is as long as the one
+/// that the earlier day is in.
 fn age(later: i64, earlier: i64) -> Result<ScalarValue> {
     let (sign, later, earlier) = if later < earlier { (-1, earlier, later) } else { (1, later, earlier) };
     let at =

@@ -1,4 +1,5 @@
-//! `length`, `octet_length` and `bit_length` of bytes, too: DataFusion's are of texts, and take bytes for one or refuse them.
+//! `length`, `octet_length` and `bit_length` of bytes, too: DataFusion's are of texts, and take bytes for one
+//! or refuse them.
 //!
 //! They travel to ranks by their names, which are DataFusion's.
 

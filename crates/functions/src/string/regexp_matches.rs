@@ -1,6 +1,7 @@
 //! What regular expressions find, as lists: `regexp_split_to_array`, and the rows of `regexp_matches`.
 //!
-//! Flags are PostgreSQL's: a point is any character, newlines as well, and `^` and `$` are the ends of the text, unless `n` or another flag says otherwise.
+//! Flags are PostgreSQL's: a point is any character, newlines as well, and `^` and `$` are the ends of the
+//! text, unless `n` or another flag says otherwise.
 
 use std::sync::Arc;
 

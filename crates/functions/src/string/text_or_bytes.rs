@@ -1,5 +1,5 @@
-//! Functions of texts that PostgreSQL has of bytes as well, such as `substring` and `btrim`, or has not, such as `reverse`: DataFusion's take
-//! bytes for a text.
+//! Functions of texts that PostgreSQL has of bytes as well, such as `substring` and `btrim`, or has not, such
+//! as `reverse`: DataFusion's take bytes for a text.
 //!
 //! They travel to ranks by their names, which are DataFusion's.
 
@@ -91,7 +91,8 @@ struct TextOrBytes {
 }
 
 impl TextOrBytes {
-    /// Whether PostgreSQL has it of bytes alone, or of texts that tell bytes: literals in quotes are read as these.
+    /// Whether PostgreSQL has it of bytes alone, or of texts that tell bytes: literals in quotes are read as
+    /// these.
     fn is_own(&self) -> bool {
         matches!(self.name(), "encode" | "decode")
     }

@@ -22,7 +22,8 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
 
-/// The number of a day in the Julian calendar's count, less that in ours, which begins with the first of the year 1.
+/// The number of a day in the Julian calendar's count, less that in ours, which begins with the first of the
+/// year 1.
 const JULIAN_DAYS: i32 = 1_721_425;
 
 /// What is written.

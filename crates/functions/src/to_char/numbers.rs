@@ -136,14 +136,16 @@ impl Pattern {
         self.is_roman
     }
 
-    /// Writes a number of which the digits are known: rounded, with as many behind its point as the pattern has.
+    /// Writes a number of which the digits are known: rounded, with as many behind its point as the pattern
+    /// has.
     pub(super) fn write(&self, is_negative: bool, whole: &str, fraction: &str, out: &mut String) {
         let whole = whole.trim_start_matches('0');
         let width = self.before + self.shift;
         let is_over = whole.len() > width;
         let is_zero = whole.is_empty() && fraction.bytes().all(|digit| digit == b'0');
         let is_negative = is_negative && !is_zero;
-        // Where the number begins, counted in digits before the point: at its own first, or at the first 0 of the pattern.
+        // Where the number begins, counted in digits before the point: at its own first, or at the first 0 of
+        // the pattern.
         let places: Vec<bool> = self
             .tokens
             .iter()
@@ -261,7 +263,8 @@ impl Pattern {
         }
     }
 
-    /// The number that a text says, as digits that can be parsed, with [`Self::scale`] of them behind the point at most.
+    /// The number that a text says, as digits that can be parsed, with [`Self::scale`] of them behind the
+    /// point at most.
     ///
     /// Errors: it says none (22P02).
     pub(super) fn read(&self, text: &str) -> Result<String, SqlError> {

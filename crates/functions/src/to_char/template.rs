@@ -156,7 +156,8 @@ pub(super) fn pieces(pattern: &str) -> Vec<Piece> {
             rest = &rest[2..];
             continue;
         }
-        // The order of fields that a text has to have exactly, and names in the language of the session, which is English.
+        // The order of fields that a text has to have exactly, and names in the language of the session,
+        // which is English.
         if begins("FX") || begins("TM") {
             rest = &rest[2..];
             continue;

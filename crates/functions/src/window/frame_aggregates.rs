@@ -2,9 +2,9 @@
 //! then two, then three.
 //!
 //! What a window makes is no operator's that reserves memory. So an aggregate that is evaluated for windows
-//! takes the bytes of what it has told from the account of memory ([`harrier_resources::value_account`]), and gives them back
-//! when its partition is done. A value that it tells once for all rows of its partition counts for each of
-//! them.
+//! takes the bytes of what it has told from the account of memory ([`harrier_resources::value_account`]), and
+//! gives them back when its partition is done. A value that it tells once for all rows of its partition
+//! counts for each of them.
 //!
 //! Ranks know these by names of their own: without a frame the aggregate is DataFusion's, whose operators
 //! reserve what it holds.

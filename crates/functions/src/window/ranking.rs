@@ -1,6 +1,7 @@
 //! `row_number`, `rank`, `dense_rank` and `ntile` as signed integers, as PostgreSQL has them.
 //!
-//! DataFusion's are unsigned, which clients can only be told of as numerics, and whose differences are none below zero.
+//! DataFusion's are unsigned, which clients can only be told of as numerics, and whose differences are none
+//! below zero.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ fn signed(inner: Arc<WindowUDF>, kind: DataType) -> Arc<WindowUDF> {
     Arc::new(WindowUDF::from(Signed { inner, kind }))
 }
 
-/// The functions, in the place of DataFusion's; plans name them by their names, so every session that decodes one needs them too.
+/// The functions, in the place of DataFusion's; plans name them by their names, so every session that decodes
+/// one needs them too.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<WindowUDF>> {
     let others = [
         (rank::rank_udwf(), DataType::Int64),

@@ -1,7 +1,8 @@
-//! `lag`, `lead`, `nth_value` and `ntile` with arguments that are told by each row. DataFusion's take literals.
+//! `lag`, `lead`, `nth_value` and `ntile` with arguments that are told by each row. DataFusion's take
+//! literals.
 //!
-//! As in PostgreSQL, `lag` and `lead` look at the argument of each row, `nth_value` too, and `ntile` at that of the first row of its
-//! partition that has one. They travel to ranks by their names.
+//! As in PostgreSQL, `lag` and `lead` look at the argument of each row, `nth_value` too, and `ntile` at that
+//! of the first row of its partition that has one. They travel to ranks by their names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ const KINDS: [(Kind, &str, &str); 4] = [
     (Kind::Ntile, "ntile", "ntile_by_rows"),
 ];
 
-/// What takes the place of a function of this name; its arguments are the same, the default of `lag` and `lead` being of the type of the
-/// value. `None`: it is none of them.
+/// What takes the place of a function of this name; its arguments are the same, the default of `lag` and
+/// `lead` being of the type of the value. `None`: it is none of them.
 pub fn in_place_of(name: &str) -> Option<Arc<WindowUDF>> {
     let found = KINDS.into_iter().find(|(_, plain, _)| *plain == name);
     found.map(|(kind, _, name)| function(kind, name))

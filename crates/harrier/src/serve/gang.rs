@@ -7,17 +7,19 @@
 //!      └────────────────┴──────────────────────────── after a pause ◄──────────────────────────────────────────┘
 //! ```
 //!
-//! An operator can have ranks left alone (they take part in nothing, until they are marked up again), and the gang started again, on the
-//! hosts that its hosts file names by then, or with a rank on another of them. A host of that file that does not answer is left out
-//! (`hosts.rs`), and the gang is started again when it is back. MPI cannot add a rank to a gang that runs: statements end first, and those that
-//! come meanwhile run in the front end, whose sessions and queues live on.
+//! An operator can have ranks left alone (they take part in nothing, until they are marked up again), and the
+//! gang started again, on the hosts that its hosts file names by then, or with a rank on another of them. A
+//! host of that file that does not answer is left out (`hosts.rs`), and the gang is started again when it is
+//! back. MPI cannot add a rank to a gang that runs: statements end first, and those that come meanwhile run
+//! in the front end, whose sessions and queues live on.
 //!
 //! # Invariants
-//! The front end is never part of the gang: it only holds one end of a local socket. While there is no gang, statements run in the front
-//! end's own process.
+//! The front end is never part of the gang: it only holds one end of a local socket. While there is no gang,
+//! statements run in the front end's own process.
 //!
 //! # Crash
-//! A rank that is stopped is killed, so that its peers notice. A gang whose front end has gone ends by itself (`rank.rs`).
+//! A rank that is stopped is killed, so that its peers notice. A gang whose front end has gone ends by itself
+//! (`rank.rs`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +45,8 @@ const START_PATIENCE: Duration = Duration::from_secs(90);
 /// How often it is tried to reach a gang that starts.
 const START_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a gang may say nothing. It says something every second; a machine with nothing to spare may delay that.
+/// How long a gang may say nothing. It says something every second; a machine with nothing to spare may delay
+/// that.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a rank was stopped.
@@ -52,7 +55,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The longest pause before a gang is started again.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The pauses before a gang is started again: the first after one that was lost, the next after each start that failed.
+/// The pauses before a gang is started again: the first after one that was lost, the next after each start
+/// that failed.
 fn restart_backoff() -> ExponentialBackoff {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
@@ -133,9 +137,11 @@ impl Supervisor {
         Self { link, plan, folder, view, orders, ordered: Arc::new(Mutex::new(ordered)) }
     }
 
-    /// Has a rank be on another host, when the statements that run have ended. Returns whether it was elsewhere.
+    /// Has a rank be on another host, when the statements that run have ended. Returns whether it was
+    /// elsewhere.
     ///
-    /// Errors: 22023 there is no such rank or host; 55000 it cannot be done as things are; 58030 the hosts file cannot be read.
+    /// Errors: 22023 there is no such rank or host; 55000 it cannot be done as things are; 58030 the hosts
+    /// file cannot be read.
     pub(super) fn move_rank(&self, rank: usize, host: &str) -> Result<bool, Refusal> {
         if rank >= self.plan.count() {
             return Err(self.no_rank(rank));
@@ -228,7 +234,8 @@ impl Supervisor {
         }
     }
 
-    /// Keeps a gang running until `stop` is canceled, and then ends it. No memory of any of its gangs stays on this host.
+    /// Keeps a gang running until `stop` is canceled, and then ends it. No memory of any of its gangs stays
+    /// on this host.
     pub(super) async fn run(self, stop: CancellationToken) {
         let server = self.name();
         self.keep(stop).await;

@@ -1,7 +1,9 @@
-//! Who may come in: by the rules of an hba file, as whom a password, the operating system or a certificate says they are.
+//! Who may come in: by the rules of an hba file, as whom a password, the operating system or a certificate
+//! says they are.
 //!
-//! Without such a file, users of this machine come in as the roles of their names, others on it with the password of a role, and nobody from
-//! other machines. As long as there are no roles, only the user that runs the server comes in.
+//! Without such a file, users of this machine come in as the roles of their names, others on it with the
+//! password of a role, and nobody from other machines. As long as there are no roles, only the user that runs
+//! the server comes in.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -116,7 +118,8 @@ impl Doors {
         peer::check(peer, self.inner.uid, role, known)
     }
 
-    /// Whether a user of this machine who is not known by name is asked for a password: without rules of its own, a server does that.
+    /// Whether a user of this machine who is not known by name is asked for a password: without rules of its
+    /// own, a server does that.
     fn asks_instead(&self, rule: &hba::Rule, peer: Option<&Peer>, access: &Access) -> bool {
         let runs_server = peer.is_some_and(|peer| peer.uid == self.inner.uid);
         rule.line == 0 && !access.is_open() && !runs_server
@@ -220,7 +223,8 @@ fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -
     if is_fine { Ok(()) } else { Err(harrier_server::auth::wrong_certificate(role)) }
 }
 
-/// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will do.
+/// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will
+/// do.
 fn check_foreign(role: &str, access: &Access) -> Result<(), SqlError> {
     match access.is_open() {
         true => Err(SqlError::fatal(

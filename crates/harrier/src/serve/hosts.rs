@@ -6,8 +6,9 @@
 //! ```
 //!
 //! # Invariants
-//! The first host of the file is the one that the server runs on, and rank 0 is on it: its desk is a local socket. A host that does not
-//! answer is left out, and its ranks go to the others, so that a gang is whole again as long as one host is left.
+//! The first host of the file is the one that the server runs on, and rank 0 is on it: its desk is a local
+//! socket. A host that does not answer is left out, and its ranks go to the others, so that a gang is whole
+//! again as long as one host is left.
 //!
 //! # Errors
 //! A hosts file that cannot be read, or names no host, is told as why the gang is not started.
@@ -31,7 +32,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(4);
 /// How often it is looked whether hosts are back, or still there while a gang starts.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looks in a row at which a host has to answer before it gets ranks again, and not to answer before a start is given up.
+/// Looks in a row at which a host has to answer before it gets ranks again, and not to answer before a start
+/// is given up.
 const LOOKS_STEADY: u32 = 3;
 
 /// What Open MPI's launcher starts programs on other hosts with, if the environment says so.
@@ -49,7 +51,8 @@ struct Host {
 #[derive(Debug)]
 pub(super) struct Hosts {
     path: PathBuf,
-    /// Runs a program on another host: this, the host's name, the program. Empty: there is none, and nobody is asked.
+    /// Runs a program on another host: this, the host's name, the program. Empty: there is none, and nobody
+    /// is asked.
     shell: Vec<String>,
     state: Mutex<State>,
 }
@@ -60,7 +63,8 @@ struct State {
     moved: BTreeMap<usize, String>,
     /// Hosts that have answered at some time.
     known: BTreeSet<String>,
-    /// Hosts that were left out, or all of whose ranks were lost, and how often in a row they have answered since.
+    /// Hosts that were left out, or all of whose ranks were lost, and how often in a row they have answered
+    /// since.
     away: BTreeMap<String, u32>,
     /// Of every rank of the gang, by number.
     placed: Vec<String>,
@@ -116,8 +120,9 @@ impl Hosts {
         join_all(asked).await.into_iter().flatten().collect()
     }
 
-    /// Decides where `count` ranks go, and writes that to `path` for a launcher: a line for each. `failures`: starts that have failed
-    /// since the last gang. A host that has never answered is left out only after such a one: it may be reached in a way that is not known here.
+    /// Decides where `count` ranks go, and writes that to `path` for a launcher: a line for each. `failures`:
+    /// starts that have failed since the last gang. A host that has never answered is left out only after
+    /// such a one: it may be reached in a way that is not known here.
     ///
     /// Errors: for people.
     pub(super) async fn place(
@@ -166,7 +171,8 @@ impl Hosts {
         }
     }
 
-    /// Waits until a host that is away has answered for some time. `lost`: of every rank of the gang, whether it is lost.
+    /// Waits until a host that is away has answered for some time. `lost`: of every rank of the gang, whether
+    /// it is lost.
     pub(super) async fn returned(&self, lost: impl Fn() -> Vec<bool>) -> String {
         loop {
             sleep(LOOK).await;
@@ -202,7 +208,8 @@ impl Hosts {
 
     /// Has a rank be on another host from the next start on. Returns whether it is elsewhere now.
     ///
-    /// Errors: SQLSTATE and message; there is no such host (22023), or it does not get ranks at the moment (55000).
+    /// Errors: SQLSTATE and message; there is no such host (22023), or it does not get ranks at the moment
+    /// (55000).
     pub(super) fn move_rank(&self, rank: usize, name: &str) -> Result<bool, (SqlState, String)> {
         let hosts = self.read().map_err(|message| (SqlState::IO_ERROR, message))?;
         if !hosts.iter().any(|host| host.name == name) {
@@ -222,7 +229,8 @@ impl Hosts {
     }
 }
 
-/// What a hosts file of Open MPI (`name slots=2`) or of Hydra (`name:2`) says. A line without a number is one slot, and a host that is named again gets more.
+/// What a hosts file of Open MPI (`name slots=2`) or of Hydra (`name:2`) says. A line without a number is one
+/// slot, and a host that is named again gets more.
 fn parsed(text: &str) -> Vec<Host> {
     let line = |line: &str| {
         let line = line.split('#').next().unwrap_or_default();
@@ -238,8 +246,8 @@ fn parsed(text: &str) -> Vec<Host> {
     text.lines().filter_map(line).filter(|host| host.slots > 0).collect()
 }
 
-/// Hosts for `count` ranks: all slots of the file in its order, and again from its beginning when they are used up. Moved ranks are where
-/// they were moved to, if that is among `hosts`.
+/// Hosts for `count` ranks: all slots of the file in its order, and again from its beginning when they are
+/// used up. Moved ranks are where they were moved to, if that is among `hosts`.
 fn placement(hosts: &[Host], count: usize, moved: &BTreeMap<usize, String>) -> Vec<String> {
     let slots = hosts.iter().flat_map(|host| std::iter::repeat_n(&host.name, host.slots));
     let mut placed: Vec<String> = slots.cycle().take(count).cloned().collect();
@@ -294,8 +302,8 @@ mod tests {
         let file = folder.join("hosts");
         fs::write(&file, "here\nfirst\nsecond\n").unwrap();
         let shell = folder.join("shell");
-        // A host answers unless there is a file of its name. The script is read and not executed: a process that another thread has just
-        // forked may hold it open for writing, and then it cannot be (ETXTBSY).
+        // A host answers unless there is a file of its name. The script is read and not executed: a process
+        // that another thread has just forked may hold it open for writing, and then it cannot be (ETXTBSY).
         fs::write(&shell, format!("[ ! -e {}/$1 ]\n", folder.display())).unwrap();
         if !silent.is_empty() {
             fs::write(folder.join(silent), "").unwrap();

@@ -37,7 +37,8 @@ pub(super) struct Plan {
     /// Runs programs on other hosts.
     shell: String,
     pub(super) spill_dirs: Vec<PathBuf>,
-    /// Put behind the other arguments of the launcher, and in the place of those of ours that they name as well.
+    /// Put behind the other arguments of the launcher, and in the place of those of ours that they name as
+    /// well.
     pub(super) arguments: Vec<String>,
 }
 
@@ -88,7 +89,8 @@ impl Plan {
         self.ranks + self.spares
     }
 
-    /// What starts the ranks of the gang of this name, whose files go to `folder`. `failures`: how often in a row that has failed.
+    /// What starts the ranks of the gang of this name, whose files go to `folder`. `failures`: how often in a
+    /// row that has failed.
     ///
     /// Errors: for people.
     pub(super) async fn command(&self, name: &str, folder: &Path, failures: u32) -> Result<Start, String> {
@@ -135,8 +137,9 @@ impl Plan {
     }
 }
 
-/// Where this program is to be started again. One that was replaced while it runs, as by an upgrade, is reached on this host through
-/// its process: ranks of another build could not speak with this server. `all_here`: nothing of the gang is on another host.
+/// Where this program is to be started again. One that was replaced while it runs, as by an upgrade, is
+/// reached on this host through its process: ranks of another build could not speak with this server.
+/// `all_here`: nothing of the gang is on another host.
 fn still_there(binary: PathBuf, all_here: bool) -> PathBuf {
     match binary.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
         Some(_) if all_here => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
@@ -152,7 +155,8 @@ pub(super) struct Start {
     pub(super) desk: PathBuf,
 }
 
-/// What is to start the ranks here. Without anything that could, and nothing asked for by name, there are none.
+/// What is to start the ranks here. Without anything that could, and nothing asked for by name, there are
+/// none.
 fn launcher(config: &Config) -> Result<Launcher, String> {
     let gang = &config.gang;
     match gang.launcher {
@@ -198,7 +202,8 @@ impl Launched {
         }
     }
 
-    /// Sees to it that it ends: by itself, as it does when its gang is not held any more, or else asked, or else killed.
+    /// Sees to it that it ends: by itself, as it does when its gang is not held any more, or else asked, or
+    /// else killed.
     pub(super) async fn end(&mut self) {
         let Some(mut child) = self.0.take() else {
             return;

@@ -1,11 +1,13 @@
-//! Advisory locks: numbers that sessions of this server lock for one another, as PostgreSQL's functions of that name do. They lock nothing
-//! of the warehouse, and other servers know nothing of them.
+//! Advisory locks: numbers that sessions of this server lock for one another, as PostgreSQL's functions of
+//! that name do. They lock nothing of the warehouse, and other servers know nothing of them.
 //!
 //! # Invariants
-//! A lock is held by one session alone, or shared by several. Who asks waits behind all who asked before and want what does not go with it.
+//! A lock is held by one session alone, or shared by several. Who asks waits behind all who asked before and
+//! want what does not go with it.
 //!
 //! # Order of calls
-//! [`Locks::ended`] when a statement has ended outside of a transaction, or a transaction has; [`Locks::release_all`] when the session has.
+//! [`Locks::ended`] when a statement has ended outside of a transaction, or a transaction has;
+//! [`Locks::release_all`] when the session has.
 //!
 //! # Memory bound
 //! [`LOCKS_MAX`] locks of all sessions (53200).
@@ -101,7 +103,8 @@ impl State {
         self.holders.keys().any(|(holder, held, _)| *holder == session && *held >= mode)
     }
 
-    /// Whether `session` may have it now. `before`: wishes that were there before; who holds it already need not mind them.
+    /// Whether `session` may have it now. `before`: wishes that were there before; who holds it already need
+    /// not mind them.
     fn may_have<'w>(&self, session: i32, mode: Mode, mut before: impl Iterator<Item = &'w Wish>) -> bool {
         if self.is_held_against(session, mode) {
             return false;

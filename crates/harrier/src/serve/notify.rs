@@ -1,4 +1,5 @@
-//! What systemd is told of a service that it has started with `Type=notify`: a few words to the socket that it names.
+//! What systemd is told of a service that it has started with `Type=notify`: a few words to the socket that
+//! it names.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -6,8 +6,8 @@
 //!                   lost it                      harrier_resume()
 //! ```
 //!
-//! While it is drained, a server lets in nobody but sessions that were begun with `harrier.operator = on`, as `harrier ctl` begins its own;
-//! the others end with their transactions.
+//! While it is drained, a server lets in nobody but sessions that were begun with `harrier.operator = on`, as
+//! `harrier ctl` begins its own; the others end with their transactions.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ impl Controls {
         *self.mode.write() = mode;
     }
 
-    /// Keeps what came of reading the configuration again: what is wrong with it, or the keys that need a restart.
+    /// Keeps what came of reading the configuration again: what is wrong with it, or the keys that need a
+    /// restart.
     pub(super) fn reloaded(&self, outcome: &Result<Vec<&'static str>, String>) {
         let told = match outcome {
             Ok(restart) if restart.is_empty() => String::new(),
@@ -102,8 +103,8 @@ impl Controls {
         })
     }
 
-    /// Looks at what a client asks to set when it comes: whether it may come in now, and if it is an operator. What is meant for this is
-    /// taken out of `settings`.
+    /// Looks at what a client asks to set when it comes: whether it may come in now, and if it is an
+    /// operator. What is meant for this is taken out of `settings`.
     ///
     /// Errors: 57P03 not now; 42501 the role is no operator.
     pub(super) fn admit(
@@ -129,7 +130,8 @@ impl Controls {
         }
     }
 
-    /// Sends everybody away, who runs a statement or has a transaction open at its end; operators and `caller` stay.
+    /// Sends everybody away, who runs a statement or has a transaction open at its end; operators and
+    /// `caller` stay.
     fn drain(&self, caller: i32) -> Result<(), Refusal> {
         {
             let mut mode = self.mode.write();

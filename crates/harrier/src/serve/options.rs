@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// Threads a statement may keep busy on a rank [default: the cores, divided by the ranks]
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// Memory that statements may hold before they spill to disk, over all ranks here and this process, such as 8GiB
-    /// [default: 80 % of the machine's]
+    /// Memory that statements may hold before they spill to disk, over all ranks here and this process, such
+    /// as 8GiB [default: 80 % of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
     /// Folder for temporary files; several, on disks of their own, are used in turn [default: $TMPDIR]

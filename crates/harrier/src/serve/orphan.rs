@@ -1,7 +1,9 @@
-//! The launcher of a front end that was killed. Its ranks end by themselves when nobody holds their desk any more, and the launcher ends with
-//! them, unless it waits for a host that is cut off, for good: then the next front end on this host ends it.
+//! The launcher of a front end that was killed. Its ranks end by themselves when nobody holds their desk any
+//! more, and the launcher ends with them, unless it waits for a host that is cut off, for good: then the next
+//! front end on this host ends it.
 //!
-//! A front end writes down which process that is, with the moment in which it began: a number alone may be another process by then.
+//! A front end writes down which process that is, with the moment in which it began: a number alone may be
+//! another process by then.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -17,7 +19,8 @@ const FILE: &str = "launcher";
 /// How long a launcher may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Writes down in a front end's own folder what it has started. The last one counts: a front end that lives ends the others itself.
+/// Writes down in a front end's own folder what it has started. The last one counts: a front end that lives
+/// ends the others itself.
 pub(super) fn remember(folder: &Path, pid: Option<u32>) {
     let Some((pid, began)) = pid.and_then(|pid| Some((pid, began(pid)?))) else { return };
     if let Err(error) = fs::write(folder.join(FILE), format!("{pid} {began}")) {

@@ -52,7 +52,8 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// The cores that every rank has kept busy, as far as that is known. `processor_ns`: of each, as it was told `at`.
+    /// The cores that every rank has kept busy, as far as that is known. `processor_ns`: of each, as it was
+    /// told `at`.
     fn cores(&mut self, generation: u64, at: Instant, processor_ns: Vec<u64>) -> Vec<f64> {
         if self.generation != generation {
             *self = Self { generation, ..Self::default() };

@@ -1,10 +1,10 @@
 //! The folder of a front end for sockets that nobody else can have made or enter.
 //!
-//! Invariants: its owner holds an exclusive lock on the file `lock` inside for as long as it lives. Whoever can take that lock may
-//! therefore delete the folder.
+//! Invariants: its owner holds an exclusive lock on the file `lock` inside for as long as it lives. Whoever
+//! can take that lock may therefore delete the folder.
 //!
-//! Crash: a front end that was killed leaves its folder, and perhaps its launcher (`orphan.rs`); the next one of the same user that starts
-//! beside it removes both.
+//! Crash: a front end that was killed leaves its folder, and perhaps its launcher (`orphan.rs`); the next one
+//! of the same user that starts beside it removes both.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -26,11 +26,13 @@ pub(super) struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// A new folder inside `parent`, whose name ends with `suffix`. Also removes those that killed front ends left there.
+    /// A new folder inside `parent`, whose name ends with `suffix`. Also removes those that killed front ends
+    /// left there.
     pub(super) fn create_in(parent: &Path, suffix: &str) -> io::Result<Self> {
         remove_abandoned(parent);
         let path = parent.join(format!("{PREFIX}{suffix}"));
-        // Locked under a name that does not match, so that no other front end takes it for an abandoned one before.
+        // Locked under a name that does not match, so that no other front end takes it for an abandoned one
+        // before.
         let hidden = parent.join(format!(".{PREFIX}{suffix}"));
         DirBuilder::new().mode(0o700).create(&hidden)?;
         let lock = File::create(hidden.join(LOCK)).and_then(|lock| {

@@ -31,7 +31,8 @@ pub(super) struct Place {
     pub memory: u64,
 }
 
-/// The queue of roles that have none; `statements`: how many of them run at once, if not as many as there are.
+/// The queue of roles that have none; `statements`: how many of them run at once, if not as many as there
+/// are.
 pub(super) fn default(statements: Option<usize>) -> QueueDefinition {
     QueueDefinition { active_statements: statements, ..QueueDefinition::new(DEFAULT) }
 }

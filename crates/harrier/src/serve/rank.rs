@@ -1,4 +1,5 @@
-//! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 takes plans at its desk; the others work for it.
+//! `harrier rank`: one rank of the gang that a front end supervises. Rank 0 takes plans at its desk; the
+//! others work for it.
 
 use std::io;
 use std::path::PathBuf;
@@ -81,8 +82,8 @@ async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
     exit::DONE
 }
 
-/// Opens the desk on a thread of its own, so that the front end hears of ranks whatever statements compute. What is returned ends
-/// when the desk has closed.
+/// Opens the desk on a thread of its own, so that the front end hears of ranks whatever statements compute.
+/// What is returned ends when the desk has closed.
 fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let work = Handle::current();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

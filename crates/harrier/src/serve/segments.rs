@@ -1,15 +1,16 @@
 //! The folder of one gang for the memory that MPI shares between its ranks, on each of their hosts.
 //!
-//! Open MPI makes a file for each rank in `/dev/shm`, 4 MiB or more, and removes it when the rank ends in good order. Of a rank that is
-//! killed together with its launcher it stays. In a folder of the gang's own it goes with that.
-//! MPICH is not told of one.
+//! Open MPI makes a file for each rank in `/dev/shm`, 4 MiB or more, and removes it when the rank ends in
+//! good order. Of a rank that is killed together with its launcher it stays. In a folder of the gang's own it
+//! goes with that. MPICH is not told of one.
 //!
 //! # Invariants
-//! Whoever uses a folder holds a shared lock on the file `lock` inside. Whoever can take that lock for itself may therefore delete the folder.
+//! Whoever uses a folder holds a shared lock on the file `lock` inside. Whoever can take that lock for itself
+//! may therefore delete the folder.
 //!
 //! # Crash
-//! What stays of a gang that was killed is removed by the front end when its launcher has ended, by the next gang's ranks on other hosts,
-//! or else by the next server that starts.
+//! What stays of a gang that was killed is removed by the front end when its launcher has ended, by the next
+//! gang's ranks on other hosts, or else by the next server that starts.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -32,7 +33,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const VARIABLES: [&str; 2] =
     ["OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"];
 
-/// The folder of the gang of this name. `None`: this machine has no such memory, or the environment says where the files go.
+/// The folder of the gang of this name. `None`: this machine has no such memory, or the environment says
+/// where the files go.
 pub(super) fn folder(name: &str) -> Option<PathBuf> {
     let is_told = VARIABLES.iter().any(|variable| std::env::var_os(variable).is_some());
     (!is_told && Path::new(PARENT).is_dir()).then(|| Path::new(PARENT).join(format!("{PREFIX}{name}")))
@@ -45,7 +47,8 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Makes the folder, unless another rank of this host has. Also removes those that killed gangs left beside it.
+    /// Makes the folder, unless another rank of this host has. Also removes those that killed gangs left
+    /// beside it.
     pub(super) fn enter(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             sweep(parent);
@@ -84,7 +87,8 @@ pub(super) fn sweep_host() {
     sweep(Path::new(PARENT));
 }
 
-/// Removes what all gangs of a server have left on this host, whose ranks are about to go; waits for them a little.
+/// Removes what all gangs of a server have left on this host, whose ranks are about to go; waits for them a
+/// little.
 ///
 /// Cancellation: the next server sweeps.
 pub(super) async fn sweep_all_of(server: &str) {

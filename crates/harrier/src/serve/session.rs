@@ -1,7 +1,9 @@
-//! A session of the engine as the server sees it: statements run where the engine's threads are, not where clients are waited for.
+//! A session of the engine as the server sees it: statements run where the engine's threads are, not where
+//! clients are waited for.
 //!
-//! Parsing and planning do not yield, nor need the first operator of a plan: a statement does that on a thread of its own, so that others
-//! have their share of the processors meanwhile. What its operators spawn runs on the threads that all statements share.
+//! Parsing and planning do not yield, nor need the first operator of a plan: a statement does that on a
+//! thread of its own, so that others have their share of the processors meanwhile. What its operators spawn
+//! runs on the threads that all statements share.
 
 use std::any::Any;
 use std::future::Future;
@@ -132,8 +134,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Does `work` on a thread of its own, for the statement of this flag. It ends, without a value, when the guard is dropped, which
-    /// sets the flag for what does not hear of that.
+    /// Does `work` on a thread of its own, for the statement of this flag. It ends, without a value, when the
+    /// guard is dropped, which sets the flag for what does not hear of that.
     fn spawn<T: Send + 'static>(
         &self,
         canceled: &Canceled,
@@ -169,8 +171,8 @@ struct EngineSession {
     locks: Arc<Locks>,
     session: Arc<harrier_engine::Session>,
     threads: Threads,
-    /// Held by the statement that runs. One that was given up holds it until its thread has let go of the session, so that what it does
-    /// last is not done to the transaction of the next one.
+    /// Held by the statement that runs. One that was given up holds it until its thread has let go of the
+    /// session, so that what it does last is not done to the transaction of the next one.
     running: Arc<Mutex<()>>,
     queues: RoleQueues,
     registry: Arc<Registry>,
@@ -407,7 +409,8 @@ fn broken(error: &JoinError) -> SqlError {
     SqlError::new(SqlState::INTERNAL_ERROR, message)
 }
 
-/// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first error.
+/// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first
+/// error.
 fn ahead<T: Send + 'static>(
     threads: &Threads,
     canceled: &Canceled,

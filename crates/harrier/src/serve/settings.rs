@@ -18,7 +18,8 @@ pub(super) fn of_sessions(config: &Config) -> Vec<(String, String)> {
     timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
 }
 
-/// Why the settings of a configuration cannot be had, one for each that cannot. With such the server would not start, or let nobody in.
+/// Why the settings of a configuration cannot be had, one for each that cannot. With such the server would
+/// not start, or let nobody in.
 pub(crate) fn refused(config: &Config) -> Vec<String> {
     let of_engine = config.settings.of_engine().filter_map(|(name, value)| {
         let mut options = EngineOptions::default();

@@ -1,10 +1,12 @@
-//! Of several servers of one warehouse, one serves and the others wait to take over: this server's part in it.
+//! Of several servers of one warehouse, one serves and the others wait to take over: this server's part in
+//! it.
 //!
-//! The lease and the fence are the catalog's (`harrier-catalog`); this is when they are asked for. `docs/decisions/0014-…` says why.
+//! The lease and the fence are the catalog's (`harrier-catalog`); this is when they are asked for.
+//! `docs/decisions/0014-…` says why.
 //!
 //! # Invariants
-//! A server stops serving before its lease has run out, by its own clock and counted from before it was renewed. Whatever its clock does, its
-//! commits fail once another one has taken over.
+//! A server stops serving before its lease has run out, by its own clock and counted from before it was
+//! renewed. Whatever its clock does, its commits fail once another one has taken over.
 
 use std::time::Duration;
 
@@ -78,7 +80,8 @@ impl Standby {
         }
     }
 
-    /// Renews the lease for as long as that can be done; returns why it cannot any more. May be dropped and called again, soon.
+    /// Renews the lease for as long as that can be done; returns why it cannot any more. May be dropped and
+    /// called again, soon.
     pub(super) async fn hold(&mut self) -> String {
         loop {
             sleep_until(self.next).await;

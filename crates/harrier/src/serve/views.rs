@@ -72,7 +72,8 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
     })
 }
 
-/// How long statements on the gang may take to tell what memory they have; what they told before stands for it then.
+/// How long statements on the gang may take to tell what memory they have; what they told before stands for
+/// it then.
 const LOOK_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Statements, of which those on the gang are looked at for the memory that they take there.

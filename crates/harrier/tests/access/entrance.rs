@@ -1,4 +1,5 @@
-//! How tests come into a server whose rules ask them for something: psql, clients of Flight SQL, certificates.
+//! How tests come into a server whose rules ask them for something: psql, clients of Flight SQL,
+//! certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ pub fn flight(arguments: &[&str]) -> Option<Said> {
     python("flight_login.py", arguments)
 }
 
-/// Runs a script of `tests/clients` with the drivers that are installed for it. `None`: tests leave servers out.
+/// Runs a script of `tests/clients` with the drivers that are installed for it. `None`: tests leave servers
+/// out.
 pub fn python(script: &str, arguments: &[&str]) -> Option<Said> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = harrier_servers::clients_python()?;
@@ -57,7 +59,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Writes `hba.conf` and a configuration with it into a folder. Returns the path of the configuration, too.
+    /// Writes `hba.conf` and a configuration with it into a folder. Returns the path of the configuration,
+    /// too.
     pub fn write(folder: &Path, rules: &str, server: &str) -> (Self, String) {
         fs::write(folder.join("hba.conf"), rules).unwrap();
         let config = folder.join("harrier.toml");
@@ -90,7 +93,8 @@ pub fn admin(served: &Served) -> Client {
     Client::connect(served.port, &[("user", &own_user())]).unwrap()
 }
 
-/// An authority, a server's certificate for 127.0.0.1, and one of each of these roles, as `NAME.crt` and `NAME.key`.
+/// An authority, a server's certificate for 127.0.0.1, and one of each of these roles, as `NAME.crt` and
+/// `NAME.key`.
 pub fn certificates(folder: &Path, roles: &[&str]) {
     let openssl = |arguments: &str| {
         let output =

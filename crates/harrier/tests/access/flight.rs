@@ -1,4 +1,5 @@
-//! Who may come in over Flight SQL, and what a role may do there: ADBC's driver and PyArrow's client, with certificates and passwords.
+//! Who may come in over Flight SQL, and what a role may do there: ADBC's driver and PyArrow's client, with
+//! certificates and passwords.
 
 use crate::entrance::{self, Rules, own_user};
 use crate::served::Served;
@@ -35,7 +36,8 @@ fn certificates_of_clients_are_asked_for_as_in_the_rules() {
     let comes = |client: &[&str], options: &[&str]| {
         entrance::flight(&[client, options, &["--ca", &authority, &uri, "SELECT current_user"]].concat())
     };
-    // As long as there are no roles, only the user that runs the server comes in, whatever a certificate says.
+    // As long as there are no roles, only the user that runs the server comes in, whatever a certificate
+    // says.
     let Some((came_in, said)) = comes(&[], &dora) else { return };
     assert!(!came_in && said.contains("role \"dora\" does not exist"), "{said}");
     let mut admin = entrance::admin(&served);
@@ -178,8 +180,8 @@ fn what_a_role_may_do_is_the_same_over_flight() {
     assert!(said[0].contains("permission denied"), "{said:?}");
 }
 
-/// As over PostgreSQL's protocol (`serve/prepared.rs`): rows that have begun are those of before, and a prepared statement gives rows of
-/// the columns that it was described with, or fails.
+/// As over PostgreSQL's protocol (`serve/prepared.rs`): rows that have begun are those of before, and a
+/// prepared statement gives rows of the columns that it was described with, or fails.
 #[test]
 fn tables_are_altered_below_statements() {
     let served = Served::start(&["--launcher", "none", "--flight", "127.0.0.1:0"]);

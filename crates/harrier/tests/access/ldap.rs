@@ -1,4 +1,5 @@
-//! Passwords that an LDAP directory knows: OpenLDAP's server, psql and clients of Flight SQL, and all that has to be refused.
+//! Passwords that an LDAP directory knows: OpenLDAP's server, psql and clients of Flight SQL, and all that
+//! has to be refused.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -112,7 +113,8 @@ impl Asked {
         Some(Self { directory, served, rules })
     }
 
-    /// Has others than the server's user come in with what the directory knows; `options` are those of the rule.
+    /// Has others than the server's user come in with what the directory knows; `options` are those of the
+    /// rule.
     fn ask(&self, options: &str) {
         self.rules.set(&self.served, &format!("{}host all all 127.0.0.1/32 ldap {options}\n", before()));
     }

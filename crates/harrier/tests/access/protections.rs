@@ -1,5 +1,5 @@
-//! Every way to read, write or remove rows, against every protection of them: whatever a role tries, rows that are hidden from it are told
-//! of in no message, and are there afterwards as they were.
+//! Every way to read, write or remove rows, against every protection of them: whatever a role tries, rows
+//! that are hidden from it are told of in no message, and are there afterwards as they were.
 
 use crate::served::{Client, Served};
 

@@ -1,4 +1,5 @@
-//! Roles of a served warehouse: who may come in, who may read and change what, and that nothing tells more than that.
+//! Roles of a served warehouse: who may come in, who may read and change what, and that nothing tells more
+//! than that.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Sequences and the columns that take values from them, for roles: what is allowed, what is refused and what is shown is PostgreSQL 15's.
+//! Sequences and the columns that take values from them, for roles: what is allowed, what is refused and what
+//! is shown is PostgreSQL 15's.
 
 use crate::roles::{allowed, client_of, denied};
 use crate::served::{Client, Served};

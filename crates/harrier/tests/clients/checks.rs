@@ -1,4 +1,5 @@
-//! The real clients of PostgreSQL and of Arrow Flight SQL, as their users use them, with `harrier serve` (tests/clients).
+//! The real clients of PostgreSQL and of Arrow Flight SQL, as their users use them, with `harrier serve`
+//! (tests/clients).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! A warehouse written down by pg_dump and restored into PostgreSQL, and read by PostgreSQL through postgres_fdw.
+//! A warehouse written down by pg_dump and restored into PostgreSQL, and read by PostgreSQL through
+//! postgres_fdw.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! PostgreSQL's own regression suite, run through psql against `harrier serve` and a real PostgreSQL, statement by statement; what
-//! differs has to be listed (`tests/regress`).
+//! PostgreSQL's own regression suite, run through psql against `harrier serve` and a real PostgreSQL,
+//! statement by statement; what differs has to be listed (`tests/regress`).
 //!
-//! `HARRIER_REGRESS=join` runs only the files with that in their names. `HARRIER_REGRESS_UPDATE=1` writes the list and the counts
-//! anew. `HARRIER_REGRESS_SHOW=FOLDER` writes down both outcomes of each statement that differs.
+//! `HARRIER_REGRESS=join` runs only the files with that in their names. `HARRIER_REGRESS_UPDATE=1` writes the
+//! list and the counts anew. `HARRIER_REGRESS_SHOW=FOLDER` writes down both outcomes of each statement that
+//! differs.
 
 mod classes;
 mod compare;
@@ -144,7 +145,8 @@ fn regression_suite() {
     );
 }
 
-/// Runs a file, after the tables of the suite were made, against both servers, each with a database of its own.
+/// Runs a file, after the tables of the suite were made, against both servers, each with a database of its
+/// own.
 fn run_file(file: &str, suite: &Path, shared: &Path, postgres: &Postgres, classes: &[Class]) -> Result {
     let text = |name: &str| {
         let bytes = fs::read(suite.join("sql").join(format!("{name}.sql"))).unwrap();

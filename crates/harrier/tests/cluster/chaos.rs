@@ -1,17 +1,19 @@
-//! Everything around a served warehouse is killed, stopped, cut off, filled or starved at random while 16 clients write and read, and nothing that
-//! was acknowledged is lost, nothing that was refused is there, every answer is right, and nothing hangs or stays behind.
+//! Everything around a served warehouse is killed, stopped, cut off, filled or starved at random while 16
+//! clients write and read, and nothing that was acknowledged is lost, nothing that was refused is there,
+//! every answer is right, and nothing hangs or stays behind.
 //!
-//! `HARRIER_CHAOS_SECONDS` says for how long (60; half an hour by hand), `HARRIER_SEED` repeats the choices of a run, though not its
-//! moments, `HARRIER_CHAOS_FAULTS` names the only faults, `HARRIER_CHAOS_HANG_SECONDS` how long a statement may take (20). Prints how often what was done to whom, what statements came to, and how long
-//! it took until the next right answer.
+//! `HARRIER_CHAOS_SECONDS` says for how long (60; half an hour by hand), `HARRIER_SEED` repeats the choices
+//! of a run, though not its moments, `HARRIER_CHAOS_FAULTS` names the only faults,
+//! `HARRIER_CHAOS_HANG_SECONDS` how long a statement may take (20). Prints how often what was done to whom,
+//! what statements came to, and how long it took until the next right answer.
 //!
 //! ```text
 //! HARRIER_CHAOS_SECONDS=1800 HARRIER_CHAOS_HANG_SECONDS=10 \
 //!     cargo test --release --workspace --test cluster chaos:: -- --nocapture
 //! ```
 //!
-//! An outcome may be unknown only where the connection broke, or 40003 says so, while something was committed: then it is looked up, and
-//! has to be all or nothing and to stay so.
+//! An outcome may be unknown only where the connection broke, or 40003 says so, while something was
+//! committed: then it is looked up, and has to be all or nothing and to stay so.
 
 mod client;
 mod service;
@@ -43,10 +45,12 @@ const SECONDS: u64 = 60;
 /// How long the service may take to be whole again.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Descriptors that the front end may have more of at the end than before the load: connections of its pool to the catalog.
+/// Descriptors that the front end may have more of at the end than before the load: connections of its pool
+/// to the catalog.
 const DESCRIPTORS_MORE: usize = 40;
 
-/// Bytes of memory that it may have more of, some seconds after the load: freed memory is given back after a while only.
+/// Bytes of memory that it may have more of, some seconds after the load: freed memory is given back after a
+/// while only.
 const MEMORY_MORE: u64 = 512 << 20;
 
 /// Bytes a rank may take when its memory is short.
@@ -204,8 +208,8 @@ fn possible(service: &Service) -> Vec<Fault> {
         .collect()
 }
 
-/// Does something bad, undoes it, and waits until the service is well. Returns the time from the moment it could be well to the next
-/// right answer of a statement that was asked after it.
+/// Does something bad, undoes it, and waits until the service is well. Returns the time from the moment it
+/// could be well to the next right answer of a statement that was asked after it.
 fn inject(fault: Fault, service: &Service, shared: &Shared, random: &mut StdRng) -> Option<Duration> {
     println!("{fault:?}");
     let ranks = service.ranks();
@@ -406,7 +410,8 @@ fn leaves_nothing(service: &Service, (descriptors, memory): (usize, u64), first_
     while !service.others().is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
-    // A daemon of Open MPI whose launcher was killed while its host was cut off learns that from TCP, minutes later.
+    // A daemon of Open MPI whose launcher was killed while its host was cut off learns that from TCP, minutes
+    // later.
     let (daemons, others): (Vec<_>, Vec<_>) = service.others().into_iter().partition(|(_, name)| {
         service.network.is_some() && ["orted", "bash", "unshare"].contains(&name.as_str())
     });

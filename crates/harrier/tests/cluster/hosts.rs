@@ -1,5 +1,5 @@
-//! A server whose ranks are on several hosts, one of which is cut off and comes back, and ranks that move between them. The hosts are
-//! namespaces; where none can be made, the tests say so and do nothing.
+//! A server whose ranks are on several hosts, one of which is cut off and comes back, and ranks that move
+//! between them. The hosts are namespaces; where none can be made, the tests say so and do nothing.
 
 use std::process::Command;
 use std::sync::MutexGuard;
@@ -75,7 +75,8 @@ fn a_host_that_is_cut_off_is_done_without_until_it_is_back() {
     let right = served.client().one(SLOW).unwrap();
     let first = generation(&served);
 
-    // One that may not be run again fails with the name of what was lost, the other one is answered by the ranks that are left.
+    // One that may not be run again fails with the name of what was lost, the other one is answered by the
+    // ranks that are left.
     let mut plain = ask_slow(&served, &["SET harrier.retry_reads = off"]);
     let mut retried = ask_slow(&served, &[]);
     let began = Instant::now();

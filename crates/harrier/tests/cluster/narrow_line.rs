@@ -1,5 +1,6 @@
-//! Ranks on two hosts with a line between them that is narrow and long (`scripts/hosts.sh`): over MPI's TCP and over QUIC a statement gives what
-//! it gives in one process, and the line was what it should be, by the counters of its queues and of what delays.
+//! Ranks on two hosts with a line between them that is narrow and long (`scripts/hosts.sh`): over MPI's TCP
+//! and over QUIC a statement gives what it gives in one process, and the line was what it should be, by the
+//! counters of its queues and of what delays.
 //!
 //! The hosts are namespaces; where none can be made, the tests say so and do nothing.
 
@@ -18,7 +19,8 @@ const RATE_TOLD: &str = "rate 20Mbit";
 /// Each way.
 const DELAY_MS: &str = "5";
 
-/// Rows, each with a key of its own of 32 bytes that compress badly: half of them have to go to the other rank of two.
+/// Rows, each with a key of its own of 32 bytes that compress badly: half of them have to go to the other
+/// rank of two.
 const ROWS: u64 = 200_000;
 const KEY_BYTES: u64 = 32;
 
@@ -47,7 +49,8 @@ impl Told {
     }
 }
 
-/// Runs the statement on two ranks, one on each host. Returns what it gave and what the line was; `None` where there are no hosts.
+/// Runs the statement on two ranks, one on each host. Returns what it gave and what the line was; `None`
+/// where there are no hosts.
 fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, Told)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/hosts.sh");
     let told = folder.path().join(format!("told-{launch}-{delay_ms}"));

@@ -1,7 +1,8 @@
-//! Hosts made of namespaces, with a network between them that can be cut: where this user may make them, as root may.
+//! Hosts made of namespaces, with a network between them that can be cut: where this user may make them, as
+//! root may.
 //!
-//! The test's own host is the first; the others have names, processes and addresses of their own, and share its files. All hang on one
-//! bridge. Source: ip-netns(8), veth(4).
+//! The test's own host is the first; the others have names, processes and addresses of their own, and share
+//! its files. All hang on one bridge. Source: ip-netns(8), veth(4).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation; programs in keys and values, too.
-//! Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`), which needs root and Debian's packages; where it cannot be had the test says so and passes.
+//! `srun harrier sql`: a job step is a gang, and so are the ranks of `harrier serve` inside an allocation;
+//! programs in keys and values, too. Runs on a throw-away Slurm cluster of this machine (`scripts/slurm.sh`),
+//! which needs root and Debian's packages; where it cannot be had the test says so and passes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! The contract of an exchange between ranks (`support/exchange_contract.rs`), which every transport runs, with the
-//! real binary: MPI with and without shared memory between the ranks, QUIC, and gRPC.
+//! The contract of an exchange between ranks (`support/exchange_contract.rs`), which every transport runs,
+//! with the real binary: MPI with and without shared memory between the ranks, QUIC, and gRPC.
 //! `engine/tests/in_process/contract.rs` runs it over the simulated network.
 
 use harrier_launch::Hosts;
@@ -11,7 +11,8 @@ use crate::gang::{Gang, Start, session_by_hosts};
 
 const RANKS: usize = 3;
 
-/// Of `harrier sql`: even tiny tables are spread, and what a statement leaves behind on a rank is its failure.
+/// Of `harrier sql`: even tiny tables are spread, and what a statement leaves behind on a rank is its
+/// failure.
 const ARGUMENTS: [&str; 8] = [
     "--format",
     "lines",
@@ -76,8 +77,9 @@ fn udp() {
     check(session_by_hosts(&hosts, &ARGUMENTS), &Folder::new(), Exceptions::default());
 }
 
-/// What is not promised of it is datafusion-distributed's own, on both sides of the connection: its client has one budget for all streams of
-/// a connection, and its server ends the stream of a task that panicked as it does one that has no more rows.
+/// What is not promised of it is datafusion-distributed's own, on both sides of the connection: its client
+/// has one budget for all streams of a connection, and its server ends the stream of a task that panicked as
+/// it does one that has no more rows.
 #[test]
 fn grpc() {
     let exceptions = Exceptions {

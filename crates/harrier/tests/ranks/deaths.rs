@@ -1,16 +1,18 @@
-//! Processes of a gang die at random moments of statements that compute: ranks that work, the spare, the coordinator, the launcher.
+//! Processes of a gang die at random moments of statements that compute: ranks that work, the spare, the
+//! coordinator, the launcher.
 //!
-//! They are killed, stopped, aborted, asked to end, or exit by themselves. Of ranks that work one or two die: the statement fails with
-//! 57P02 and the name of one of them, and the next one is right, with a spare or with fewer ranks; nothing of the failed one is left on
-//! any rank (`harrier.check_ledger`). When the spare dies, the statement is right that runs. When the coordinator or the launcher does, all
-//! others end, no answer is made up, and no file, no shared memory and no socket is left.
+//! They are killed, stopped, aborted, asked to end, or exit by themselves. Of ranks that work one or two die:
+//! the statement fails with 57P02 and the name of one of them, and the next one is right, with a spare or
+//! with fewer ranks; nothing of the failed one is left on any rank (`harrier.check_ledger`). When the spare
+//! dies, the statement is right that runs. When the coordinator or the launcher does, all others end, no
+//! answer is made up, and no file, no shared memory and no socket is left.
 //!
-//! One gang lives on through as many deaths as it has spares, and then answers statements: no rank that is left may hold more memory,
-//! descriptors, threads and arenas than after the first death.
+//! One gang lives on through as many deaths as it has spares, and then answers statements: no rank that is
+//! left may hold more memory, descriptors, threads and arenas than after the first death.
 //!
-//! `HARRIER_ROUNDS` says how many rounds (200 take some minutes), and how often that last gang is asked if that is more than usual;
-//! `HARRIER_SEED` repeats the choices of a run. Prints how long a statement took to fail after the death, the next one to answer, and all
-//! processes to end. No time decides anything.
+//! `HARRIER_ROUNDS` says how many rounds (200 take some minutes), and how often that last gang is asked if
+//! that is more than usual; `HARRIER_SEED` repeats the choices of a run. Prints how long a statement took to
+//! fail after the death, the next one to answer, and all processes to end. No time decides anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -222,7 +224,8 @@ fn die(gang: &mut Gang, chance: &mut Chance, victims: &[usize], death: Death, ti
     let failed = began.elapsed();
     let named = victims.iter().any(|victim| message.contains(&format!("rank {victim} is lost")));
     assert!(code == "57P02" && named, "{death:?} of {victims:?}: {code} {message}");
-    // Of two that die together the second may be noticed by the next statement only, when its process is taken down.
+    // Of two that die together the second may be noticed by the next statement only, when its process is
+    // taken down.
     let again = Instant::now();
     while victims.len() > 1 && !is_well_if_whole(gang, victims) {}
     is_well(gang);
@@ -292,10 +295,11 @@ const LAST_TURNS: usize = 12;
 
 /// What a rank may hold more of at the end than after its first turns.
 ///
-/// A turn moves some megabytes to each rank, so that memory which stayed would be more than this after [`LAST_TURNS`] turns. Pages that the
-/// allocator has given out in part were up to 18 MB more at the end, and of shared memory, of which arenas keep free ranges for the blocks
-/// to come, 27 MB; that no block stays lent is checked after each statement. One descriptor for each death, or for each turn, is too many.
-/// Of threads for blocking calls there are as many as were needed at the same time in the last ten seconds.
+/// A turn moves some megabytes to each rank, so that memory which stayed would be more than this after
+/// [`LAST_TURNS`] turns. Pages that the allocator has given out in part were up to 18 MB more at the end, and
+/// of shared memory, of which arenas keep free ranges for the blocks to come, 27 MB; that no block stays lent
+/// is checked after each statement. One descriptor for each death, or for each turn, is too many. Of threads
+/// for blocking calls there are as many as were needed at the same time in the last ten seconds.
 const MORE: Held =
     Held { private_bytes: 40 << 20, shared_bytes: 128 << 20, arenas: 0, descriptors: 2, threads: 8 };
 
@@ -354,7 +358,8 @@ fn survivors_hold_no_more() {
     times.print();
 }
 
-/// Whether `last` is beyond `first` and [`MORE`]. A rank has mapped the arena of each rank that lives, and of no other.
+/// Whether `last` is beyond `first` and [`MORE`]. A rank has mapped the arena of each rank that lives, and of
+/// no other.
 fn has_more(last: &Held, first: &Held, ranks: usize) -> bool {
     last.private_bytes > first.private_bytes + MORE.private_bytes
         || last.shared_bytes > first.shared_bytes + MORE.shared_bytes
@@ -363,7 +368,8 @@ fn has_more(last: &Held, first: &Held, ranks: usize) -> bool {
         || last.threads > first.threads + MORE.threads
 }
 
-/// One of each kind of statement: small, with all rows on the move, one that fails on the ranks, one that is stopped early.
+/// One of each kind of statement: small, with all rows on the move, one that fails on the ranks, one that is
+/// stopped early.
 fn turn(gang: &mut Gang) {
     is_well(gang);
     let moved = format!(

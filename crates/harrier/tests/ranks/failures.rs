@@ -1,8 +1,10 @@
-//! What can go wrong under ranks: the real binary under the real launcher, with ranks that die, stop, differ or run out.
+//! What can go wrong under ranks: the real binary under the real launcher, with ranks that die, stop, differ
+//! or run out.
 //!
-//! Every case ends, says what was wrong by SQLSTATE, and leaves no process, no temporary file and no shared memory. Where the
-//! gang lives, the next statement is right and nothing of the failed one is left on any rank (`harrier.check_ledger`).
-//! `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
+//! Every case ends, says what was wrong by SQLSTATE, and leaves no process, no temporary file and no shared
+//! memory. Where the gang lives, the next statement is right and nothing of the failed one is left on any
+//! rank (`harrier.check_ledger`). `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be
+//! there.
 
 use std::env;
 use std::fs;
@@ -265,8 +267,8 @@ fn an_operator_fails_on_a_remote_rank() {
 
 /// A panic of an operator fails its statement, on whichever rank it is, and the rank lives.
 ///
-/// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics. Any other panic would do: if this
-/// one has become an answer or an error, take another.
+/// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics. Any
+/// other panic would do: if this one has become an answer or an error, take another.
 #[test]
 fn an_operator_panics_on_a_remote_rank() {
     needs_mpi!();
@@ -287,13 +289,15 @@ fn an_operator_panics_on_a_remote_rank() {
     assert_eq!(gang.rank_processes(), ranks);
     assert_eq!(gang.end().code(), Some(0), "{}", gang.stderr());
     gang.leaves_nothing();
-    // Each class has keys on several ranks, and the first panic ends the others' work: of so many, one is surely not rank 0's.
+    // Each class has keys on several ranks, and the first panic ends the others' work: of so many, one is
+    // surely not rank 0's.
     let log = gang.stderr();
     let of_others = |line: &str| ["rank 1: ", "rank 2: "].iter().any(|prefix| line.starts_with(prefix));
     assert!(log.lines().any(|line| of_others(line) && line.contains("panic")), "{log}");
 }
 
-/// Canceled while every rank computes and all have streams open, nothing is left of a statement (`harrier.check_ledger`).
+/// Canceled while every rank computes and all have streams open, nothing is left of a statement
+/// (`harrier.check_ledger`).
 #[test]
 fn a_statement_is_canceled() {
     needs_mpi!();
@@ -333,8 +337,8 @@ fn a_rank_runs_out_of_memory() {
     ends_well(gang);
 }
 
-/// No file may grow beyond 256 KiB, and who tries gets an error instead of a signal. MPI does without shared memory here,
-/// whose files are larger.
+/// No file may grow beyond 256 KiB, and who tries gets an error instead of a signal. MPI does without shared
+/// memory here, whose files are larger.
 #[test]
 fn the_disk_is_full() {
     needs_mpi!();
@@ -428,7 +432,8 @@ fn files_are_truncated_while_they_are_read() {
     let file = fs::File::options().write(true).open(Path::new(&many).join("000.parquet")).unwrap();
     file.set_len(1000).unwrap();
     assert_eq!(gang.end().code(), Some(1), "{}", gang.stderr());
-    // It is not the file that was listed. Cut after that was looked at, pages break off or are beyond the end.
+    // It is not the file that was listed. Cut after that was looked at, pages break off or are beyond the
+    // end.
     let stderr = gang.stderr();
     let is_told = |code: &&str| stderr.contains(&format!("ERROR {code}: "));
     gang.fails(["40001", "58030"].into_iter().find(is_told).unwrap_or("XX001"), "");

@@ -1,4 +1,5 @@
-//! A gang under a real launcher, watched: its processes, what they leave behind, and a limit on how long anything takes.
+//! A gang under a real launcher, watched: its processes, what they leave behind, and a limit on how long
+//! anything takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -27,7 +28,8 @@ const BEGUN_CPU: Duration = Duration::from_millis(1000);
 /// Processor time of a rank that works, and does not only answer.
 const BUSY_CPU: Duration = Duration::from_millis(200);
 
-/// What ranks that have nothing to do may compute in a second, all together: heartbeats, and what a statement leaves to tidy.
+/// What ranks that have nothing to do may compute in a second, all together: heartbeats, and what a statement
+/// leaves to tidy.
 pub const IDLE_CPU_MAX: Duration = Duration::from_millis(250);
 
 /// Marks the processes of one gang, wherever their parents went.
@@ -198,8 +200,8 @@ impl Gang {
         Gang::of(vec![command], start.ranks, start.arguments, start.environment, turn)
     }
 
-    /// `commands`: the binary as the coordinator, or under its launcher, and as the ranks that nobody launches. `arguments`: those of
-    /// `harrier sql`.
+    /// `commands`: the binary as the coordinator, or under its launcher, and as the ranks that nobody
+    /// launches. `arguments`: those of `harrier sql`.
     fn of(
         commands: Vec<Command>,
         ranks: usize,
@@ -316,7 +318,8 @@ impl Gang {
         self.look();
     }
 
-    /// Takes down what the gang has under names at this moment, so that [`Gang::leaves_nothing`] looks for it.
+    /// Takes down what the gang has under names at this moment, so that [`Gang::leaves_nothing`] looks for
+    /// it.
     pub fn look(&mut self) {
         for (pid, environment) in self.processes() {
             self.names.of_process(pid);

@@ -1,5 +1,5 @@
-//! How ranks come to be a gang, or do not: launchers that say little, tasks that were meant to work by themselves, variables of others, and
-//! ranks that do not come.
+//! How ranks come to be a gang, or do not: launchers that say little, tasks that were meant to work by
+//! themselves, variables of others, and ranks that do not come.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +15,8 @@ type Launch = fn(usize) -> Launcher;
 
 const LAUNCHES: [Launch; 3] = [Launcher::open_mpi, Launcher::mpich, mpich_by_port];
 
-/// Hydra as it is where ranks have no descriptor of its: they are told neither their rank nor their number by the usual variables.
+/// Hydra as it is where ranks have no descriptor of its: they are told neither their rank nor their number by
+/// the usual variables.
 fn mpich_by_port(ranks: usize) -> Launcher {
     Launcher::mpich(ranks).with_option("-pmi-port")
 }

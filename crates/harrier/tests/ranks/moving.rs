@@ -1,4 +1,5 @@
-//! What is told of rows that move between ranks: `sys.interconnect` and the trace; and that no stream stalls another.
+//! What is told of rows that move between ranks: `sys.interconnect` and the trace; and that no stream stalls
+//! another.
 
 use std::fs;
 use std::time::Duration;
@@ -67,7 +68,8 @@ fn sys_interconnect_tells_of_every_stream_and_every_rank() {
     assert!(run.success, "{run:?}");
     let lines: Vec<&str> = run.stdout.lines().collect();
     let of = |kind: &str| lines.iter().filter(|line| line.starts_with(kind)).copied().collect::<Vec<_>>();
-    // A redistribution of three ranks to three, and a gather to the coordinator, without those of a rank to itself.
+    // A redistribution of three ranks to three, and a gather to the coordinator, without those of a rank to
+    // itself.
     let streams = of("stream,");
     assert_eq!(streams.len(), RANKS * (RANKS - 1) + RANKS - 1, "{}", run.stdout);
     for line in &streams {
@@ -216,9 +218,9 @@ fn what_is_no_trace_is_refused() {
     assert!(trace_check::check("{").is_err());
 }
 
-/// An order-preserving merge reads one stream to its end while the next ones wait. What these send in the meantime must not take
-/// the room of the one that is read: with credits of its own for each stream it does not, with gRPC's one budget for all
-/// streams of a connection it does, and the statement stands still.
+/// An order-preserving merge reads one stream to its end while the next ones wait. What these send in the
+/// meantime must not take the room of the one that is read: with credits of its own for each stream it does
+/// not, with gRPC's one budget for all streams of a connection it does, and the statement stands still.
 #[test]
 fn no_stream_of_a_merge_stalls_another() {
     let folder = Folder::new();

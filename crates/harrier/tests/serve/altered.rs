@@ -1,9 +1,10 @@
-//! Random histories of statements that clients have prepared, beside ALTER, DROP and transactions of two sessions, on PostgreSQL and on
-//! `harrier serve`: every step has the same rows, tag or SQLSTATE on both. A plan, a description or a parameter's type that has gone stale
-//! would show rows of other columns, or fail otherwise.
+//! Random histories of statements that clients have prepared, beside ALTER, DROP and transactions of two
+//! sessions, on PostgreSQL and on `harrier serve`: every step has the same rows, tag or SQLSTATE on both. A
+//! plan, a description or a parameter's type that has gone stale would show rows of other columns, or fail
+//! otherwise.
 //!
-//! While one session has a transaction, it alone goes on: PostgreSQL would have the other one wait. A seed is one history; `HARRIER_SEED` is
-//! the first one's.
+//! While one session has a transaction, it alone goes on: PostgreSQL would have the other one wait. A seed is
+//! one history; `HARRIER_SEED` is the first one's.
 
 use harrier_servers::Postgres;
 use rand::rngs::StdRng;

@@ -1,8 +1,9 @@
-//! Statements that compute without a pause are given up: by their time, by another session, by a client that has gone. What they
-//! compute ends on every process and thread, and others are answered.
+//! Statements that compute without a pause are given up: by their time, by another session, by a client that
+//! has gone. What they compute ends on every process and thread, and others are answered.
 //!
-//! Each would take minutes, or hours, to its end. That it stopped is seen by what needs the threads that it had: every process has one,
-//! and the session's next statement waits until the one before has let go of the session.
+//! Each would take minutes, or hours, to its end. That it stopped is seen by what needs the threads that it
+//! had: every process has one, and the session's next statement waits until the one before has let go of the
+//! session.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +106,8 @@ fn on_ranks() {
     served.wait_for("SELECT coalesce(sum(reserved_bytes), 0) FROM sys.ranks", "0");
 }
 
-/// Until the statement that `runs` counts has the only thread of a process and computes on it. Whoever asks meanwhile is answered all the same.
+/// Until the statement that `runs` counts has the only thread of a process and computes on it. Whoever asks
+/// meanwhile is answered all the same.
 fn wait_until_it_computes(served: &Served, runs: &str) {
     served.wait_for(runs, "1");
     let began = processor_seconds(served);

@@ -59,8 +59,8 @@ impl Pair {
     }
 }
 
-/// What a statement returns; of one that changes rows, also those that are there afterwards, before the change
-/// is taken back.
+/// What a statement returns; of one that changes rows, also those that are there afterwards, before the
+/// change is taken back.
 fn answer(client: &mut Client, statement: &Statement) -> Answer {
     let Some(check) = &statement.check else { return client.query(&statement.sql) };
     client.query("BEGIN")?;

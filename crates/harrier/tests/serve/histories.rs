@@ -1,9 +1,10 @@
-//! Sessions of `harrier serve` run random transactions at once, on one process and on two ranks, and what they heard is checked for whatever
-//! snapshot isolation forbids: `harrier_testkit::history` says what that is. The checker of the catalog's own tests compares with a model that
-//! runs one statement after the other; here statements run at the same time, and only what was heard tells what happened.
+//! Sessions of `harrier serve` run random transactions at once, on one process and on two ranks, and what
+//! they heard is checked for whatever snapshot isolation forbids: `harrier_testkit::history` says what that
+//! is. The checker of the catalog's own tests compares with a model that runs one statement after the other;
+//! here statements run at the same time, and only what was heard tells what happened.
 //!
-//! `HARRIER_SEED` repeats the choices of a run, though not its moments; `HARRIER_HISTORY_TRANSACTIONS` says how many transactions each session
-//! runs (30):
+//! `HARRIER_SEED` repeats the choices of a run, though not its moments; `HARRIER_HISTORY_TRANSACTIONS` says
+//! how many transactions each session runs (30):
 //!
 //! ```text
 //! HARRIER_HISTORY_TRANSACTIONS=1000 cargo test --release -p harrier --test serve histories:: -- --nocapture
@@ -30,8 +31,8 @@ const TRANSACTIONS: usize = 30;
 
 const STATEMENTS_MAX: usize = 6;
 
-/// Lists and what items are found by: so few that transactions often meet. Even ones are in tables whose few rows are kept in the catalog,
-/// odd ones in tables of files.
+/// Lists and what items are found by: so few that transactions often meet. Even ones are in tables whose few
+/// rows are kept in the catalog, odd ones in tables of files.
 const KEYS: [Key; 4] = [0, 1, 2, 3];
 
 const TABLES: [&str; 4] = [
@@ -131,7 +132,8 @@ impl<'a> Session<'a> {
         let Work { mut transaction, odd, .. } = work;
         transaction.ended = self.shared.tick();
         transaction.outcome = outcome;
-        // A transaction of level read committed that is going to fail may see two rows of a list, its own and another's.
+        // A transaction of level read committed that is going to fail may see two rows of a list, its own and
+        // another's.
         if transaction.level == Level::Snapshot || outcome == Outcome::Committed {
             for said in odd {
                 self.shared.trouble(format!("{}: {said}", transaction.name));
@@ -372,7 +374,8 @@ fn items_of(keys: &[Key], rows: Vec<Vec<Option<String>>>) -> (BTreeMap<Key, BTre
     (items, odd)
 }
 
-/// The later of two that have read and changed the same list fails, in whatever table it is and at whatever level.
+/// The later of two that have read and changed the same list fails, in whatever table it is and at whatever
+/// level.
 fn first_committer_wins(shared: &Shared) {
     for key in [0, 1] {
         for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"]

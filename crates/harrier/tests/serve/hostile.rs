@@ -1,5 +1,6 @@
-//! A role without privileges sends what may end, stop or fill a server: deep and wide statements, listed and drawn. Each is answered or refused
-//! with an SQLSTATE that says so, the server lives, and others are answered meanwhile.
+//! A role without privileges sends what may end, stop or fill a server: deep and wide statements, listed and
+//! drawn. Each is answered or refused with an SQLSTATE that says so, the server lives, and others are
+//! answered meanwhile.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! A server is operated: `harrier ctl` and the functions of SQL behind it, a configuration that is read again, disks that fail, the audit log.
+//! A server is operated: `harrier ctl` and the functions of SQL behind it, a configuration that is read
+//! again, disks that fail, the audit log.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;

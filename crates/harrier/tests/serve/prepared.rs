@@ -1,5 +1,6 @@
-//! Statements that a client has prepared, when a table of theirs is altered: they go on where their rows are of
-//! the same columns, and fail where they are not, instead of sending rows that the client reads as something else.
+//! Statements that a client has prepared, when a table of theirs is altered: they go on where their rows are
+//! of the same columns, and fail where they are not, instead of sending rows that the client reads as
+//! something else.
 
 use crate::served::{Answer, Client, Served};
 

@@ -1,4 +1,5 @@
-//! The PostgreSQL protocol of `harrier serve` at its edges: what is malformed, half, slow, long or much, and COPY in binary.
+//! The PostgreSQL protocol of `harrier serve` at its edges: what is malformed, half, slow, long or much, and
+//! COPY in binary.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

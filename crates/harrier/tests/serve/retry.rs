@@ -1,5 +1,5 @@
-//! A rank is killed in the middle of a statement: one that only reads, and of which nothing was seen yet, is run once more and its client
-//! hears nothing of it; any other one fails.
+//! A rank is killed in the middle of a statement: one that only reads, and of which nothing was seen yet, is
+//! run once more and its client hears nothing of it; any other one fails.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -87,7 +87,8 @@ fn what_only_reads_is_run_again() {
         wait_until_it_runs(&served, client.process);
         signal(victim(&served, is_first), "KILL");
         let rows = match client.answer() {
-            // Without rank 0 there is no gang, and a machine that is busy may need more than the 3 s that a statement waits for the next.
+            // Without rank 0 there is no gang, and a machine that is busy may need more than the 3 s that a
+            // statement waits for the next.
             Err((state, message))
                 if is_first
                     && (state.as_str(), message.starts_with("the gang is lost")) == ("57P02", true) =>

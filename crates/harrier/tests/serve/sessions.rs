@@ -170,7 +170,8 @@ fn the_service_outlives_its_ranks() {
     let mut client = served.client();
     make_table(&mut client);
     served.wait_for_ranks(2);
-    // A spare takes the place of one that is killed or stopped; then the gang is started again, as it is when rank 0 has gone.
+    // A spare takes the place of one that is killed or stopped; then the gang is started again, as it is when
+    // rank 0 has gone.
     for how in ["KILL", "STOP", "KILL"] {
         let ranks = served.ranks();
         let victim = ranks[random.random_range(0..ranks.len())];

@@ -1,11 +1,12 @@
-//! A client that does not read: every rank before it waits, the rows that are on their way are bounded, and what a rank has to redistribute
-//! and cannot get rid of goes to its disk.
+//! A client that does not read: every rank before it waits, the rows that are on their way are bounded, and
+//! what a rank has to redistribute and cannot get rid of goes to its disk.
 //!
 //! ```text
 //! scan ─► redistribute (spills) ═ window ═► join ═ window ═► coordinator ─► server ─► a client that waits
 //! ```
-//! A producer without credit is not asked for rows. A redistribution below it goes on as long as any of its outputs has room: here all rows
-//! go to one, the others stay empty, so that the rank reads all of its rows while nobody takes one.
+//! A producer without credit is not asked for rows. A redistribution below it goes on as long as any of its
+//! outputs has room: here all rows go to one, the others stay empty, so that the rank reads all of its rows
+//! while nobody takes one.
 
 use std::process::Command;
 
@@ -21,8 +22,9 @@ const TEXT_BYTES: u64 = 128;
 /// Of each rank, and as much of the server.
 const MEMORY_BYTES: u64 = 32 << 20;
 
-/// What a rank may have under way and unread beside that: a window and a block of each stream that carries rows (`interconnect/src/limits.rs`).
-/// These are one to and one from another rank of the redistribution, and of the gather.
+/// What a rank may have under way and unread beside that: a window and a block of each stream that carries
+/// rows (`interconnect/src/limits.rs`). These are one to and one from another rank of the redistribution, and
+/// of the gather.
 const WINDOWS_BYTES: u64 = 4 * ((3 << 19) + (1 << 20));
 
 /// Makes the tables with all of the machine's memory.

@@ -1,4 +1,5 @@
-//! Of two servers of one warehouse one serves; when it is lost the other takes over, and what was committed is all there.
+//! Of two servers of one warehouse one serves; when it is lost the other takes over, and what was committed
+//! is all there.
 //!
 //! Needs PostgreSQL (`scripts/postgres.sh`); where it cannot be had the tests say so and pass.
 

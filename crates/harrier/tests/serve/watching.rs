@@ -1,4 +1,5 @@
-//! What the pages of `harrier serve` tell of real statements: their plans, how far they are, and what every rank did.
+//! What the pages of `harrier serve` tell of real statements: their plans, how far they are, and what every
+//! rank did.
 
 use std::time::{Duration, Instant};
 

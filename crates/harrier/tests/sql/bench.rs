@@ -1,5 +1,5 @@
-//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures written; and the other
-//! benchmarks that need nothing but this program, as small as they get.
+//! `harrier bench interconnect` end to end: small transfers of every way, their bytes compared, their figures
+//! written; and the other benchmarks that need nothing but this program, as small as they get.
 //!
 //! `HARRIER_SKIP_MPI=1` leaves out what needs MPI, which otherwise has to be there.
 

@@ -1,5 +1,5 @@
-//! `harrier bench serve` end to end, as small as it gets: every load on a server without a gang, beside a peer that is another one, and one
-//! that does not start.
+//! `harrier bench serve` end to end, as small as it gets: every load on a server without a gang, beside a
+//! peer that is another one, and one that does not start.
 
 use std::fs;
 use std::process::Command;

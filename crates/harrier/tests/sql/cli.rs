@@ -1,4 +1,5 @@
-//! The command line as users and scripts meet it: the real binary, its output byte for byte, its exit statuses.
+//! The command line as users and scripts meet it: the real binary, its output byte for byte, its exit
+//! statuses.
 
 use std::fs;
 use std::io::Write;

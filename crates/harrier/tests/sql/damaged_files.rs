@@ -1,9 +1,9 @@
-//! Damaged files of every format: rows, or an error that says what is wrong. No bug is reported, nothing panics,
-//! every statement ends, and none takes more memory than a good file could.
+//! Damaged files of every format: rows, or an error that says what is wrong. No bug is reported, nothing
+//! panics, every statement ends, and none takes more memory than a good file could.
 //!
-//! Small files are written, or are those of the SQL tests, and changed at random: bytes are others, lengths enormous,
-//! parts are missing or come twice. `HARRIER_SEED=17` begins with the change of seed 17, `HARRIER_MUTATIONS` says how
-//! many changes each file gets.
+//! Small files are written, or are those of the SQL tests, and changed at random: bytes are others, lengths
+//! enormous, parts are missing or come twice. `HARRIER_SEED=17` begins with the change of seed 17,
+//! `HARRIER_MUTATIONS` says how many changes each file gets.
 
 use std::fs;
 use std::path::{Path, PathBuf};

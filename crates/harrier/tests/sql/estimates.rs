@@ -5,7 +5,8 @@ use tempfile::TempDir;
 
 const ROWS: u64 = 40_000;
 
-/// A bucket is a hundredth of the rows. One is lost at each end of a range, and half of one may be between its bounds.
+/// A bucket is a hundredth of the rows. One is lost at each end of a range, and half of one may be between
+/// its bounds.
 const ERROR: f64 = 0.025;
 
 struct Warehouse {
@@ -59,7 +60,8 @@ fn draw(seed: &mut u64, end: u64) -> u64 {
     (*seed >> 33) % end
 }
 
-/// Numbers without and with skew, with gaps, texts and days, some of them null, none of them in the order of the table.
+/// Numbers without and with skew, with gaps, texts and days, some of them null, none of them in the order of
+/// the table.
 fn fill(warehouse: &mut Warehouse) {
     warehouse.run(&format!(
         "CREATE TABLE t AS SELECT v * 7919 % {ROWS} AS even, floor(power(2, (v * 31 % 160) / 10.0))::bigint AS skewed, \
@@ -110,7 +112,8 @@ fn other_conditions_are_expected_too() {
     fill(&mut warehouse);
     let rows = ROWS as f64;
     for (condition, error) in [
-        // Of common values the shares in the sample, of three rows in four, are known; six of its standard deviations.
+        // Of common values the shares in the sample, of three rows in four, are known; six of its standard
+        // deviations.
         ("kind = 'rare'", 20.0),
         ("kind = 'most'", 210.0),
         ("'some' = kind", 210.0),
@@ -120,14 +123,16 @@ fn other_conditions_are_expected_too() {
         ("kind = 'rare' OR kind = 'some'", 210.0),
         ("kind = 'nosuch'", 0.0),
         ("even = 77", 1.0),
-        // Not at the ends: a sample may miss the least values, and what is beyond its own is expected nowhere.
+        // Not at the ends: a sample may miss the least values, and what is beyond its own is expected
+        // nowhere.
         ("even IN (71, 72, 73, 74, 75, 76, 77, 78)", 2.0),
         ("even = 1000000", 0.0),
         ("word IS NULL", 0.0),
         ("word IS NOT NULL AND even < 10000", rows * 0.03),
         ("word LIKE 'word 1%'", rows * 0.03),
         ("word NOT LIKE 'word 0%'", rows * 0.03),
-        // A tenth of a hundred bounds, as chance has it: they are 33 words apart, so that no digit ends most of them.
+        // A tenth of a hundred bounds, as chance has it: they are 33 words apart, so that no digit ends most
+        // of them.
         ("word LIKE '%7'", rows * 0.15),
         ("length(kind) = 4", 0.0),
         ("upper(kind) LIKE 'R%'", 20.0),

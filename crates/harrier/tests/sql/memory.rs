@@ -1,11 +1,13 @@
-//! What a statement holds stays within `--memory`, but for what a process takes anyway: aggregates of long states, and sorts.
+//! What a statement holds stays within `--memory`, but for what a process takes anyway: aggregates of long
+//! states, and sorts.
 
 use harrier_testkit::peak;
 use harrier_testkit::session::{Configuration, Session};
 
 const MEMORY: &str = "192MiB";
 
-/// The limit, and 150 MB for what is counted for no statement: the program itself, buffers of decoders and writers.
+/// The limit, and 150 MB for what is counted for no statement: the program itself, buffers of decoders and
+/// writers.
 const BYTES_MAX: u64 = (192 << 20) + 150_000_000;
 
 const LONG: &str = "'text number ' || v || repeat('y', 40)";
@@ -65,7 +67,8 @@ fn aggregates_of_long_states_by_groups_stay_within_memory() {
     check_within_memory(&of(2_000_000, 200_000));
 }
 
-/// Whoever merges first leaves the other partitions, and the merge of all of them, what they need. Keys of several columns take more than rows.
+/// Whoever merges first leaves the other partitions, and the merge of all of them, what they need. Keys of
+/// several columns take more than rows.
 #[test]
 fn sorts_spill_at_any_moment() {
     let texts = "SELECT count(*) FROM (SELECT b, row_number() OVER (ORDER BY b) AS n \

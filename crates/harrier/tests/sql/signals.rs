@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 
 use crate::command::Folder;
 
-/// A process that has answered one statement hears `signal`, and then gets another one. Returns its status as a shell tells it, what it
-/// answered to that, and what it said.
+/// A process that has answered one statement hears `signal`, and then gets another one. Returns its status as
+/// a shell tells it, what it answered to that, and what it said.
 fn after(signal: Signal) -> (i32, String, String) {
     let folder = Folder::new();
     let mut child = folder

@@ -1,8 +1,9 @@
-//! Runs the files of `tests/slt`, and of `tests/warehouse` where tables stay, against the binary, once for every way of running it: the answers are always the same.
+//! Runs the files of `tests/slt`, and of `tests/warehouse` where tables stay, against the binary, once for
+//! every way of running it: the answers are always the same.
 //!
-//! `HARRIER_SLT=joins` runs only the files with that in their names. `HARRIER_SKIP_MPI=1` leaves out what needs MPI,
-//! which otherwise has to be there. Records marked `onlyif unfixed` are what should work and does not yet; with
-//! `HARRIER_SLT_UNFIXED=1` they run too.
+//! `HARRIER_SLT=joins` runs only the files with that in their names. `HARRIER_SKIP_MPI=1` leaves out what
+//! needs MPI, which otherwise has to be there. Records marked `onlyif unfixed` are what should work and does
+//! not yet; with `HARRIER_SLT_UNFIXED=1` they run too.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,8 @@ fn nine_files_on_three_ranks() {
     on_gang("3-ranks", Launcher::open_mpi(3), &[], check_nine);
 }
 
-/// For a quick look, and for runtimes beside the system's: every kind of motion, limits, errors of ranks, files that ranks write, and batches of odd shapes.
+/// For a quick look, and for runtimes beside the system's: every kind of motion, limits, errors of ranks,
+/// files that ranks write, and batches of odd shapes.
 const NINE: [&str; 9] = [
     "aggregates.slt",
     "copy.slt",
@@ -150,7 +152,8 @@ fn check_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)]) {
     on_gang(name, launcher, settings, check);
 }
 
-/// Some of the suite on a runtime of a wheel, which need not be there: Open MPI 5 and MPICH 5, whatever the system has.
+/// Some of the suite on a runtime of a wheel, which need not be there: Open MPI 5 and MPICH 5, whatever the
+/// system has.
 fn check_wheel(name: &str, launcher: Launcher) {
     if let Err(reason) = launcher.words() {
         return harrier_launch::absent(&reason);

@@ -138,7 +138,8 @@ fn a_warehouse_on_s3_is_backed_up_there_and_restored_there() {
         "{refused:?}"
     );
 
-    // A process dies with the lock in its hands: the next one takes it, unless it has to be one of another host.
+    // A process dies with the lock in its hands: the next one takes it, unless it has to be one of another
+    // host.
     let killed = killed_with_lock(server, &target, &environment, &["backup", place[0], place[1]]);
     let to_killed = ["backup", place[0], place[1], killed.as_str()];
     done(harrier(&environment, &to_killed));

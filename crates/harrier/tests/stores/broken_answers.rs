@@ -1,5 +1,5 @@
-//! Answers of a store that break off in their bodies, come slowly, or say that another put was under way: nobody sees anything of it, and
-//! what cannot be reached is told with its cause.
+//! Answers of a store that break off in their bodies, come slowly, or say that another put was under way:
+//! nobody sees anything of it, and what cannot be reached is told with its cause.
 
 use std::process::Command;
 use std::time::Duration;

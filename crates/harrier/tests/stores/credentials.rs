@@ -1,4 +1,5 @@
-//! Where credentials come from, as AWS's own tools have it, upon a real server; and what is said where there are none.
+//! Where credentials come from, as AWS's own tools have it, upon a real server; and what is said where there
+//! are none.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,11 +1,14 @@
-//! Random statements over a store whose requests are struck by random faults in every phase: before the server hears of one, within its
-//! body, after it was done, within the answer; slow ones, ones that overtake others, and objects that are replaced meanwhile.
+//! Random statements over a store whose requests are struck by random faults in every phase: before the
+//! server hears of one, within its body, after it was done, within the answer; slow ones, ones that overtake
+//! others, and objects that are replaced meanwhile.
 //!
-//! The oracle is a session of one process over a folder of a local disk, which runs the same statements. A query has the same answer or an
-//! error of the store. A statement that writes leaves what it leaves there; after an error all is as before, unless the error says that the
-//! outcome is not known: then one of the two. In the end nothing is left over, neither an object nor an upload.
+//! The oracle is a session of one process over a folder of a local disk, which runs the same statements. A
+//! query has the same answer or an error of the store. A statement that writes leaves what it leaves there;
+//! after an error all is as before, unless the error says that the outcome is not known: then one of the two.
+//! In the end nothing is left over, neither an object nor an upload.
 //!
-//! A seed is one statement and its faults: `HARRIER_SEED` is the first one's, `HARRIER_STATEMENTS` says how many follow it.
+//! A seed is one statement and its faults: `HARRIER_SEED` is the first one's, `HARRIER_STATEMENTS` says how
+//! many follow it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -372,8 +375,9 @@ fn nothing_is_left(trial: &mut Trial<'_>, files: &Path) {
     for sql in ["CALL expire_snapshots('0 seconds')", "SET harrier.vacuum_age_seconds = 0", "VACUUM"] {
         trial.store.run(sql).unwrap();
     }
-    // Files of COPY stay, and the rows of external tables are their owner's. Of the locks of writers of each the last one stays, whose number
-    // nobody has again; and an empty journal stays for a day, which keeps out what a holder asked for whose lock was taken over.
+    // Files of COPY stay, and the rows of external tables are their owner's. Of the locks of writers of each
+    // the last one stays, whose number nobody has again; and an empty journal stays for a day, which keeps
+    // out what a holder asked for whose lock was taken over.
     let folder = trial.bucket.server.folder(&trial.bucket.name);
     let is_void = |name: &str| {
         name.contains("/.harrier-")

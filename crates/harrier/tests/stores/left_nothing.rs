@@ -1,4 +1,5 @@
-//! Statements and transactions that fail leave nothing in a store: neither a file nor an upload, when their process has ended.
+//! Statements and transactions that fail leave nothing in a store: neither a file nor an upload, when their
+//! process has ended.
 
 use harrier_servers::{Fault, Rule};
 use harrier_testkit::session::Session;

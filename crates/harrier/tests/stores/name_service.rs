@@ -1,5 +1,6 @@
-//! HDFS with two NameNodes, of which one takes over from the other: between statements and in the midst of one, in good order and when it was
-//! killed. A statement goes on with the other NameNode, or fails and leaves what was there.
+//! HDFS with two NameNodes, of which one takes over from the other: between statements and in the midst of
+//! one, in good order and when it was killed. A statement goes on with the other NameNode, or fails and
+//! leaves what was there.
 
 use std::thread;
 

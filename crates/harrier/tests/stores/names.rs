@@ -1,4 +1,5 @@
-//! Names of objects with signs that mean something elsewhere, and patterns of names: on S3, HDFS and a disk they are the same.
+//! Names of objects with signs that mean something elsewhere, and patterns of names: on S3, HDFS and a disk
+//! they are the same.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Stores that a table or a session says how to open, upon real servers, while the environment says something else: embedded, on ranks, and
-//! by a server whose ranks are other processes.
+//! Stores that a table or a session says how to open, upon real servers, while the environment says something
+//! else: embedded, on ranks, and by a server whose ranks are other processes.
 
 use harrier_launch::Launcher;
 use harrier_servers::{ACCESS_KEY, REGION, S3, SECRET_KEY};

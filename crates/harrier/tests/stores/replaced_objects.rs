@@ -1,4 +1,5 @@
-//! An object that is replaced while a statement reads it: the statement fails with 40001, or has the rows of one version.
+//! An object that is replaced while a statement reads it: the statement fails with 40001, or has the rows of
+//! one version.
 //!
 //! A proxy holds one request of the statement back, each in its turn, until the object is another one.
 

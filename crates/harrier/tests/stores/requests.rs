@@ -1,11 +1,12 @@
-//! How many requests statements make, by their kinds: each is paid for and waited for. Where the catalog knows of files, nothing is
-//! listed and no file is looked at before it is read.
+//! How many requests statements make, by their kinds: each is paid for and waited for. Where the catalog
+//! knows of files, nothing is listed and no file is looked at before it is read.
 
 use harrier_testkit::session::Session;
 
 use crate::warehouses::{Bucket, one, run};
 
-/// The requests of one statement, as `GET 2, LIST 1`; those of the folder beside a table, where writers of external tables are seen, as `LOCK`.
+/// The requests of one statement, as `GET 2, LIST 1`; those of the folder beside a table, where writers of
+/// external tables are seen, as `LOCK`.
 fn requests(bucket: &Bucket, session: &mut Session, sql: &str) -> String {
     bucket.proxy.reset();
     run(session, sql);

@@ -1,5 +1,6 @@
-//! Warehouses whose files are on S3 or HDFS, and whose catalog is in PostgreSQL, upon real servers: every statement has the answer it
-//! has upon local files, embedded and on ranks, whatever goes wrong between the ranks and the store; and what it costs in requests.
+//! Warehouses whose files are on S3 or HDFS, and whose catalog is in PostgreSQL, upon real servers: every
+//! statement has the answer it has upon local files, embedded and on ranks, whatever goes wrong between the
+//! ranks and the store; and what it costs in requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -203,7 +204,8 @@ fn a_store_that_stays_away_fails_the_statement() {
     assert!(failure.message.contains("SlowDown") || failure.message.contains("503"), "{failure}");
     bucket.proxy.clear();
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "100");
-    // Its files are removed at once, but for one whose upload was under way and reached the server after its removal.
+    // Its files are removed at once, but for one whose upload was under way and reached the server after its
+    // removal.
     run(&mut session, "SET harrier.vacuum_age_seconds = 0");
     let started = std::time::Instant::now();
     while bucket.objects() > 3 {
@@ -233,11 +235,13 @@ fn a_store_that_stays_away_fails_the_statement() {
     assert!(!failure.message.contains("wronghush"), "{failure}");
 }
 
-/// No listing to read or to write, one request for every file that is written, and none more than planned to read it.
+/// No listing to read or to write, one request for every file that is written, and none more than planned to
+/// read it.
 #[test]
 fn requests_are_counted() {
     let Some(bucket) = Bucket::new() else { return };
-    // Requests for each file that is read: its footer and its column; on ranks another one, for the coordinator deals row groups.
+    // Requests for each file that is read: its footer and its column; on ranks another one, for the
+    // coordinator deals row groups.
     let mut sessions = vec![(bucket.session(), "a", 2)];
     let _turn = harrier_launch::alone();
     if let Some(ranks) = on_ranks(&bucket.configuration()) {
@@ -310,7 +314,8 @@ fn vacuum_sweeps_s3() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "200");
 }
 
-/// The parts of a large file, whose writer died before it was complete, are no object, and are found all the same.
+/// The parts of a large file, whose writer died before it was complete, are no object, and are found all the
+/// same.
 #[test]
 fn vacuum_gives_up_uploads_of_writers_that_died() {
     let Some(bucket) = Bucket::new() else { return };
@@ -663,8 +668,8 @@ fn external_tables_are_written_on_hdfs() {
     all_writes(&mut Session::start(&ranks).unwrap(), &format!("{}/external/ranks", server.url()));
 }
 
-/// DuckDB reads a bucket's folder as the server keeps it, again and again, and sees every table partition whole; a killed process leaves
-/// the old or the new table.
+/// DuckDB reads a bucket's folder as the server keeps it, again and again, and sees every table partition
+/// whole; a killed process leaves the old or the new table.
 #[test]
 fn external_tables_on_s3_are_seen_whole() {
     const ROWS: usize = 1000;

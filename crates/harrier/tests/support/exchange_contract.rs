@@ -1,12 +1,13 @@
 //! What an exchange between ranks promises, as a statement sees it: one contract for every transport.
 //!
-//! `harrier_sim::contract` is about streams, and every transport that carries ours runs it. gRPC carries none of them: it is
-//! datafusion-distributed's own, from its client to its server. What is promised of all stands here, in statements: every row arrives
-//! once, rows of a stream keep their order, and whatever ends a statement ends each of its streams once: with `harrier.check_ledger`, which
-//! whoever implements [`Ranks`] sets, a stream that did not end fails its statement, and the next one is right.
+//! `harrier_sim::contract` is about streams, and every transport that carries ours runs it. gRPC carries none
+//! of them: it is datafusion-distributed's own, from its client to its server. What is promised of all stands
+//! here, in statements: every row arrives once, rows of a stream keep their order, and whatever ends a
+//! statement ends each of its streams once: with `harrier.check_ledger`, which whoever implements [`Ranks`]
+//! sets, a stream that did not end fails its statement, and the next one is right.
 //!
-//! Run by `harrier/tests/ranks/contract.rs` with the real binary, and by `engine/tests/in_process/contract.rs` within
-//! one process.
+//! Run by `harrier/tests/ranks/contract.rs` with the real binary, and by
+//! `engine/tests/in_process/contract.rs` within one process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,8 +147,8 @@ impl Contract {
         assert_eq!((sorted.len() as u64, wrong), (ROWS, None), "the first row that is wrong, and its place");
     }
 
-    /// Each file has a part of the order for itself: all rows of one stream are read while the others wait, each with more to send than it
-    /// may have under way.
+    /// Each file has a part of the order for itself: all rows of one stream are read while the others wait,
+    /// each with more to send than it may have under way.
     fn merges_are_complete(&self, ranks: &mut impl Ranks) {
         if let Some(reason) = self.exceptions.merge {
             return eprintln!("not promised: that a merge is complete while streams wait: {reason}");
@@ -176,7 +177,8 @@ impl Contract {
         }
     }
 
-    /// In rows far down, below motions, and on the side of a join that is read first while the other one waits.
+    /// In rows far down, below motions, and on the side of a join that is read first while the other one
+    /// waits.
     fn errors_keep_their_code(&self, ranks: &mut impl Ranks) {
         let (facts, groups) = (self.table("facts"), self.table("groups"));
         for (sql, expected) in [
@@ -202,8 +204,8 @@ impl Contract {
         }
     }
 
-    /// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics. Any other panic would do: if
-    /// this one has become an answer or an error, take another.
+    /// In DataFusion 55 the end of this frame wraps around, and the rows up to it are a slice that panics.
+    /// Any other panic would do: if this one has become an answer or an error, take another.
     fn panics_fail_their_statement(&self, ranks: &mut impl Ranks) {
         let sql = format!(
             "SELECT sum(m) FROM (SELECT max(x) OVER (PARTITION BY k ORDER BY x \
@@ -223,7 +225,8 @@ impl Contract {
         self.is_right(ranks);
     }
 
-    /// A join with nothing on the side that is read first does not ask for the other one, whose streams have been opened.
+    /// A join with nothing on the side that is read first does not ask for the other one, whose streams have
+    /// been opened.
     fn what_is_never_read_ends(&self, ranks: &mut impl Ranks) {
         let facts = self.table("facts");
         let grouped = |filter: &str| format!("(SELECT k, count(*) AS c FROM {facts}{filter} GROUP BY k)");

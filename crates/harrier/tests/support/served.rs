@@ -1,4 +1,5 @@
-//! A `harrier serve` that tests talk to, and a client of the PostgreSQL protocol that says exactly what it is told.
+//! A `harrier serve` that tests talk to, and a client of the PostgreSQL protocol that says exactly what it is
+//! told.
 #![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::BTreeMap;

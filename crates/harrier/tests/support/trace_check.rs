@@ -1,8 +1,8 @@
 //! Whether a text is a trace in the Trace Event Format that its readers take, with ranks as processes.
 //!
-//! `trace_processor` of Perfetto is in no package registry, so what it demands is demanded here: known kinds of events with their
-//! fields, names for every process and track, events on one track that lie in each other or apart, and arrows whose two
-//! ends hang on events.
+//! `trace_processor` of Perfetto is in no package registry, so what it demands is demanded here: known kinds
+//! of events with their fields, names for every process and track, events on one track that lie in each other
+//! or apart, and arrows whose two ends hang on events.
 #![allow(dead_code)] // Each test program uses its own part.
 
 use std::collections::{BTreeMap, BTreeSet};

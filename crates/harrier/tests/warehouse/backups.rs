@@ -1,5 +1,6 @@
-//! `harrier backup` and `harrier restore`: everything comes back, under another name and beside the first warehouse, whatever runs meanwhile;
-//! what is damaged is found; what breaks off is no backup and no warehouse.
+//! `harrier backup` and `harrier restore`: everything comes back, under another name and beside the first
+//! warehouse, whatever runs meanwhile; what is damaged is found; what breaks off is no backup and no
+//! warehouse.
 
 mod broken;
 mod running;

@@ -1,12 +1,14 @@
-//! A process may die at any of its calls that change files, and at any message to a server of its warehouse: a transaction over several tables
-//! and table partitions has then happened or not, `CHECK TABLE` is content, the next statement is right, and VACUUM leaves no file that
-//! nothing refers to. OPTIMIZE, expire_snapshots and VACUUM change no row, wherever they end, and are finished when they are run again.
-//! The same is true when a server dies, of the catalog or of the store: one that comes back is waited for, one that stays away fails the
-//! statement in time, by its name, and nothing is between before and after when it is there again.
+//! A process may die at any of its calls that change files, and at any message to a server of its warehouse:
+//! a transaction over several tables and table partitions has then happened or not, `CHECK TABLE` is content,
+//! the next statement is right, and VACUUM leaves no file that nothing refers to. OPTIMIZE, expire_snapshots
+//! and VACUUM change no row, wherever they end, and are finished when they are run again. The same is true
+//! when a server dies, of the catalog or of the store: one that comes back is waited for, one that stays away
+//! fails the statement in time, by its name, and nothing is between before and after when it is there again.
 //!
-//! `crash.c` is preloaded into the process, counts its steps, and ends it by SIGKILL at one of them, or a server instead.
-//! Of the steps upon local files one in [`STEPS_EVERY`] is tried, from a seed on; upon stores and with a catalog in PostgreSQL, where each
-//! takes longer, so many as [`stores`] says. `HARRIER_CRASH_EVERY=1` tries all of them, `HARRIER_SEED` those of an earlier run:
+//! `crash.c` is preloaded into the process, counts its steps, and ends it by SIGKILL at one of them, or a
+//! server instead. Of the steps upon local files one in [`STEPS_EVERY`] is tried, from a seed on; upon stores
+//! and with a catalog in PostgreSQL, where each takes longer, so many as [`stores`] says.
+//! `HARRIER_CRASH_EVERY=1` tries all of them, `HARRIER_SEED` those of an earlier run:
 //!
 //! ```text
 //! HARRIER_CRASH_EVERY=1 cargo test --release -p harrier --test warehouse crashes:: -- --nocapture
@@ -65,7 +67,8 @@ fn a_process_dies_at_every_step_of_statements_with_sequences() {
     }
 }
 
-/// After [`TABLES`]: small files, files with deleted rows, rows kept in the catalog, files of a table that is gone.
+/// After [`TABLES`]: small files, files with deleted rows, rows kept in the catalog, files of a table that is
+/// gone.
 const WORN: [&str; 9] = [
     "INSERT INTO a SELECT x % 4, x FROM generate_series(1001, 1200) AS g(x)",
     "INSERT INTO b SELECT x, x FROM generate_series(1001, 1200) AS g(x)",

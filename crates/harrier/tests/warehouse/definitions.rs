@@ -1,5 +1,5 @@
-//! Statements about tables that several processes run at the same time: each begins again where another one came before it, as one that waits
-//! for a lock does.
+//! Statements about tables that several processes run at the same time: each begins again where another one
+//! came before it, as one that waits for a lock does.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

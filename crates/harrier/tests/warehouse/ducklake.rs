@@ -1,5 +1,6 @@
-//! DuckDB, with its own extension for DuckLake, opens what Harrier writes, and the reverse: every question has the same answer in
-//! both. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` leaves these tests out.
+//! DuckDB, with its own extension for DuckLake, opens what Harrier writes, and the reverse: every question
+//! has the same answer in both. `scripts/duckdb.sh` installs it; `HARRIER_SKIP_SERVERS=1` leaves these tests
+//! out.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ struct Duck {
     stdout: BufReader<ChildStdout>,
 }
 
-/// How often DuckDB is asked once more whose commit has met another one: SQLite lets one write at a time, and DuckDB waits for none.
+/// How often DuckDB is asked once more whose commit has met another one: SQLite lets one write at a time, and
+/// DuckDB waits for none.
 const LOCKED_MAX: usize = 10;
 
 impl Duck {
@@ -227,7 +229,8 @@ fn duckdb_reads_what_harrier_wrote() {
     let comment =
         duck.run("SELECT comment FROM duckdb_tables() WHERE table_name = 'p' AND database_name = 'lake'");
     assert_eq!(comment, [[Some("divided".to_string())]]);
-    // Buckets are those DuckDB would have chosen: what it adds to a bucket is found by its own pruning and by ours.
+    // Buckets are those DuckDB would have chosen: what it adds to a bucket is found by its own pruning and by
+    // ours.
     duck.run("INSERT INTO p SELECT range + 2000, 'duck', TIMESTAMP '2024-06-01 00:00:00', 1 FROM range(200)");
     agree(
         &mut harrier,
@@ -589,7 +592,8 @@ fn intervals_are_read_and_written() {
     }
 }
 
-/// Numbers of 128 bits are decimals of 38 digits: exact in the catalog and in Harrier's files, in DuckDB's what a DOUBLE holds of them.
+/// Numbers of 128 bits are decimals of 38 digits: exact in the catalog and in Harrier's files, in DuckDB's
+/// what a DOUBLE holds of them.
 #[test]
 fn lengths_and_uuids_are_read_and_written() {
     if skipped() {
@@ -912,7 +916,8 @@ fn both_write_at_the_same_time() {
         duck.run(&format!("ATTACH 'ducklake:sqlite:{catalog}' AS lake"));
         for n in 0..30 {
             let insert = format!("INSERT INTO lake.t VALUES ('duck', {n})");
-            // DuckDB repeats what others came before with, but not what SQLite refused because it took too long to be heard.
+            // DuckDB repeats what others came before with, but not what SQLite refused because it took too
+            // long to be heard.
             while let Err(error) = duck.answer(&insert) {
                 assert!(error.contains("database is locked"), "DuckDB says {error} of {insert}");
             }

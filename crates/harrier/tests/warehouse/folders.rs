@@ -1,5 +1,6 @@
-//! External tables that others list while statements write into them: every listing of a folder is whole, and so is what DuckDB and
-//! Harrier itself read, also when processes are killed on the way. `HARRIER_SKIP_SERVERS=1` leaves out what needs DuckDB, `HARRIER_SKIP_MPI=1` what needs MPI.
+//! External tables that others list while statements write into them: every listing of a folder is whole, and
+//! so is what DuckDB and Harrier itself read, also when processes are killed on the way.
+//! `HARRIER_SKIP_SERVERS=1` leaves out what needs DuckDB, `HARRIER_SKIP_MPI=1` what needs MPI.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -17,7 +18,8 @@ use crate::command::{BINARY, Folder};
 /// Of one table partition, in more than one file.
 const ROWS: usize = 20_000;
 
-/// Asks until a file says to stop, and prints every answer; files that are gone when they are opened are no answer.
+/// Asks until a file says to stop, and prints every answer; files that are gone when they are opened are no
+/// answer.
 const LISTER: &str = r#"
 import duckdb, os, sys
 table, stop = sys.argv[1:]
@@ -34,7 +36,8 @@ while not os.path.exists(stop) or looks == 0:
     print(";".join(",".join(map(str, row)) for row in rows), flush=True)
 "#;
 
-/// Lists the folders of all table partitions until a file says to stop, and prints every listing that differs from the last one of its folder.
+/// Lists the folders of all table partitions until a file says to stop, and prints every listing that differs
+/// from the last one of its folder.
 const NAMES: &str = r#"
 import os, sys
 table, stop = sys.argv[1:]
@@ -134,8 +137,8 @@ fn check_listed(launcher: &Launcher) {
     check_names(&listings);
     let last = answers.last().unwrap();
     assert_eq!(versions(last), [11; 4]);
-    // DuckDB asks for each file that it has listed by its path, and passes over those that are gone: a folder that is overwritten
-    // in between looks empty to it, as decision 0016 says. It never sees a part.
+    // DuckDB asks for each file that it has listed by its path, and passes over those that are gone: a folder
+    // that is overwritten in between looks empty to it, as decision 0016 says. It never sees a part.
     answers.iter().for_each(|answer| drop(versions(answer)));
     let files = |k: usize| fs::read_dir(table.join(format!("k={k}"))).unwrap().count();
     assert!((0..4).all(|k| files(k) > 1), "one file shows nothing of files that belong together");

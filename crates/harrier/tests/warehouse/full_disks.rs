@@ -1,5 +1,5 @@
-//! A data folder that is full, or that may only be read: what has to write there fails with its SQLSTATE, the tables are what they were,
-//! and no file stays. What needs no file goes on.
+//! A data folder that is full, or that may only be read: what has to write there fails with its SQLSTATE, the
+//! tables are what they were, and no file stays. What needs no file goes on.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,8 @@ const READ_ONLY: &str = "25006";
 const IO_ERROR: &str = "58030";
 const NO_TABLE: &str = "42P01";
 
-/// Bytes of a disk that holds the tables below and not [`MANY`], which take thrice as many however they are compressed.
+/// Bytes of a disk that holds the tables below and not [`MANY`], which take thrice as many however they are
+/// compressed.
 const DISK_BYTES: u64 = 2 << 20;
 const MANY: &str = "SELECT v, md5(v::text) AS b FROM generate_series(1, 400000) AS g(v)";
 const FEW: &str = "SELECT v, 'few' AS b FROM generate_series(1, 100) AS g(v)";
@@ -215,7 +216,8 @@ fn a_file_in_the_place_of_the_data_folder_is_told() {
     is_sound(session, "t");
 }
 
-/// The whole warehouse may only be read, and its catalog was not put in order when its last process was killed.
+/// The whole warehouse may only be read, and its catalog was not put in order when its last process was
+/// killed.
 #[test]
 fn a_read_only_warehouse_is_read() {
     let warehouse = Warehouse::new();

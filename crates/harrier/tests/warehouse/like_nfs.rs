@@ -1,5 +1,6 @@
-//! Files that are removed while they are open: NFS, and many file systems in user space, give them another name in their folder until they are
-//! closed, and the folder cannot be removed. Folders of statements and of processes go all the same.
+//! Files that are removed while they are open: NFS, and many file systems in user space, give them another
+//! name in their folder until they are closed, and the folder cannot be removed. Folders of statements and of
+//! processes go all the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};

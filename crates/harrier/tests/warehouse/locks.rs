@@ -1,4 +1,5 @@
-//! A catalog on a file system without locks: what is wrong and the way out are told. 08006 is for connections that are lost, and clients try again.
+//! A catalog on a file system without locks: what is wrong and the way out are told. 08006 is for connections
+//! that are lost, and clients try again.
 
 use crate::command::{Folder, preloaded};
 

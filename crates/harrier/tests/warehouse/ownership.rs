@@ -1,5 +1,6 @@
-//! Whose files they are: warehouses that are copied, moved, given one folder or folders within one another, beside files of others. A model
-//! of few words: what a warehouse has not written stays, and what another one shows stays the same.
+//! Whose files they are: warehouses that are copied, moved, given one folder or folders within one another,
+//! beside files of others. A model of few words: what a warehouse has not written stays, and what another one
+//! shows stays the same.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -68,7 +68,8 @@ fn a_session_sees_what_its_isolation_lets_it() {
     assert_eq!(one(&mut b, "SELECT count(*) FROM t"), "40");
 }
 
-/// Definitions and rows of several tables, with a savepoint: others see nothing of them before they are committed, and all of them then.
+/// Definitions and rows of several tables, with a savepoint: others see nothing of them before they are
+/// committed, and all of them then.
 #[test]
 fn definitions_and_rows_are_seen_together() {
     let warehouse = Warehouse::new();
@@ -283,7 +284,8 @@ fn the_catalog_is_whole_in_its_file_when_nobody_has_it_open() {
     assert_eq!(sql(copy.path(), "SELECT sum(v) FROM t").lines().last(), Some("6"));
 }
 
-/// What a writer that died leaves under a name of the warehouse's goes, and what others have laid there stays.
+/// What a writer that died leaves under a name of the warehouse's goes, and what others have laid there
+/// stays.
 #[test]
 fn vacuum_knows_its_own_files() {
     let warehouse = Warehouse::new();
@@ -395,8 +397,8 @@ fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
     }
 }
 
-/// Only where both sides have the same buckets of the key that they are joined by; that the answers are right is for
-/// `tests/warehouse/buckets.slt`.
+/// Only where both sides have the same buckets of the key that they are joined by; that the answers are right
+/// is for `tests/warehouse/buckets.slt`.
 #[test]
 fn buckets_are_joined_where_they_are() {
     let warehouse = Warehouse::new();
@@ -699,7 +701,8 @@ fn files_of_ranges_that_a_filter_leaves_out_are_not_read() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM sys.data_files WHERE table_name = 't'"), "11");
 }
 
-/// Rows that come while the table partitions change are in those that there are then, or the later of the two fails.
+/// Rows that come while the table partitions change are in those that there are then, or the later of the two
+/// fails.
 #[test]
 fn changes_of_table_partitions_and_of_rows_conflict() {
     let warehouse = Warehouse::new();

@@ -1,4 +1,5 @@
-//! A catalog that is put back to an earlier state while processes have it open. What they keep of tables is in the catalog's own tests.
+//! A catalog that is put back to an earlier state while processes have it open. What they keep of tables is
+//! in the catalog's own tests.
 
 use std::path::Path;
 use std::process::Command;

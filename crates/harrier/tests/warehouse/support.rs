@@ -36,7 +36,8 @@ impl Warehouse {
         files_below(&self.data())
     }
 
-    /// Waits until there are `files` of them. What a failed statement has written goes when the last of its threads has heard of it.
+    /// Waits until there are `files` of them. What a failed statement has written goes when the last of its
+    /// threads has heard of it.
     #[track_caller]
     pub fn settles_at(&self, files: usize, context: &str) {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -120,7 +121,8 @@ pub fn is_sound(session: &mut Session, name: &str) {
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// One in memory with room for `bytes`, on a folder that is made; `None` if this process may not mount, which is said.
+    /// One in memory with room for `bytes`, on a folder that is made; `None` if this process may not mount,
+    /// which is said.
     pub fn in_memory(folder: &Path, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(folder).unwrap();
         Self::mount(folder, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "harrier-test"])

@@ -1,9 +1,11 @@
-//! Everything that removes files, in random histories: VACUUM, expiry, OPTIMIZE, DROP, overwrite, rollback and what follows a kill, by
-//! processes whose clocks are wrong and jump, beside files of others, copies, moves, and a second catalog that is given the same folder.
+//! Everything that removes files, in random histories: VACUUM, expiry, OPTIMIZE, DROP, overwrite, rollback
+//! and what follows a kill, by processes whose clocks are wrong and jump, beside files of others, copies,
+//! moves, and a second catalog that is given the same folder.
 //!
-//! A model knows the rows of each warehouse and the owner of each file: rows stay whatever is swept, files of others stay as they are, and in
-//! the end nothing is left that nobody knows. A transaction whose files were swept, since a clock said that nobody writes them any more, does
-//! not commit. A seed is one history; `HARRIER_SEED` is the first one's.
+//! A model knows the rows of each warehouse and the owner of each file: rows stay whatever is swept, files of
+//! others stay as they are, and in the end nothing is left that nobody knows. A transaction whose files were
+//! swept, since a clock said that nobody writes them any more, does not commit. A seed is one history;
+//! `HARRIER_SEED` is the first one's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

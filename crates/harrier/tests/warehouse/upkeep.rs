@@ -1,5 +1,6 @@
-//! OPTIMIZE, VACUUM and expire_snapshots beside readers and writers that are in the middle of something. Files that nothing refers to stay
-//! for as long as `harrier.vacuum_age_seconds` says by default: nothing here sets it.
+//! OPTIMIZE, VACUUM and expire_snapshots beside readers and writers that are in the middle of something.
+//! Files that nothing refers to stay for as long as `harrier.vacuum_age_seconds` says by default: nothing
+//! here sets it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,7 +53,8 @@ fn a_reader_of_an_old_snapshot_reads_on() {
     for table in ["t", "u", "unread"] {
         assert_eq!(one(&mut reader, &rows(table)), FILLED);
     }
-    // Nothing but the newest snapshot is left. The reader's files are, and what it has seen of its snapshot is enough.
+    // Nothing but the newest snapshot is left. The reader's files are, and what it has seen of its snapshot
+    // is enough.
     assert!(count(&mut other, "CALL expire_snapshots('0 seconds')") > 0);
     assert_eq!(count(&mut other, "VACUUM"), 0);
     assert_eq!(warehouse.files(), files);
@@ -159,8 +161,8 @@ fn a_writer_keeps_what_it_has_not_committed() {
     is_sound(&mut writer, "u");
 }
 
-/// Writers, readers and upkeep in processes of their own, until the writers are done. A transaction adds or takes away rows whose values
-/// are zero together.
+/// Writers, readers and upkeep in processes of their own, until the writers are done. A transaction adds or
+/// takes away rows whose values are zero together.
 #[test]
 fn upkeep_goes_on_beside_everything() {
     const WRITERS: i64 = 2;
@@ -217,7 +219,8 @@ fn upkeep_goes_on_beside_everything() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), rows.to_string());
 }
 
-/// The transaction `n` of a writer: 30 rows, of which few are kept in the catalog; every fifth one takes those of the one before away.
+/// The transaction `n` of a writer: 30 rows, of which few are kept in the catalog; every fifth one takes
+/// those of the one before away.
 fn write(session: &mut Session, who: i64, n: i64) {
     let insert = match n % 2 {
         0 => format!(

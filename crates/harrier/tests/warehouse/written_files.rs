@@ -1,5 +1,5 @@
-//! The files that writing leaves: how many there are for a few rows at a time, and the order, codec, row groups and sizes that a
-//! table declares. Files are read here as what they are, without the engine.
+//! The files that writing leaves: how many there are for a few rows at a time, and the order, codec, row
+//! groups and sizes that a table declares. Files are read here as what they are, without the engine.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -32,7 +32,8 @@ fn files_of(session: &mut Session, table: &str) -> u64 {
     one(session, &format!("SELECT files FROM sys.tables WHERE table_name = '{table}'")).parse().unwrap()
 }
 
-/// Rows that come one at a time, from several processes at once, are kept in the catalog until OPTIMIZE puts them into a file.
+/// Rows that come one at a time, from several processes at once, are kept in the catalog until OPTIMIZE puts
+/// them into a file.
 #[test]
 fn a_thousand_single_rows_make_no_thousand_files() {
     const SESSIONS: usize = 4;
@@ -73,8 +74,8 @@ fn a_thousand_single_rows_make_no_thousand_files() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t"), "1000");
 }
 
-/// Which INSERTs of few rows make a file: those whose rows are not listed, or more than the table keeps, and all into tables whose rows
-/// belong into certain files. OPTIMIZE leaves one for each of these.
+/// Which INSERTs of few rows make a file: those whose rows are not listed, or more than the table keeps, and
+/// all into tables whose rows belong into certain files. OPTIMIZE leaves one for each of these.
 #[test]
 fn small_inserts_make_files_where_rows_are_not_kept() {
     let warehouse = Warehouse::new();
@@ -406,7 +407,8 @@ fn a_statement_that_fails_late_leaves_no_file() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM p"), "1");
 }
 
-/// Counts rows by conditions on a column of each file, as it is and without the help of what the file says of its values.
+/// Counts rows by conditions on a column of each file, as it is and without the help of what the file says of
+/// its values.
 const COUNTS: &str = r#"
 import duckdb, sys
 for place in sys.argv[1:]:

@@ -1,8 +1,8 @@
 //! Frames as MPI messages. The only code above the crate `mpi` that knows of MPI.
 //!
-//! MPI moves a message only while somebody calls it, and has no call that sleeps until one arrives. So ranks of one host
-//! ring each other's doorbell after they handed MPI something, and this rank sleeps between the rings; what MPI has begun, and
-//! peers on other hosts, are looked after at bounded intervals.
+//! MPI moves a message only while somebody calls it, and has no call that sleeps until one arrives. So ranks
+//! of one host ring each other's doorbell after they handed MPI something, and this rank sleeps between the
+//! rings; what MPI has begun, and peers on other hosts, are looked after at bounded intervals.
 
 use super::{InFlight, Joined, Progress, Rest, Transport};
 use crate::Options;
@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Loads MPI and meets the other ranks that the launcher started. Collective; to be called on the thread that will make all
-/// further calls.
+/// Loads MPI and meets the other ranks that the launcher started. Collective; to be called on the thread that
+/// will make all further calls.
 pub(crate) fn join(options: &Options, library: Option<PathBuf>) -> Result<Joined, StartError> {
     let mut mpi = Mpi::init(&harrier_mpi::Options { library })?;
     let (rank, ranks) = (mpi.rank(), mpi.size());
@@ -89,7 +89,8 @@ impl MpiTransport {
         } else if rest.leaving {
             IN_FLIGHT_SLEEP_NS_MAX
         } else if self.all_here {
-            // Bounded although peers ring: MPI may hold a small message back and send it in a later progress call.
+            // Bounded although peers ring: MPI may hold a small message back and send it in a later progress
+            // call.
             if rest.busy { 10 * IN_FLIGHT_SLEEP_NS_MAX } else { HEARTBEAT_NS / 2 }
         } else if rest.busy {
             REMOTE_BUSY_SLEEP_NS_MAX

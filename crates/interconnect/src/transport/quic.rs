@@ -1,4 +1,5 @@
-//! Frames over QUIC, for clusters without MPI: one UDP socket for each rank, one connection for each pair of ranks.
+//! Frames over QUIC, for clusters without MPI: one UDP socket for each rank, one connection for each pair of
+//! ranks.
 //!
 //! ```text
 //!   send ──► lane (a peer's channel) ──► writer ──► QUIC stream ═══ UDP ═══► QUIC stream ──► reader ──► arrived
@@ -6,26 +7,29 @@
 //! ```
 //!
 //! Everything runs on the driver's thread: [`Transport::progress`] lets the runtime turn without waiting, and
-//! [`Transport::rest`] lets it sleep in its `epoll` until a frame is there or somebody wakes the driver. Acknowledgements,
-//! repetitions and encryption go on while the driver rests. `hosts.rs` says who the ranks are, `secret.rs` how they
-//! know each other, `rendezvous.rs` how they meet. Blocks between ranks of one host go through shared memory, as over MPI.
+//! [`Transport::rest`] lets it sleep in its `epoll` until a frame is there or somebody wakes the driver.
+//! Acknowledgements, repetitions and encryption go on while the driver rests. `hosts.rs` says who the ranks
+//! are, `secret.rs` how they know each other, `rendezvous.rs` how they meet. Blocks between ranks of one host
+//! go through shared memory, as over MPI.
 //!
 //! # Invariants
-//! - Each channel to a peer is one QUIC stream for the life of the gang, so its frames keep their order, and neither
-//!   channel holds up the other.
+//! - Each channel to a peer is one QUIC stream for the life of the gang, so its frames keep their order, and
+//!   neither channel holds up the other.
 //! - A frame is received into an aligned block of its own, and sent from the block it was made in.
-//! - Once the gang is formed, nobody else is answered: the socket takes part in the connections that there are.
+//! - Once the gang is formed, nobody else is answered: the socket takes part in the connections that there
+//!   are.
 //!
 //! # Memory bound
-//! QUIC holds [`SEND_WINDOW`] bytes that a peer has not acknowledged, and [`RECEIVE_WINDOW`] that were not read here, for each
-//! peer. Frames that wait in a lane are bounded by the credits of streams, as MPI's sends are.
+//! QUIC holds [`SEND_WINDOW`] bytes that a peer has not acknowledged, and [`RECEIVE_WINDOW`] that were not
+//! read here, for each peer. Frames that wait in a lane are bounded by the credits of streams, as MPI's sends
+//! are.
 //!
 //! # Death
-//! The end of a process is seen through its pidfd on the same host. Of one on another host nothing is heard any more: its
-//! system answers what is sent to its port with "port unreachable", which QUIC does not look at. So a socket of its own
-//! asks there, a few times a second, whether the port is still in use. Where a firewall answers so too or swallows it, and
-//! where a host is cut off, the heartbeats of the driver find out. QUIC's own idle timeout is off: it would
-//! take a job that was stopped and goes on for a dead one.
+//! The end of a process is seen through its pidfd on the same host. Of one on another host nothing is heard
+//! any more: its system answers what is sent to its port with "port unreachable", which QUIC does not look
+//! at. So a socket of its own asks there, a few times a second, whether the port is still in use. Where a
+//! firewall answers so too or swallows it, and where a host is cut off, the heartbeats of the driver find
+//! out. QUIC's own idle timeout is off: it would take a job that was stopped and goes on for a dead one.
 //!
 //! # Source
 //! RFC 9000 (QUIC), RFC 1122, section 4.1.3.3 (errors of ICMP reach connected UDP sockets).
@@ -66,8 +70,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinHandle, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// Bytes of a channel from a peer that may have come and not been read. The driver reads all there is at every turn, so this
-/// is what is under way in its longest absence: 8 ms at a gigabyte a second.
+/// Bytes of a channel from a peer that may have come and not been read. The driver reads all there is at
+/// every turn, so this is what is under way in its longest absence: 8 ms at a gigabyte a second.
 const STREAM_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// The same for both channels of a peer together.
@@ -76,16 +80,16 @@ const RECEIVE_WINDOW: u32 = 2 * STREAM_WINDOW;
 /// Bytes to a peer that it has not acknowledged.
 const SEND_WINDOW: u64 = RECEIVE_WINDOW as u64;
 
-/// Bytes of a datagram at most, where the network takes such long ones, which is found out by trying: ten go to the system in
-/// one call, and it takes 65507 bytes at a time.
+/// Bytes of a datagram at most, where the network takes such long ones, which is found out by trying: ten go
+/// to the system in one call, and it takes 65507 bytes at a time.
 const DATAGRAM_BYTES_MAX: u16 = 6500;
 
-/// Bytes of the socket's buffers that are asked for; the system may grant less. Datagrams that find no room are lost, and
-/// the sender slows down.
+/// Bytes of the socket's buffers that are asked for; the system may grant less. Datagrams that find no room
+/// are lost, and the sender slows down.
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a round trip is assumed to take before one was measured: three times this until a first packet that found nobody is
-/// sent again.
+/// What a round trip is assumed to take before one was measured: three times this until a first packet that
+/// found nobody is sent again.
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// How long an acknowledgement may wait for another packet to go along with.
@@ -94,12 +98,12 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(5);
 /// Datagrams that may come without being acknowledged meanwhile: an acknowledgement is a datagram too.
 const ACKNOWLEDGE_AFTER: u32 = 10;
 
-/// Bytes that may be under way to a peer before it has acknowledged any: half of what an unchanged Linux takes in for a
-/// socket, and half of a usual block.
+/// Bytes that may be under way to a peer before it has acknowledged any: half of what an unchanged Linux
+/// takes in for a socket, and half of a usual block.
 const INITIAL_WINDOW: u64 = 128 * 1024;
 
-/// So that firewalls, which forget who spoke with whom, do not forget a pair of ranks that has nothing to say. Most remember
-/// for 30 seconds.
+/// So that firewalls, which forget who spoke with whom, do not forget a pair of ranks that has nothing to
+/// say. Most remember for 30 seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The time between two questions whether a port is still in use.
@@ -114,7 +118,8 @@ const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a rank that leaves in good order waits until the others have acknowledged what it sent.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Turns of the runtime that let what has come in reach its reader: the socket is looked at between two of them.
+/// Turns of the runtime that let what has come in reach its reader: the socket is looked at between two of
+/// them.
 const TURNS: usize = 2;
 
 /// Turns in which everything that could be seen when they began is seen.
@@ -126,8 +131,8 @@ const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 /// Pieces taken from a stream at a time.
 const PIECES_MAX: usize = 32;
 
-/// Meets the other ranks of `place`. Collective; to be called on the thread that will make all further calls, outside of
-/// any runtime.
+/// Meets the other ranks of `place`. Collective; to be called on the thread that will make all further calls,
+/// outside of any runtime.
 pub(crate) fn join(options: &Options, place: &Place) -> Result<Joined, StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ranks = place.addresses.len();
@@ -601,7 +606,8 @@ fn prober(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
     tokio::net::UdpSocket::from_std(socket)
 }
 
-/// Tells when nobody has the port of a peer on another host any more. What is sent there is no packet of QUIC.
+/// Tells when nobody has the port of a peer on another host any more. What is sent there is no packet of
+/// QUIC.
 async fn probe(peer: usize, always: bool, socket: tokio::net::UdpSocket, inbox: Arc<Inbox>) {
     let mut pause = interval(PROBE_PAUSE);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);

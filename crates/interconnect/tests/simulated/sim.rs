@@ -1,5 +1,5 @@
-//! The contract over a simulated network: every seed in fair weather and foul, with shared memory and without, and a fault at every
-//! frame until none fires.
+//! The contract over a simulated network: every seed in fair weather and foul, with shared memory and
+//! without, and a fault at every frame until none fires.
 //!
 //! `HARRIER_SEED` repeats a run of one seed.
 
@@ -153,8 +153,8 @@ fn rows_travel_compressed_between_hosts() {
     }
 }
 
-/// A fault at frame 0, 1, 2, … until the exchange is over before it: every stream ends, either as its script says or by the
-/// loss of a rank that had to do with the fault, nothing is left, and nobody waits for ever.
+/// A fault at frame 0, 1, 2, … until the exchange is over before it: every stream ends, either as its script
+/// says or by the loss of a rank that had to do with the fault, nothing is left, and nobody waits for ever.
 #[test]
 fn a_fault_at_every_frame() {
     assert_eq!(faults_at_every_frame(Simulation::new, 10), 0);
@@ -230,8 +230,8 @@ fn may_lose(fault: Fault, rank: usize, lost: usize) -> bool {
     }
 }
 
-/// Whatever a frame is turned into, no rank hangs or panics, and what does arrive as rows is not checked: that is the
-/// network's business, as its checksums are.
+/// Whatever a frame is turned into, no rank hangs or panics, and what does arrive as rows is not checked:
+/// that is the network's business, as its checksums are.
 #[test]
 fn damaged_frames_end_something() {
     damaged_frames(Simulation::new, 64);
@@ -300,7 +300,8 @@ impl Service for Plenty {
     }
 }
 
-/// One stream after the other, as a merge of files that follow each other does, and slowly: the others wait with all that they may hold.
+/// One stream after the other, as a merge of files that follow each other does, and slowly: the others wait
+/// with all that they may hold.
 async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
     let mut batches = 0;
     for mut stream in streams {
@@ -315,7 +316,8 @@ async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
     batches
 }
 
-/// Of each stream the window and one block, on either side, whatever readers do: a fifth of what is sent or less.
+/// Of each stream the window and one block, on either side, whatever readers do: a fifth of what is sent or
+/// less.
 #[test]
 fn slow_readers_hold_no_more_than_their_windows() {
     let block_bytes = cut(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();

@@ -1,5 +1,5 @@
-//! Runs the example `exchange` under the MPI runtimes of this machine: whatever is sent arrives as it was, whichever way it
-//! goes, and nothing is left open.
+//! Runs the example `exchange` under the MPI runtimes of this machine: whatever is sent arrives as it was,
+//! whichever way it goes, and nothing is left open.
 //!
 //! `HARRIER_SEED` repeats a run. A runtime that is absent is skipped with a line on stderr; with
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.

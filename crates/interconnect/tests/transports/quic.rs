@@ -1,5 +1,5 @@
-//! Ranks over QUIC, on this host: whatever is sent arrives as it was, whatever the network and strangers do; what cannot become
-//! a gang says why; and a rank that ends is missed.
+//! Ranks over QUIC, on this host: whatever is sent arrives as it was, whatever the network and strangers do;
+//! what cannot become a gang says why; and a rank that ends is missed.
 //!
 //! `HARRIER_SEED` repeats a run.
 
@@ -21,8 +21,8 @@ const RUN_TIME_MAX: Duration = Duration::from_secs(240);
 /// How long ranks wait for one that will not come.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Wake-ups of an idle driver in a second at most: heartbeats and their answers, and questions for ports. A driver that does
-/// not sleep has thousands.
+/// Wake-ups of an idle driver in a second at most: heartbeats and their answers, and questions for ports. A
+/// driver that does not sleep has thousands.
 const WAKEUPS_PER_SECOND_MAX: u64 = 100;
 
 fn exchange(hosts: &Hosts, arguments: &[&str]) -> (Vec<Run>, String) {
@@ -222,8 +222,8 @@ fn rows_arrive_over_a_bad_network() {
     }
 }
 
-/// Nothing that anybody sends to a rank's port is more than looked at: noise of all lengths, and what looks like the begin
-/// of a connection, while the gang is formed and while it works.
+/// Nothing that anybody sends to a rank's port is more than looked at: noise of all lengths, and what looks
+/// like the begin of a connection, while the gang is formed and while it works.
 #[test]
 fn strangers_do_no_harm() {
     let _turn = alone();

@@ -1,9 +1,11 @@
-//! Programs of which a rank is killed, and which `mpidrun` starts again: what is common to those in C and in Python.
+//! Programs of which a rank is killed, and which `mpidrun` starts again: what is common to those in C and in
+//! Python.
 //!
-//! Such a program has [`O_TASKS`] O tasks, and is given a folder. O task 0 writes its process number to `victim` there if that is not
-//! there yet, and waits to be killed. The others wait for `go`, and add their numbers to `ran` when they are done. So the kill comes when
-//! some of them are in the checkpoint, and not at an instant that happens to be good. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the
-//! value `i + 1`; A tasks print `A number keys sum`, each in one line.
+//! Such a program has [`O_TASKS`] O tasks, and is given a folder. O task 0 writes its process number to
+//! `victim` there if that is not there yet, and waits to be killed. The others wait for `go`, and add their
+//! numbers to `ran` when they are done. So the kill comes when some of them are in the checkpoint, and not at
+//! an instant that happens to be good. O task `i` sends 1000 pairs, of keys 0 to 99 in turn, with the value
+//! `i + 1`; A tasks print `A number keys sum`, each in one line.
 
 use crate::built::library;
 use harrier_launch::{Launcher, Run, absent, alone, finish};
@@ -57,8 +59,8 @@ pub fn launchers() -> Vec<String> {
     words.into_iter().flatten().map(|words| words[0].clone()).collect()
 }
 
-/// Runs `mpidrun` with this launcher on three ranks, with a checkpoint in `folder` and restarts; `program` is its last arguments. `None`:
-/// there is none.
+/// Runs `mpidrun` with this launcher on three ranks, with a checkpoint in `folder` and restarts; `program` is
+/// its last arguments. `None`: there is none.
 pub fn with_restarts(launcher: &str, folder: &Path, program: &[&str]) -> Option<Command> {
     let mut command = Command::new(mpidrun()?);
     command.env("HARRIER_MPIRUN", launcher).args(["-n", "3", "-O", &O_TASKS.to_string(), "-A", "4"]);
@@ -66,7 +68,8 @@ pub fn with_restarts(launcher: &str, folder: &Path, program: &[&str]) -> Option<
     Some(command)
 }
 
-/// Starts the program, whose words are followed by the folder, and kills the rank of O task 0. `None`: something is absent.
+/// Starts the program, whose words are followed by the folder, and kills the rank of O task 0. `None`:
+/// something is absent.
 pub fn killed_and_started_again(
     launcher: &str,
     program: &[&str],

@@ -76,8 +76,8 @@ fn as_many_windows_as_there_are_may_be_open() {
     assert!(all.into_iter().eq(0..WINDOWS * 10), "a pair is missing, or was given twice");
 }
 
-/// Runs a stream of so many windows with a combiner, all of which close before the first is taken, in a loop. Returns how many runs were
-/// spilled, and how many files of them were open at a time.
+/// Runs a stream of so many windows with a combiner, all of which close before the first is taken, in a loop.
+/// Returns how many runs were spilled, and how many files of them were open at a time.
 fn small_windows(windows: u64, memory_bytes: u64) -> (u64, usize) {
     let folder = tempfile::tempdir().unwrap();
     let sum: Arc<CombineBytes> = Arc::new(|_, held, value, out| {

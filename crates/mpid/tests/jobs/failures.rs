@@ -1,5 +1,5 @@
-//! What goes wrong in a job is told, on every rank alike: user functions that fail or panic, bytes that are no value, disks that are
-//! full, ranks that die; and with a checkpoint, a job that died goes on.
+//! What goes wrong in a job is told, on every rank alike: user functions that fail or panic, bytes that are
+//! no value, disks that are full, ranks that die; and with a checkpoint, a job that died goes on.
 
 use harrier_mpid::session::{Session, Shaping};
 use harrier_mpid::{
@@ -211,7 +211,8 @@ fn on_ranks_all_have_the_same_error_and_nothing_stays_open() {
     assert_eq!(simulation.unsettled(), []);
 }
 
-/// A word of which one is none: what a codec does that breaks its promise, or a program that sends other bytes.
+/// A word of which one is none: what a codec does that breaks its promise, or a program that sends other
+/// bytes.
 struct Word(&'static str);
 
 impl Datum for Word {
@@ -238,7 +239,8 @@ enum Way {
     Stream,
 }
 
-/// Values are combined, and the one that O task 3 sends at 60 + `key` is bad: the first one of its key, or a later one.
+/// Values are combined, and the one that O task 3 sends at 60 + `key` is bad: the first one of its key, or a
+/// later one.
 fn run_bad_word(world: &World, way: Way, later: bool, key: u64) -> Error {
     let config = Config { threads: Some(2), block_bytes: 1024, ..Config::default() };
     let word = move |task: usize, at: u64| match at {
@@ -382,7 +384,8 @@ fn what_goes_wrong_in_a_window_names_it() {
     assert!(error.contains("A task 0") && error.contains("window from 40, record 1"), "{error}");
 }
 
-/// Programs in bytes have no codec: which of two values the combiner did not accept is found out, and where that came from.
+/// Programs in bytes have no codec: which of two values the combiner did not accept is found out, and where
+/// that came from.
 #[test]
 fn in_bytes_a_value_names_its_own_record() {
     let combine: Arc<harrier_mpid::session::CombineBytes> = Arc::new(|_, held, value, out| {
@@ -416,7 +419,8 @@ fn in_bytes_a_value_names_its_own_record() {
     }
 }
 
-/// A program that was started for something else is refused, on all ranks; one that loads what it goes over is not.
+/// A program that was started for something else is refused, on all ranks; one that loads what it goes over
+/// is not.
 #[test]
 fn a_mode_is_kept() {
     let run = |world: &World, told: Option<Mode>, does: Option<Mode>| -> Result<(), Error> {
@@ -556,7 +560,8 @@ fn ranks_that_shape_a_job_differently_find_out() {
     assert_eq!(simulation.unsettled(), []);
 }
 
-/// A session that ends, or is dropped, before its tasks are done fails the job on all ranks, and leaves them to the next one.
+/// A session that ends, or is dropped, before its tasks are done fails the job on all ranks, and leaves them
+/// to the next one.
 #[test]
 fn tasks_that_are_left_fail_the_job() {
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -630,7 +635,8 @@ fn tasks_that_are_left_fail_the_job() {
     }
 }
 
-/// A program may end on any rank before the others, and its launcher ends those: so each knows why the job has failed, not only the rank that has failed it.
+/// A program may end on any rank before the others, and its launcher ends those: so each knows why the job
+/// has failed, not only the rank that has failed it.
 #[test]
 fn every_rank_knows_why_a_job_stops() {
     for ranks in [1, 2, 3, 5] {
@@ -726,11 +732,13 @@ fn the_death_of_a_rank_ends_the_job() {
     assert!(lost > 10, "only {lost} ranks noticed a death");
 }
 
-/// What a survivor tells: ranks that are left, its part of the sum, O tasks that ran in the run that came to its end, pairs received.
+/// What a survivor tells: ranks that are left, its part of the sum, O tasks that ran in the run that came to
+/// its end, pairs received.
 type Told = Result<(usize, u64, u64, u64), Error>;
 
-/// With a checkpoint, whatever frame a rank dies at, the others come to the right answer in the same run, and run again only O tasks
-/// that were not committed. The dead rank's threads run on without a network, as those of a host that was cut off do.
+/// With a checkpoint, whatever frame a rank dies at, the others come to the right answer in the same run, and
+/// run again only O tasks that were not committed. The dead rank's threads run on without a network, as those
+/// of a host that was cut off do.
 #[test]
 fn the_others_go_on_from_the_checkpoint() {
     const TRIES_MAX: u64 = 150;
@@ -799,7 +807,8 @@ fn the_others_go_on_from_the_checkpoint() {
     assert!(kept > 3, "only {kept} deaths came when something was committed");
 }
 
-/// A job with a known answer: the sum of what this rank's A tasks were given. `before` is asked before each O task.
+/// A job with a known answer: the sum of what this rank's A tasks were given. `before` is asked before each O
+/// task.
 fn sums(
     world: &World,
     config: &Config,
@@ -836,7 +845,8 @@ fn sum_job(
 
 const SUM: u64 = (2000 * O_TASKS as u64) * (2000 * O_TASKS as u64 - 1) / 2;
 
-/// A job that dies after some O tasks, and is run again on other numbers of ranks, runs only the others, and has the same answer.
+/// A job that dies after some O tasks, and is run again on other numbers of ranks, runs only the others, and
+/// has the same answer.
 #[test]
 fn a_checkpoint_is_gone_on_from() {
     let folder = tempfile::tempdir().unwrap();

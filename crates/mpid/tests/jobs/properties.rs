@@ -1,5 +1,5 @@
-//! What jobs promise, over random codecs, partitioners, sizes, knobs and numbers of ranks: the pairs that go in come out, groups are
-//! complete, keys come in order when asked, and N ranks give what one gives.
+//! What jobs promise, over random codecs, partitioners, sizes, knobs and numbers of ranks: the pairs that go
+//! in come out, groups are complete, keys come in order when asked, and N ranks give what one gives.
 //!
 //! Ranks are threads over a simulated network. `HARRIER_SEED` repeats a run of one seed.
 

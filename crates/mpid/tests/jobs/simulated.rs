@@ -1,4 +1,5 @@
-//! Ranks that are threads over a simulated network, and knobs for them, from a seed. `HARRIER_SEED` repeats a run of one seed.
+//! Ranks that are threads over a simulated network, and knobs for them, from a seed. `HARRIER_SEED` repeats a
+//! run of one seed.
 
 use harrier_mpid::{Config, World};
 use harrier_sim::{Simulation, Weather};

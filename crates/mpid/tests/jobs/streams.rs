@@ -1,8 +1,9 @@
-//! What streams promise, over random times, windows, knobs and numbers of ranks: every pair that is in time is in its window, which is given
-//! once, in order and with all of them; N ranks give what a plain reckoning gives, in functions ([`Job::stream`]) and in a loop
-//! ([`Session`]).
+//! What streams promise, over random times, windows, knobs and numbers of ranks: every pair that is in time
+//! is in its window, which is given once, in order and with all of them; N ranks give what a plain reckoning
+//! gives, in functions ([`Job::stream`]) and in a loop ([`Session`]).
 //!
-//! Times begin anywhere, also near 2^64; widths are 1 to 2^64-1; some inputs have nothing, or say nothing of how far they are.
+//! Times begin anywhere, also near 2^64; widths are 1 to 2^64-1; some inputs have nothing, or say nothing of
+//! how far they are.
 
 use harrier_mpid::session::{Arrangement, CombineBytes, Session, Shaping};
 use harrier_mpid::{Config, Error, Job, Mode, Side, Window, World};

@@ -1,4 +1,5 @@
-//! `mpidrun` under the launchers there are: it ends with its ranks when it is told to, and starts again those that were lost and no others.
+//! `mpidrun` under the launchers there are: it ends with its ranks when it is told to, and starts again those
+//! that were lost and no others.
 //!
 //! A launcher that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
@@ -19,7 +20,8 @@ const TIME_MAX: Duration = Duration::from_secs(90);
 
 const RANKS: usize = 2;
 
-/// A program of [`RANKS`] ranks, of which each adds its number to a file and waits; not by the library, which would end it without others.
+/// A program of [`RANKS`] ranks, of which each adds its number to a file and waits; not by the library, which
+/// would end it without others.
 const WAITS: &str = "echo $$ >>\"$1\"; exec sleep 1000";
 
 /// The launchers themselves, without the options that tests give them.
@@ -106,7 +108,8 @@ fn send(signal: &str, to: &str) {
     assert!(Command::new("kill").args(["-s", signal, "--", to]).status().unwrap().success());
 }
 
-/// Whoever gets the signal, `mpidrun` alone or all of its group, the ranks end, and the status tells the signal.
+/// Whoever gets the signal, `mpidrun` alone or all of its group, the ranks end, and the status tells the
+/// signal.
 #[test]
 fn a_signal_ends_the_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +211,8 @@ fn nohup_is_kept() {
     }
 }
 
-/// A run that is told to end is not one whose ranks were lost: it is not started again, and leaves no file but the checkpoint.
+/// A run that is told to end is not one whose ranks were lost: it is not started again, and leaves no file
+/// but the checkpoint.
 #[test]
 fn a_signal_is_no_loss() {
     for launcher in launchers() {
@@ -234,7 +238,8 @@ fn a_signal_is_no_loss() {
     }
 }
 
-/// Starts `program` with restarts. Its ranks may each add a line to the file that is its last argument. Returns the lines, too.
+/// Starts `program` with restarts. Its ranks may each add a line to the file that is its last argument.
+/// Returns the lines, too.
 fn with_restarts(launcher: &str, program: &[&str]) -> (Run, Vec<String>) {
     let _turn = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +251,8 @@ fn with_restarts(launcher: &str, program: &[&str]) -> (Run, Vec<String>) {
     (run, lines(&file))
 }
 
-/// Programs that exit of their own accord, with whatever status, are not started again; nor are those that cannot be started.
+/// Programs that exit of their own accord, with whatever status, are not started again; nor are those that
+/// cannot be started.
 #[test]
 fn what_was_not_lost_is_not_started_again() {
     for launcher in launchers() {
@@ -306,7 +312,8 @@ fn one_rank_is_started_again() {
     }
 }
 
-/// A launcher that stays without its ranks is ended, and one whose ranks wait for another that has died; one whose ranks have met is not.
+/// A launcher that stays without its ranks is ended, and one whose ranks wait for another that has died; one
+/// whose ranks have met is not.
 #[test]
 fn a_launcher_that_waits_for_nobody_is_ended() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! The programs that ship with the library, as processes: alone, under the MPI runtimes there are, under `mpidrun`, and by a hosts file; with knobs
-//! turned, with too little memory, and with ranks that are killed. Every answer is checked by the program itself, and is the same
-//! everywhere.
+//! The programs that ship with the library, as processes: alone, under the MPI runtimes there are, under
+//! `mpidrun`, and by a hosts file; with knobs turned, with too little memory, and with ranks that are killed.
+//! Every answer is checked by the program itself, and is the same everywhere.
 //!
-//! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. `HARRIER_SEED` repeats
-//! a run.
+//! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
+//! `HARRIER_SEED` repeats a run.
 
 use harrier_launch::{Hosts, Launcher, Run, absent, alone, finish, finish_all, printed, seed};
 use rand::rngs::StdRng;
@@ -241,7 +241,8 @@ fn windows_are_told_while_the_input_goes_on() {
             texts.iter().flat_map(|text| text.lines()).map(str::to_string).collect()
         };
         let set = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect();
-        // The window that ends at 10 is that of the first pane, and the one that ends at 20 is of both; b had nothing in the second.
+        // The window that ends at 10 is that of the first pane, and the one that ends at 20 is of both; b had
+        // nothing in the second.
         while told(10) != set(&["10\ta\t1", "10\tb\t1"]) || !told(20).contains("20\ta\t3") {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("{launcher:?}: ended with {status} while the input is open");
@@ -366,7 +367,8 @@ fn folders_that_are_in_use_are_refused() {
         refused(&launcher, &wordcount(&within), &format!("--output {within} is the input"), &[]);
         refused(&launcher, &wordcount(&file), &format!("--output {file}: "), &[]);
         assert!(!Path::new(&within).exists());
-        // As a job leaves it that has not come to its end: a part of more tasks than there are, and one that is not whole.
+        // As a job leaves it that has not come to its end: a part of more tasks than there are, and one that
+        // is not whole.
         std::fs::create_dir_all(&out).unwrap();
         std::fs::write(out.join("part-00077"), "stale\t1\n").unwrap();
         std::fs::write(out.join(".part-00078-0"), "sta").unwrap();
@@ -447,7 +449,8 @@ fn numbers_that_cannot_be_are_wrong_usage() {
     assert!(output.status.success() && told.starts_with("usage: mpidrun"), "{output:?}");
 }
 
-/// What goes on otherwise than it was asked is told, as lines of the program's own; what is no knob is refused.
+/// What goes on otherwise than it was asked is told, as lines of the program's own; what is no knob is
+/// refused.
 #[test]
 fn warnings_and_wrong_knobs_are_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -624,7 +627,8 @@ fn ranks_of(mark: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Whatever program it is in whose language, all ranks have the error of the one whose environment is wrong, and none waits for it.
+/// Whatever program it is in whose language, all ranks have the error of the one whose environment is wrong,
+/// and none waits for it.
 #[test]
 fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
     let folder = tempfile::tempdir().unwrap();
@@ -740,8 +744,9 @@ fn output_of(mut child: Child, mark: &str) -> Output {
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// A rank is killed at a random instant. Without a checkpoint the run fails, and does not hang; with one, the ranks that are left go on,
-/// or, without rank 0, `mpidrun` starts them again: only O tasks that were not done run, and the answer is right.
+/// A rank is killed at a random instant. Without a checkpoint the run fails, and does not hang; with one, the
+/// ranks that are left go on, or, without rank 0, `mpidrun` starts them again: only O tasks that were not
+/// done run, and the answer is right.
 #[test]
 fn a_rank_is_killed() {
     let Ok(words) = Launcher::open_mpi(3).words() else { return absent("Open MPI") };
@@ -767,7 +772,8 @@ fn a_rank_is_killed() {
         let started = Instant::now();
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Wait for the ranks, and that something is in the checkpoint, and then for a random part of their work.
+        // Wait for the ranks, and that something is in the checkpoint, and then for a random part of their
+        // work.
         let mark = text.to_str().unwrap();
         while (ranks_of(mark).len() < 3 || with_checkpoint && !has_commits(&checkpoint))
             && started.elapsed() < RUN_TIME_MAX / 2
@@ -801,7 +807,8 @@ fn a_rank_is_killed() {
         assert!(output.status.success() && stdout.contains(", checked"), "{context}");
         let goes_on = stderr.contains("goes on with 2");
         if goes_on || stderr.contains("started again") {
-            // The last report is that of the run that came to its end: it ran what the checkpoint did not have.
+            // The last report is that of the run that came to its end: it ran what the checkpoint did not
+            // have.
             let tasks = stderr.lines().rfind(|line| line.trim().starts_with("tasks")).unwrap_or_default();
             let ran: u64 = tasks.split_whitespace().nth(1).unwrap().parse().unwrap();
             assert!(ran <= 84, "{context}");

@@ -1,4 +1,5 @@
-//! Access control lists: what they say as rows (`aclexplode`), and what holds where there is none (`acldefault`).
+//! Access control lists: what they say as rows (`aclexplode`), and what holds where there is none
+//! (`acldefault`).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -18,7 +18,8 @@ use crate::system::elements;
 use crate::types::format_type;
 use crate::view_texts::definition;
 
-/// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that the path has the schema.
+/// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that
+/// the path has the schema.
 pub(super) const VISIBLE: [Definition; 11] = [
     ("pg_type_is_visible", "bool", 1, &[Int], |call, values| {
         is_visible(call, "pg_type", "typnamespace", &values[0])
@@ -587,7 +588,8 @@ pub(super) fn database_bytes(call: &Call<'_>) -> i64 {
     call.index.contents.relations.iter().filter_map(|relation| relation.bytes).sum::<u64>() as i64
 }
 
-/// A size as PostgreSQL's function of that name writes it: rounded, and in the first unit in which it is below 10240.
+/// A size as PostgreSQL's function of that name writes it: rounded, and in the first unit in which it is
+/// below 10240.
 pub(super) fn size_pretty(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     // All but the first and the last unit are kept doubled, so that they can be rounded by their last bit.

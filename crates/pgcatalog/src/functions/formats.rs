@@ -33,8 +33,8 @@ enum Width {
 
 /// `format`, with `%s`, `%I`, `%L` and `%%`; the first value is the format, the others are its arguments.
 ///
-/// Errors: the format is none, or has more specifiers than there are arguments (22023); a width is no number (22P02); a number is out of range (22003); NULL is to be an
-/// identifier (22004).
+/// Errors: the format is none, or has more specifiers than there are arguments (22023); a width is no number
+/// (22P02); a number is out of range (22003); NULL is to be an identifier (22004).
 pub(super) fn formatted(values: &[Value]) -> Result<Value> {
     let Some(Value::Text(format)) = values.first() else { return Ok(Value::Null) };
     let (mut written, mut letters, mut next) = (String::new(), format.chars().peekable(), 1);

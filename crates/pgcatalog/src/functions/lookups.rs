@@ -1,4 +1,5 @@
-//! What functions tell of PostgreSQL's own objects, types and procedures, and of comments: looked up by number, or by words of SQL.
+//! What functions tell of PostgreSQL's own objects, types and procedures, and of comments: looked up by
+//! number, or by words of SQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The table of functions, continued: transactions and their numbers, replication, locks, and what does not exist here but is asked for.
+//! The table of functions, continued: transactions and their numbers, replication, locks, and what does not
+//! exist here but is asked for.
 
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
@@ -10,7 +11,8 @@ use super::{Call, Definition, Value, int, text};
 use crate::catalog::{quote_identifier, split_name};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
-    // Transactions. What the system columns of catalogs say is the number of the snapshot that is seen: `rewrite/system_columns.rs`.
+    // Transactions. What the system columns of catalogs say is the number of the snapshot that is seen:
+    // `rewrite/system_columns.rs`.
     ("xid_of_catalog", "xid", 0, &[], |call, _| Ok(call.catalog.source.transaction_id().to_string().into())),
     ("xidin", "xid", 1, &[Text], |_, values| match text(&values[0]).trim().parse::<u32>() {
         Ok(xid) => Ok(xid.to_string().into()),

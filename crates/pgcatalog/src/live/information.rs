@@ -216,7 +216,8 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// The privileges on relations, of roles that the user is a member of or given by them; those of everybody, too.
+    /// The privileges on relations, of roles that the user is a member of or given by them; those of
+    /// everybody, too.
     pub(super) fn table_privileges(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let roles = self.catalog.source.roles()?;

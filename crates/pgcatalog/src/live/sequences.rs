@@ -40,7 +40,8 @@ impl Index {
         })
     }
 
-    /// A sequence, and the relation and the place of the column that it belongs to, with the letter of that dependency.
+    /// A sequence, and the relation and the place of the column that it belongs to, with the letter of that
+    /// dependency.
     pub(super) fn owned(&self) -> impl Iterator<Item = (i32, i32, i32, &'static str)> {
         self.contents.sequences.iter().filter_map(|sequence| {
             let owner = sequence.owner.as_ref()?;

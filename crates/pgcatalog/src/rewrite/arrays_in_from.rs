@@ -1,4 +1,5 @@
-//! Arrays of constraints and indexes that are unfolded in FROM, for each row of their relation, here or in the query outside, as rows of that relation.
+//! Arrays of constraints and indexes that are unfolded in FROM, for each row of their relation, here or in
+//! the query outside, as rows of that relation.
 //!
 //! ```text
 //! FROM pg_constraint c, unnest(c.conkey) WITH ORDINALITY u(x, n)

@@ -1,4 +1,5 @@
-//! Columns of relations come in their order, as they do by PostgreSQL's indexes where a query asks for none: clients take them as they come.
+//! Columns of relations come in their order, as they do by PostgreSQL's indexes where a query asks for none:
+//! clients take them as they come.
 //!
 //! ```text
 //! SELECT a.attname FROM pg_class c JOIN pg_attribute a ON …  ──►  SELECT … ORDER BY a.attrelid, a.attnum

@@ -1,5 +1,5 @@
-//! Names for the columns of queries inside of a statement, so that what is around them finds them by PostgreSQL's names: `count` of
-//! `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
+//! Names for the columns of queries inside of a statement, so that what is around them finds them by
+//! PostgreSQL's names: `count` of `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -12,8 +12,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::of_expression;
 use super::{normal, parts, table_alias, twin};
 
-/// Gives PostgreSQL's names to the columns of a query that have none. Those of which two would have the same keep the planner's, or with
-/// `as_twins` get names of twins, which are shown as what they are twins of.
+/// Gives PostgreSQL's names to the columns of a query that have none. Those of which two would have the same
+/// keep the planner's, or with `as_twins` get names of twins, which are shown as what they are twins of.
 pub(super) fn name(query: &mut Query, as_twins: bool) {
     let mut body = query.body.as_mut();
     let select = loop {
@@ -48,7 +48,8 @@ fn name_of(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Tells the columns apart that an alias calls the same: `q (a, a)`. Those of rows of JSON, which have types, may not be called so.
+/// Tells the columns apart that an alias calls the same: `q (a, a)`. Those of rows of JSON, which have types,
+/// may not be called so.
 pub(super) fn name_twins(alias: &mut TableAlias) {
     let mut seen = HashSet::new();
     for (at, column) in alias.columns.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! What never has a value or a row here: arrays of system relations that are always empty, and what unfolds them.
+//! What never has a value or a row here: arrays of system relations that are always empty, and what unfolds
+//! them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -14,7 +15,8 @@ use super::{cast_to, normal, null, parts, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
 
-/// The columns that hold arrays and never have a value here: those of relations that have no rows, and options.
+/// The columns that hold arrays and never have a value here: those of relations that have no rows, and
+/// options.
 pub(super) fn is_empty_array(name: &str) -> bool {
     static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");

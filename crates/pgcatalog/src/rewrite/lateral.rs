@@ -1,4 +1,5 @@
-//! Access control lists that are unfolded in FROM, for each row of a relation, as a column of this relation that is unfolded.
+//! Access control lists that are unfolded in FROM, for each row of a relation, as a column of this relation
+//! that is unfolded.
 //!
 //! ```text
 //! SELECT c.relname, a.grantee FROM pg_class c, aclexplode(c.relacl) a

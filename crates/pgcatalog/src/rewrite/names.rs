@@ -13,8 +13,9 @@ use super::{normal, parts, without_twin};
 
 const UNKNOWN: &str = "?column?";
 
-/// The names of a result's columns: PostgreSQL's where the statement, as the client has sent it, has an expression for the column,
-/// and the planned one where a `*` stands for it. They are as many as were planned.
+/// The names of a result's columns: PostgreSQL's where the statement, as the client has sent it, has an
+/// expression for the column, and the planned one where a `*` stands for it. They are as many as were
+/// planned.
 pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
     let Statement::Query(query) = statement else { return planned.to_vec() };
     let Some(items) = items(query) else { return planned.to_vec() };

@@ -1,4 +1,5 @@
-//! Whole numbers in lists about the catalogs are of PostgreSQL's type, `integer`: clients compare them as numbers, and get what is longer as a text.
+//! Whole numbers in lists about the catalogs are of PostgreSQL's type, `integer`: clients compare them as
+//! numbers, and get what is longer as a text.
 //!
 //! ```text
 //! SELECT CASE WHEN c.conname IS NOT NULL THEN 1 ELSE 0 END AS of_key  ──►  SELECT CAST(CASE … END AS INTEGER) AS of_key
@@ -11,7 +12,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::{cast_to, null, parts};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
-/// Casts the items of a list that are nothing but numbers which `integer` has. Those without a name are left: a cast has another one.
+/// Casts the items of a list that are nothing but numbers which `integer` has. Those without a name are left:
+/// a cast has another one.
 pub(super) fn shorten(select: &mut Select) {
     let mut factors = select.from.iter().flat_map(|entry| {
         std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))

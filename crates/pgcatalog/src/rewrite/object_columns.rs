@@ -1,5 +1,6 @@
-//! Columns of subqueries in FROM and of common table expressions whose values are objects: the rows that a client gets show these by their names,
-//! as do texts that are made of them. Inside, the columns stay the numbers that they are compared by.
+//! Columns of subqueries in FROM and of common table expressions whose values are objects: the rows that a
+//! client gets show these by their names, as do texts that are made of them. Inside, the columns stay the
+//! numbers that they are compared by.
 //!
 //! ```text
 //! SELECT r, r || '!' FROM (SELECT conrelid::regclass AS r FROM pg_constraint) s
@@ -22,7 +23,8 @@ struct Relation {
     columns: Vec<(String, Option<String>)>,
 }
 
-/// Rewrites the list of a query that a client gets the rows of, and the texts in its conditions, groups and order.
+/// Rewrites the list of a query that a client gets the rows of, and the texts in its conditions, groups and
+/// order.
 pub(super) fn show(query: &mut Query) {
     let common: Vec<Relation> = query
         .with

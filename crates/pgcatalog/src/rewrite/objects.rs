@@ -1,4 +1,5 @@
-//! Types of `pg_catalog`, and those of them whose values are objects: casts become functions, and rows show names.
+//! Types of `pg_catalog`, and those of them whose values are objects: casts become functions, and rows show
+//! names.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -42,8 +43,8 @@ pub(super) fn custom_type(data_type: &DataType) -> Option<String> {
     }
 }
 
-/// Types whose values are held as others are, and that clients are told of by their own names. Casts to them, and to arrays of them, keep
-/// those.
+/// Types whose values are held as others are, and that clients are told of by their own names. Casts to them,
+/// and to arrays of them, keep those.
 const TOLD: [&str; 11] = [
     "name",
     "char",
@@ -58,7 +59,8 @@ const TOLD: [&str; 11] = [
     "bpchar",
 ];
 
-/// The type of a value that is cast to one of PostgreSQL's types, with that one's name, if its Arrow type does not say it.
+/// The type of a value that is cast to one of PostgreSQL's types, with that one's name, if its Arrow type
+/// does not say it.
 pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::DataType, String)> {
     use datafusion::arrow::datatypes::{DataType as Arrow, Field};
     if let DataType::Array(
@@ -231,8 +233,8 @@ pub(super) fn show_objects(function: &mut Function) {
     }
 }
 
-/// A cast to text of a column whose type is `name`, so that the planner does not leave it out: the types are one to it, and not to a
-/// client.
+/// A cast to text of a column whose type is `name`, so that the planner does not leave it out: the types are
+/// one to it, and not to a client.
 pub(super) fn text_of_name(expr: &mut Expr) {
     static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
@@ -279,7 +281,8 @@ pub(super) fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     }
 }
 
-/// Has the columns of the other side of a set operation be names by the same functions, and numbers where there is none.
+/// Has the columns of the other side of a set operation be names by the same functions, and numbers where
+/// there is none.
 fn name_as(body: &mut SetExpr, names: &[Option<String>]) {
     match body {
         SetExpr::Select(select) => {
@@ -333,7 +336,8 @@ pub(super) fn name_objects(body: &mut SetExpr) {
                 match item {
                     SelectItem::UnnamedExpr(expr) => {
                         let Some(named) = object_text(expr) else { continue };
-                        // The name that the expression had before, so that ORDER BY finds it, unless another has it.
+                        // The name that the expression had before, so that ORDER BY finds it, unless another
+                        // has it.
                         let name = names::of_expression(expr);
                         let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
                         *item = match taken.insert(name.clone()) || is_column {

@@ -1,4 +1,5 @@
-//! Functions that return sets, and subqueries that are arrays, as what DataFusion has: `unnest` and aggregates.
+//! Functions that return sets, and subqueries that are arrays, as what DataFusion has: `unnest` and
+//! aggregates.
 
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
@@ -83,7 +84,8 @@ fn is_vector(expr: &Expr) -> bool {
     column.and_then(|name| type_of(&normal(name))).is_some_and(|type_name| type_name.ends_with("vector"))
 }
 
-/// The type of a column of system relations, of which no two of one name differ in having subscripts from 0 on.
+/// The type of a column of system relations, of which no two of one name differ in having subscripts from 0
+/// on.
 fn type_of(name: &str) -> Option<&'static str> {
     let mut columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
     columns.find(|column| column.name == name).map(|column| column.type_name)
@@ -107,7 +109,8 @@ pub(super) fn matched(expr: &mut Expr) {
     }
 }
 
-/// `x LIKE ANY (ARRAY['a%', 'b%'])` as one LIKE for each pattern. NOT LIKE ANY is true as well where one of them does not match.
+/// `x LIKE ANY (ARRAY['a%', 'b%'])` as one LIKE for each pattern. NOT LIKE ANY is true as well where one of
+/// them does not match.
 pub(super) fn like_any(expr: &mut Expr) {
     let (Expr::Like { pattern, .. } | Expr::ILike { pattern, .. }) = &*expr else { return };
     let mut patterns = &**pattern;
@@ -188,7 +191,8 @@ pub(super) fn is_array_subquery(function: &Function) -> bool {
 
 /// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
 pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
-    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives, `ARRAY(SELECT unnest(a))` the array.
+    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives, `ARRAY(SELECT unnest(a))`
+    // the array.
     if let SetExpr::Select(select) = &*query.body
         && select.from.is_empty()
         && select.selection.is_none()
@@ -238,7 +242,8 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
     collected(query)
 }
 
-/// Whether an aggregate of the item, in its place, is one of the rows of a query: they are neither groups, nor limited, nor made of others.
+/// Whether an aggregate of the item, in its place, is one of the rows of a query: they are neither groups,
+/// nor limited, nor made of others.
 fn is_plain(query: &Query) -> bool {
     let Query { body, limit_clause: None, fetch: None, .. } = query else { return false };
     let SetExpr::Select(select) = body.as_ref() else { return false };
@@ -305,7 +310,8 @@ fn of_rows(subquery: Box<Query>, column: Ident, arguments: FunctionArgumentList)
 }
 
 /// `ARRAY(SELECT unnest(a) + 1 ORDER BY 1)`, whose rows an aggregate beside them does not see, as
-/// `array_or_empty((SELECT array_agg(__item ORDER BY __item) FROM (SELECT unnest(a) + 1) AS __rows (__item)))`; `None` if it has no `unnest`.
+/// `array_or_empty((SELECT array_agg(__item ORDER BY __item) FROM (SELECT unnest(a) + 1) AS __rows
+/// (__item)))`; `None` if it has no `unnest`.
 fn unfolded(query: &Query) -> Option<Expr> {
     let SetExpr::Select(select) = &*query.body else { return None };
     let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
@@ -338,7 +344,8 @@ fn unfolded(query: &Query) -> Option<Expr> {
     Some(of_rows(Box::new(rows), column, arguments))
 }
 
-/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as a subquery.
+/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as
+/// a subquery.
 pub(super) fn series(factor: &TableFactor) -> Option<TableFactor> {
     let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
     if parts(name).last()? != "generate_series" {

@@ -6,8 +6,9 @@
 //!        LEFT JOIN (SELECT d.adbin AS v, d.adrelid AS k FROM pg_attrdef d) AS s ON s.k = a.attrelid AND a.atthasdef
 //! ```
 //!
-//! A scalar subquery that has more than one row is an error in PostgreSQL, so the join has as many rows as there were before. DataFusion
-//! does the same by itself where the subquery is an aggregate and all its conditions are equalities; those are left to it.
+//! A scalar subquery that has more than one row is an error in PostgreSQL, so the join has as many rows as
+//! there were before. DataFusion does the same by itself where the subquery is an aggregate and all its
+//! conditions are equalities; those are left to it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -27,8 +28,8 @@ use crate::system::{SYSTEM, SystemRelation};
 /// The relations of a subquery, by the names that they have in it.
 type Scope = Vec<(String, &'static SystemRelation)>;
 
-/// Turns the correlated scalar subqueries of a SELECT into joins, where that can be done. `is_shown`: its columns are called as they
-/// are planned, and those that were subqueries get names that say what they are.
+/// Turns the correlated scalar subqueries of a SELECT into joins, where that can be done. `is_shown`: its
+/// columns are called as they are planned, and those that were subqueries get names that say what they are.
 pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool) {
     let grouped = match &select.group_by {
         GroupByExpr::Expressions(expressions, _) => !expressions.is_empty(),

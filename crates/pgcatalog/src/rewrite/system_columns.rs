@@ -1,6 +1,6 @@
-//! Columns that every table of PostgreSQL has and that `*` does not show, of system relations: when a row was made is the snapshot that
-//! the statement sees, as whoever asks for it wants to know whether anything may have changed since. (`tableoid` with the name of its
-//! relation before it: `subqueries.rs`.)
+//! Columns that every table of PostgreSQL has and that `*` does not show, of system relations: when a row was
+//! made is the snapshot that the statement sees, as whoever asks for it wants to know whether anything may
+//! have changed since. (`tableoid` with the name of its relation before it: `subqueries.rs`.)
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,5 @@
-//! A source of a few tables, the same that the expected rows were taken from. Its numbers are such that oids are the same, too.
+//! A source of a few tables, the same that the expected rows were taken from. Its numbers are such that oids
+//! are the same, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,7 +126,8 @@ impl Shop {
     }
 }
 
-/// The same with keys: `region` has a primary key, to which `orders` refers, with a unique constraint and an index of an expression.
+/// The same with keys: `region` has a primary key, to which `orders` refers, with a unique constraint and an
+/// index of an expression.
 pub fn with_keys() -> Shop {
     let mut contents = Contents::clone(&Shop::new().contents);
     let column =

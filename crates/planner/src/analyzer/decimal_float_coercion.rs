@@ -1,8 +1,9 @@
 //! A NUMERIC compared with a double is a double, as in PostgreSQL. DataFusion makes decimals of both, with
 //! fifteen digits behind the point, which neither infinity nor many a number is.
 //!
-//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and DataFusion takes it for
-//! both (`16777216::real = 16777217`). So are roots and roundings of a REAL. A literal that is a real exactly stays one where it is compared, so that bounds of files still help.
+//! A REAL beside an integer or a NUMERIC is a double, too, compared or computed with: a real has 24 bits, and
+//! DataFusion takes it for both (`16777216::real = 16777217`). So are roots and roundings of a REAL. A
+//! literal that is a real exactly stays one where it is compared, so that bounds of files still help.
 //!
 //! Numbers with a point in a statement, and what is computed of them and of decimals, are NUMERIC to
 //! PostgreSQL and doubles to DataFusion. Such a number beside a decimal, compared with it or added to it, is
@@ -119,7 +120,8 @@ const OF_DOUBLES: &[&str] = &[
     "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
 ];
 
-/// Has the number of places be of the type that the function takes: by it, it tells the type of what it gives.
+/// Has the number of places be of the type that the function takes: by it, it tells the type of what it
+/// gives.
 fn count_places(function: &mut ScalarFunction) -> bool {
     let Some(Expr::Literal(places, _)) = function.args.get_mut(1) else { return false };
     match places {
@@ -241,7 +243,8 @@ impl Scope<'_> {
         is_mixed && widen(&mut sides, &types)
     }
 
-    /// Makes doubles of reals that a function takes which PostgreSQL has of none; tells whether it has changed anything.
+    /// Makes doubles of reals that a function takes which PostgreSQL has of none; tells whether it has
+    /// changed anything.
     fn widen_arguments(&self, function: &mut ScalarFunction) -> bool {
         let mut is_changed = false;
         for argument in &mut function.args {
@@ -253,7 +256,8 @@ impl Scope<'_> {
         is_changed
     }
 
-    /// Has a float become a decimal by the digits that it surely has; tells whether it was one. What is NUMERIC to PostgreSQL has more.
+    /// Has a float become a decimal by the digits that it surely has; tells whether it was one. What is
+    /// NUMERIC to PostgreSQL has more.
     fn take_digits(&self, expr: &mut Expr, kind: &DataType) -> bool {
         let is_float = matches!(kind, DataType::Decimal128(_, 0..)) && self.is_double(expr);
         match ScalarValue::try_from(kind) {
@@ -267,7 +271,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed anything.
+    /// Makes a decimal of a number that is added to one, or taken from it; tells whether it has changed
+    /// anything.
     fn add_exactly(&self, left: &mut Expr, right: &mut Expr) -> bool {
         let is_decimal = |side: &Expr| side.get_type(self.schema).is_ok_and(|kind| is_decimal(&kind));
         let number = match (is_decimal(left), is_decimal(right)) {
@@ -344,7 +349,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is computed.
+/// Whether PostgreSQL has a double in a column of a plan that is one here: it is followed to where it is
+/// computed.
 pub(crate) fn is_double_column(plan: &LogicalPlan, at: usize) -> bool {
     let is_double = |expr: Option<&Expr>, input: &LogicalPlan| {
         let scope = Scope { schema: input.schema(), inputs: vec![input] };

@@ -1,6 +1,6 @@
-//! The types of the columns of EXCEPT and INTERSECT, which are those that both sides have in common, as in UNION. DataFusion makes joins of
-//! them, whose rows are those of the left side as they are: a REAL beside a double is written with the digits of a double, and
-//! a day beside a timestamp as one.
+//! The types of the columns of EXCEPT and INTERSECT, which are those that both sides have in common, as in
+//! UNION. DataFusion makes joins of them, whose rows are those of the left side as they are: a REAL beside a
+//! double is written with the digits of a double, and a day beside a timestamp as one.
 //!
 //! ```text
 //! LeftAnti Join: l.x = r.x      LeftAnti Join: l.x = r.x
@@ -9,8 +9,8 @@
 //!                                 r
 //! ```
 //!
-//! `SetOperationTypes` can go when EXCEPT and INTERSECT coerce the types of both sides as UNION does; no issue was
-//! found. PostgreSQL 10.5.
+//! `SetOperationTypes` can go when EXCEPT and INTERSECT coerce the types of both sides as UNION does; no
+//! issue was found. PostgreSQL 10.5.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `n << 2` and `n >> 2` of the type of `n`, whose bits are lost beyond it: DataFusion shifts 64 bits where the count has them, as a number
-//! in a statement does.
+//! `n << 2` and `n >> 2` of the type of `n`, whose bits are lost beyond it: DataFusion shifts 64 bits where
+//! the count has them, as a number in a statement does.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};

@@ -1,5 +1,6 @@
-//! Windows over rows that have no columns, as `SELECT rank() OVER (ORDER BY (SELECT …))` has them: they get one. Sorts and windows put
-//! batches together, of which nobody knows how many rows there are without columns (22023).
+//! Windows over rows that have no columns, as `SELECT rank() OVER (ORDER BY (SELECT …))` has them: they get
+//! one. Sorts and windows put batches together, of which nobody knows how many rows there are without columns
+//! (22023).
 //!
 //! ```text
 //! WindowAggr: rank() …      Projection: rank() …
@@ -7,8 +8,8 @@
 //!                               Projection: 0 AS harrier_row
 //! ```
 //!
-//! `ColumnlessWindows` can go when windows and sorts put batches without columns together by their numbers of rows; no
-//! issue was found.
+//! `ColumnlessWindows` can go when windows and sorts put batches without columns together by their numbers of
+//! rows; no issue was found.
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;

@@ -1,9 +1,10 @@
-//! What columns tell the rows of a plan apart, for rules that leave keys out of groups, DISTINCT and joins out of a plan by it.
+//! What columns tell the rows of a plan apart, for rules that leave keys out of groups, DISTINCT and joins
+//! out of a plan by it.
 //!
-//! Where a join repeats the rows of one of its sides, what was a key of that side still determines its columns, and is no key of the
-//! result. DataFusion takes it for one behind the next GROUP BY or window, and for all columns there: of groups by `i` and `j` over
-//! a join of groups by `i`, `SELECT DISTINCT i` had a row for each of them, groups by both once more were groups by `i`, and a join by
-//! `i` was left out.
+//! Where a join repeats the rows of one of its sides, what was a key of that side still determines its
+//! columns, and is no key of the result. DataFusion takes it for one behind the next GROUP BY or window, and
+//! for all columns there: of groups by `i` and `j` over a join of groups by `i`, `SELECT DISTINCT i` had a
+//! row for each of them, groups by both once more were groups by `i`, and a join by `i` was left out.
 //!
 //! ```text
 //! Distinct: i                              Aggregate: BY i
@@ -13,8 +14,8 @@
 //! ```
 //! Without the rule the DISTINCT is left out, as if `i` were a key of the groups.
 //!
-//! `UniqueKeys` and `KeyedRelations` can go when DataFusion keeps a dependency whose determinant is repeated (`Dependency::Multi`)
-//! from being taken for a key behind an aggregate or a window; no issue was found.
+//! `UniqueKeys` and `KeyedRelations` can go when DataFusion keeps a dependency whose determinant is repeated
+//! (`Dependency::Multi`) from being taken for a key behind an aggregate or a window; no issue was found.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl OptimizerRule for UniqueKeys {
     }
 }
 
-/// Plans relations with the keys that they have: to a GROUP BY the planner adds all columns that its keys determine.
+/// Plans relations with the keys that they have: to a GROUP BY the planner adds all columns that its keys
+/// determine.
 #[derive(Debug)]
 pub(crate) struct KeyedRelations;
 

@@ -1,7 +1,8 @@
 //! Statements without the secrets in them: passwords of roles, keys of stores, logins in addresses.
 //!
-//! It reads words and literals, not SQL: a statement that cannot be parsed has its secrets left out as well. What it does not know it leaves
-//! out rather than in: a literal that does not end is masked to the end of the text.
+//! It reads words and literals, not SQL: a statement that cannot be parsed has its secrets left out as well.
+//! What it does not know it leaves out rather than in: a literal that does not end is masked to the end of
+//! the text.
 
 /// What stands for a secret.
 const MASKED: &str = "***";
@@ -144,7 +145,8 @@ fn has_whole(text: &str, part: &str) -> bool {
     })
 }
 
-/// Hides literals that stand behind a name which is one of a secret: `password = '…'`, `'s3.secret_access_key' '…'`.
+/// Hides literals that stand behind a name which is one of a secret: `password = '…'`,
+/// `'s3.secret_access_key' '…'`.
 fn hide_values(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let (mut is_secret, mut is_behind) = (false, false);
     for (piece, hidden) in pieces.iter().zip(hidden) {
@@ -181,7 +183,8 @@ fn hide_in_set(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides the passwords of CREATE ROLE and ALTER ROLE in whatever form: what is no password and yet hidden costs nothing.
+/// Hides the passwords of CREATE ROLE and ALTER ROLE in whatever form: what is no password and yet hidden
+/// costs nothing.
 fn hide_of_role(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let is_role = (is_at(pieces, 0, "create") || is_at(pieces, 0, "alter"))
         && ["role", "user", "group"].iter().any(|word| is_at(pieces, 1, word));
@@ -230,7 +233,8 @@ fn hide_in_calls(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides what options in parentheses give to secrets, words included: `OPTIONS (…)`, `WITH (…)`, those of COPY.
+/// Hides what options in parentheses give to secrets, words included: `OPTIONS (…)`, `WITH (…)`, those of
+/// COPY.
 fn hide_in_lists(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     const LISTS: [&str; 5] = ["options", "with", "tblproperties", "serdeproperties", "set"];
     let is_copy = is_at(pieces, 0, "copy");
@@ -316,8 +320,8 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     pieces(text).filter(|piece| piece.kind == Kind::Word).map(|piece| piece.text)
 }
 
-/// A literal, or a name in quotes, as it may be shown, if that is not as it is: the password of a login in an address is left out, and so are
-/// values of secrets in the text.
+/// A literal, or a name in quotes, as it may be shown, if that is not as it is: the password of a login in an
+/// address is left out, and so are values of secrets in the text.
 fn shown(literal: &str) -> Option<String> {
     let address = without_login(literal);
     let told = without_pairs(address.as_deref().unwrap_or(literal));

@@ -1,8 +1,10 @@
-//! Rules of who may come in from where and how, in the syntax of PostgreSQL's `pg_hba.conf`; the first that matches counts.
+//! Rules of who may come in from where and how, in the syntax of PostgreSQL's `pg_hba.conf`; the first that
+//! matches counts.
 //!
-//! Understood: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`, `sameuser`, `samerole`
-//! and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the methods of [`Method`]; the options
-//! `clientcert` and those of [`Ldap`]. What else PostgreSQL knows is an error that says so, never ignored.
+//! Understood: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`,
+//! `sameuser`, `samerole` and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the
+//! methods of [`Method`]; the options `clientcert` and those of [`Ldap`]. What else PostgreSQL knows is an
+//! error that says so, never ignored.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -164,7 +166,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether somebody on this machine may come in who knows no password: as whom the operating system says, or with a certificate.
+    /// Whether somebody on this machine may come in who knows no password: as whom the operating system says,
+    /// or with a certificate.
     pub fn let_in_without_password(&self) -> bool {
         let knows_none = |rule: &Rule| matches!(rule.method, Method::Trust | Method::Peer | Method::Cert);
         self.rules().iter().any(|rule| !rule.is_remote() && knows_none(rule))
@@ -193,7 +196,8 @@ impl Rules {
         &self.0
     }
 
-    /// The first rule that matches. `is_member`: whether the connection's user is a member of a role, directly or not.
+    /// The first rule that matches. `is_member`: whether the connection's user is a member of a role,
+    /// directly or not.
     pub fn find(&self, connection: &Connection<'_>, is_member: impl Fn(&str) -> bool) -> Option<&Rule> {
         self.0.iter().find(|rule| rule.matches(connection, &is_member))
     }

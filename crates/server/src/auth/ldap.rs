@@ -1,20 +1,24 @@
-//! Passwords that an LDAP directory knows: a client's is right if the directory lets a connection of ours in with it (a simple bind).
+//! Passwords that an LDAP directory knows: a client's is right if the directory lets a connection of ours in
+//! with it (a simple bind).
 //!
 //! ```text
 //!   prefix, suffix:  name = prefix + role + suffix ───────────────────────────────────► bind as name with the password
 //!   base:            bind as ldapbinddn, or as nobody ─► search for the role: one entry ─► bind as that entry with the password
 //! ```
 //!
-//! - The meaning of the options is PostgreSQL's, where it is not more careful: what a role's name is made of is escaped in filters and in
-//!   names of entries; a filter has to have `$username`; the certificates of servers are always checked.
+//! - The meaning of the options is PostgreSQL's, where it is not more careful: what a role's name is made of
+//!   is escaped in filters and in names of entries; a filter has to have `$username`; the certificates of
+//!   servers are always checked.
 //! - Servers are tried in turn while they cannot be asked. What one has answered counts.
 //!
-//! Invariants: no empty password is ever sent, since a directory takes one for a connection without a name and lets it in. No password, neither a
-//! client's nor that of `ldapbinddn`, is in a message, in the log or in Debug output. A client hears the same words whatever the reason is.
+//! Invariants: no empty password is ever sent, since a directory takes one for a connection without a name
+//! and lets it in. No password, neither a client's nor that of `ldapbinddn`, is in a message, in the log or
+//! in Debug output. A client hears the same words whatever the reason is.
 //!
 //! Memory bound: what a server may say on one connection ([`link::ANSWER_BYTES_MAX`]).
 //!
-//! Cancellation: dropping the future closes the connection. Source: RFC 4511 (protocol), 4513 (binds), 4514 (names), 4515 (filters), 4516 (URLs).
+//! Cancellation: dropping the future closes the connection. Source: RFC 4511 (protocol), 4513 (binds), 4514
+//! (names), 4515 (filters), 4516 (URLs).
 
 use std::time::Duration;
 
@@ -37,7 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Asks for the names of entries alone (RFC 4511, section 4.5.1.8).
 const NO_ATTRIBUTES: [&str; 1] = ["1.1"];
 
-/// Results with which a server says that it cannot answer now: busy, unavailable, other (RFC 4511, appendix A.2).
+/// Results with which a server says that it cannot answer now: busy, unavailable, other (RFC 4511, appendix
+/// A.2).
 const AWAY: [u32; 3] = [51, 52, 80];
 
 /// The result of a search that found more than was asked for.
@@ -60,7 +65,8 @@ enum Trouble {
 impl Ldap {
     /// Whether the directory knows a role with this password.
     ///
-    /// Errors: 28P01 the password is empty; 28000 it is wrong, nobody of this name is known, or no server can be asked, which the log tells apart.
+    /// Errors: 28P01 the password is empty; 28000 it is wrong, nobody of this name is known, or no server can
+    /// be asked, which the log tells apart.
     pub async fn check(&self, role: &str, password: &str) -> Result<(), SqlError> {
         if password.is_empty() {
             return Err(SqlError::fatal(SqlState::INVALID_PASSWORD, "empty password returned by client"));
@@ -178,7 +184,8 @@ impl Ldap {
         link::open(server, self.encryption, &self.trust).await.map_err(Trouble::Away)
     }
 
-    /// Asks every server as far as that can be done without a user, one after the other. Returns what is wrong with each, if something is.
+    /// Asks every server as far as that can be done without a user, one after the other. Returns what is
+    /// wrong with each, if something is.
     pub async fn probe(&self) -> Vec<(String, Option<String>)> {
         let mut found = Vec::new();
         for server in &self.servers {

@@ -20,8 +20,9 @@ impl fmt::Display for Unsafe {
 
 impl std::error::Error for Unsafe {}
 
-/// Whether it is safe to listen on these addresses: on other than loopback ones only with TLS, and with rules that let nobody in from
-/// elsewhere without a password or a certificate. The answer is warnings about what is allowed and hardly meant.
+/// Whether it is safe to listen on these addresses: on other than loopback ones only with TLS, and with rules
+/// that let nobody in from elsewhere without a password or a certificate. The answer is warnings about what
+/// is allowed and hardly meant.
 pub fn check(addresses: &[SocketAddr], has_tls: bool, rules: &Rules) -> Result<Vec<String>, Unsafe> {
     let public = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
     if let Some(address) = public {

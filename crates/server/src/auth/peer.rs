@@ -1,10 +1,11 @@
 //! Which user of the operating system is at the other end of a connection on this machine.
 //!
-//! Of a socket in the file system the kernel tells it. Of TCP on the loopback interface, which on a login node everybody may
-//! use, the kernel lists every socket with the user who made it: the client's end is the socket with the two addresses of
-//! the connection turned around.
+//! Of a socket in the file system the kernel tells it. Of TCP on the loopback interface, which on a login
+//! node everybody may use, the kernel lists every socket with the user who made it: the client's end is the
+//! socket with the two addresses of the connection turned around.
 //!
-//! Invariants: who cannot be told for sure is nobody. A socket whose process has closed it is listed as root's, so it does not count.
+//! Invariants: who cannot be told for sure is nobody. A socket whose process has closed it is listed as
+//! root's, so it does not count.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -37,8 +38,8 @@ pub enum Known {
     NoRoles,
 }
 
-/// Whether a client may come in as a role: the user that runs the server as any that exists, others as the one of their name.
-/// As long as there are no roles, nobody but the user that runs the server.
+/// Whether a client may come in as a role: the user that runs the server as any that exists, others as the
+/// one of their name. As long as there are no roles, nobody but the user that runs the server.
 ///
 /// Errors: 28000, in the same words for a role that does not exist and for one of another name.
 pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Result<(), SqlError> {
@@ -60,8 +61,9 @@ pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Resu
     }
 }
 
-/// Who is at the other end of a connection over TCP; `None` if it is not this machine's or cannot be told. `client` and
-/// `server` are the addresses of the connection's ends as the server has them. May be dropped at any time.
+/// Who is at the other end of a connection over TCP; `None` if it is not this machine's or cannot be told.
+/// `client` and `server` are the addresses of the connection's ends as the server has them. May be dropped at
+/// any time.
 pub async fn find(client: SocketAddr, server: SocketAddr) -> io::Result<Option<Peer>> {
     let (client, server) = (canonical(client), canonical(server));
     if !client.ip().is_loopback() {
@@ -174,7 +176,8 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, port)))
 }
 
-/// Whether an address is one of this machine's: only those can be bound, unless the machine is set up to bind any.
+/// Whether an address is one of this machine's: only those can be bound, unless the machine is set up to bind
+/// any.
 pub(super) fn is_own_address(address: IpAddr) -> bool {
     let any = match address {
         IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",

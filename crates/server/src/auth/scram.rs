@@ -1,13 +1,16 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as PostgreSQL speaks it: a client proves that it knows a password without sending it.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as PostgreSQL speaks it: a client proves that it knows a password
+//! without sending it.
 //!
 //! ```text
 //!   Scram ─ client-first ─► Challenge (server-first) ─ client-final ─► server-final, or a failure
 //! ```
 //!
-//! With the certificate of the TLS connection bound in (`tls-server-end-point`, RFC 5929), nobody in between can pass it on.
+//! With the certificate of the TLS connection bound in (`tls-server-end-point`, RFC 5929), nobody in between
+//! can pass it on.
 //!
-//! Invariants: a role that does not exist, or has no password, is challenged like any other, with a salt that stays the same
-//! while the server runs, and then fails as one whose proof is wrong. Secrets are compared in constant time.
+//! Invariants: a role that does not exist, or has no password, is challenged like any other, with a salt that
+//! stays the same while the server runs, and then fails as one whose proof is wrong. Secrets are compared in
+//! constant time.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -23,7 +26,8 @@ use super::wrong_password;
 /// Without and with a channel that is bound in.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// How often a password is hashed, unless somebody wants it otherwise; PostgreSQL's, and the least that RFC 7677 allows.
+/// How often a password is hashed, unless somebody wants it otherwise; PostgreSQL's, and the least that RFC
+/// 7677 allows.
 pub const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 const KEY_BYTES: usize = 32;
@@ -32,8 +36,8 @@ const NONCE_BYTES: usize = 18;
 /// Of a message; those of honest clients have a few hundred.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-/// What is kept of a password. Not even its owner can be asked for the password with it; whoever has it can check proofs, and
-/// pretend to be the server.
+/// What is kept of a password. Not even its owner can be asked for the password with it; whoever has it can
+/// check proofs, and pretend to be the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     iterations: NonZeroU32,
@@ -130,7 +134,8 @@ impl Mock {
     }
 }
 
-/// Checks a password that a client has sent; the same work and the same failure if there is no verifier. Takes milliseconds.
+/// Checks a password that a client has sent; the same work and the same failure if there is no verifier.
+/// Takes milliseconds.
 pub fn check_password(
     user: &str,
     verifier: Option<&Verifier>,
@@ -168,8 +173,8 @@ pub struct Challenge {
 }
 
 impl Scram {
-    /// `verifier`: `None` if the role does not exist, has no password, or has one that is not valid any more. `binding`: of
-    /// a connection over TLS, as `tls::Loaded::binding` has it.
+    /// `verifier`: `None` if the role does not exist, has no password, or has one that is not valid any more.
+    /// `binding`: of a connection over TLS, as `tls::Loaded::binding` has it.
     pub fn new(user: &str, verifier: Option<Verifier>, mock: &Mock, binding: Option<&[u8]>) -> Self {
         let is_mock = verifier.is_none();
         // Made in any case, so that it takes the same time.
@@ -209,7 +214,8 @@ impl Scram {
         let first_bare = parts.next().ok_or_else(|| malformed("a client's first message has three parts"))?;
         match (flag, is_bound) {
             ("n", false) => {}
-            // It could, and thinks that the server cannot: somebody in between took the better mechanism from the list.
+            // It could, and thinks that the server cannot: somebody in between took the better mechanism from
+            // the list.
             ("y", false) if self.binding.is_some() => {
                 let message = "SCRAM channel binding negotiation error";
                 return Err(SqlError::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message).with_detail(

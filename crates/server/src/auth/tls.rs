@@ -1,7 +1,8 @@
-//! TLS: the server's certificate and key from files, authorities for clients' certificates, and what is read out of certificates.
+//! TLS: the server's certificate and key from files, authorities for clients' certificates, and what is read
+//! out of certificates.
 //!
-//! Files are read when the server starts and upon `reload`; a reload that fails leaves what was there. Connections keep what
-//! they began with.
+//! Files are read when the server starts and upon `reload`; a reload that fails leaves what was there.
+//! Connections keep what they began with.
 
 use std::fmt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -58,15 +59,16 @@ pub struct Tls {
 pub struct Loaded {
     /// Without ALPN; see `with_alpn`.
     pub config: Arc<ServerConfig>,
-    /// For SCRAM-SHA-256-PLUS: the hash of the certificate (`tls-server-end-point`). `None`: it is signed in a way for which
-    /// there is no rule, as Ed25519 is.
+    /// For SCRAM-SHA-256-PLUS: the hash of the certificate (`tls-server-end-point`). `None`: it is signed in
+    /// a way for which there is no rule, as Ed25519 is.
     pub binding: Option<Vec<u8>>,
     /// Whether clients may show certificates.
     pub asks_clients: bool,
 }
 
 impl Loaded {
-    /// For a protocol that is named in the handshake, such as `postgresql` or `h2`. Clients that name none are let in too.
+    /// For a protocol that is named in the handshake, such as `postgresql` or `h2`. Clients that name none
+    /// are let in too.
     pub fn with_alpn(&self, protocols: &[&[u8]]) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -93,7 +95,8 @@ impl Tls {
     }
 }
 
-/// Whether a certificate that TLS has checked is one of this user's: it has one common name, and that is the role.
+/// Whether a certificate that TLS has checked is one of this user's: it has one common name, and that is the
+/// role.
 pub fn is_of(certificate: &CertificateDer<'_>, user: &str) -> bool {
     common_name(certificate).as_deref() == Some(user)
 }

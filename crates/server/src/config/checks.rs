@@ -28,8 +28,8 @@ impl Check {
 }
 
 impl Config {
-    /// Everything that is wrong with the values, whatever the machine is like. What depends on the machine is in
-    /// [`Config::findings`]. To be called again when options of the command line have changed values.
+    /// Everything that is wrong with the values, whatever the machine is like. What depends on the machine is
+    /// in [`Config::findings`]. To be called again when options of the command line have changed values.
     pub fn check(&self) -> Vec<Problem> {
         let mut check = Check(Vec::new());
         self.check_server(&mut check);

@@ -63,8 +63,8 @@ impl Found {
 }
 
 impl Config {
-    /// What would go wrong on this machine, and what is worth a look; the gravest first. Values must have passed
-    /// [`Config::check`]. Opens files and tries ports, and changes nothing. Blocks.
+    /// What would go wrong on this machine, and what is worth a look; the gravest first. Values must have
+    /// passed [`Config::check`]. Opens files and tries ports, and changes nothing. Blocks.
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = Found(Vec::new());
         self.find_places(&mut found);

@@ -19,7 +19,8 @@ use super::login::Login;
 /// How long a client may take to agree upon encryption.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// What an error to accept is waited out for: it comes from a lack of descriptors or memory, and comes again at once.
+/// What an error to accept is waited out for: it comes from a lack of descriptors or memory, and comes again
+/// at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that were accepted and that nobody serves yet.

@@ -21,8 +21,8 @@ const MESSAGE_BYTES_MAX: usize = 3 << 20;
 /// Bytes of text that one array of the wire may get: its offsets are 32 bits wide.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// The schema as it is sent. Views and dictionaries become what they stand for: not all clients know them, and both may refer
-/// to much larger buffers than their values.
+/// The schema as it is sent. Views and dictionaries become what they stand for: not all clients know them,
+/// and both may refer to much larger buffers than their values.
 pub(super) fn wire_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(wire_field);
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
@@ -65,7 +65,8 @@ impl Encoder {
     /// `schema`: of the wire.
     pub fn new(schema: SchemaRef) -> Self {
         let mut context = IpcWriteContext::default();
-        // Messages of a result are about the same size: memory for the next one is had at once, not by growing.
+        // Messages of a result are about the same size: memory for the next one is had at once, not by
+        // growing.
         context.set_reserve_scratch(true);
         Self {
             schema,

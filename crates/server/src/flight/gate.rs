@@ -1,4 +1,5 @@
-//! Stands before all calls: who is it? Nothing that a stranger sends is read beyond its headers, and the few bytes of a handshake.
+//! Stands before all calls: who is it? Nothing that a stranger sends is read beyond its headers, and the few
+//! bytes of a handshake.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The calls of clients that are logged in go to `inner`, handshakes to `handshake`, which takes small messages only.
+/// The calls of clients that are logged in go to `inner`, handshakes to `handshake`, which takes small
+/// messages only.
 #[derive(Clone)]
 pub(super) struct Gate<S> {
     pub site: Arc<Site>,

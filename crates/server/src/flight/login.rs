@@ -1,7 +1,8 @@
 //! Who is logged in, and on which sessions of the backend the statements of a client run.
 //!
-//! A client has a token, and behind it one session, as behind a connection of the PostgreSQL protocol. Flight's clients run several things at once,
-//! though: they ask for metadata while rows of a statement arrive, or for the rows of two statements in turn. So:
+//! A client has a token, and behind it one session, as behind a connection of the PostgreSQL protocol.
+//! Flight's clients run several things at once, though: they ask for metadata while rows of a statement
+//! arrive, or for the rows of two statements in turn. So:
 //!
 //! ```text
 //! statement ─┬─ in a transaction ──► the session of the transaction, one statement at a time
@@ -10,11 +11,12 @@
 //!                         └─ it is busy ──► a session of its own, with the same settings, until the statement's end
 //! ```
 //!
-//! A transaction that the protocol opens takes the client's session if that is free, or else one of its own. Settings (SET) that worked are
-//! kept, so that further sessions have them too; those of a transaction when it has been committed.
+//! A transaction that the protocol opens takes the client's session if that is free, or else one of its own.
+//! Settings (SET) that worked are kept, so that further sessions have them too; those of a transaction when
+//! it has been committed.
 //!
-//! A login ends when the client closes it, when it was idle for too long, when its connection has been gone for a while, or when somebody ends its session.
-//! Its transactions are rolled back then.
+//! A login ends when the client closes it, when it was idle for too long, when its connection has been gone
+//! for a while, or when somebody ends its session. Its transactions are rolled back then.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -36,7 +38,8 @@ use super::{Attempt, Flight};
 use crate::backend::{Identity, Session, TransactionState};
 use crate::registry::{SessionGuard, Stop};
 
-/// Settings of a client that further sessions get. There are fewer than that; a client that sets one of many spellings loses the oldest.
+/// Settings of a client that further sessions get. There are fewer than that; a client that sets one of many
+/// spellings loses the oldest.
 const SETTINGS_MAX: usize = 256;
 
 /// Everybody who is logged in.
@@ -395,8 +398,9 @@ impl Site {
 
     /// Finds a session for a statement, see above.
     ///
-    /// Errors: 25P01 there is no such transaction; 55006 its session is busy, and stays so for longer than a client that goes on at
-    /// once needs; 53300 too many statements of the client run; 57P01, 57P03 the session, or the server, ends.
+    /// Errors: 25P01 there is no such transaction; 55006 its session is busy, and stays so for longer than a
+    /// client that goes on at once needs; 53300 too many statements of the client run; 57P01, 57P03 the
+    /// session, or the server, ends.
     pub async fn lease(
         self: &Arc<Self>,
         login: &Arc<Login>,
@@ -595,9 +599,9 @@ impl Login {
         })
     }
 
-    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has ended, the one that is open
-    /// instead, for ADBC prepares a cursor's statement once and goes on with it in the transactions that follow; the calls that run
-    /// it name none. With none open it runs in its own.
+    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has
+    /// ended, the one that is open instead, for ADBC prepares a cursor's statement once and goes on with it
+    /// in the transactions that follow; the calls that run it name none. With none open it runs in its own.
     pub fn transaction_of(&self, prepared: &Prepared) -> Option<Bytes> {
         let id = prepared.transaction.as_ref()?;
         let inner = self.inner.lock();
@@ -608,8 +612,9 @@ impl Login {
         }
     }
 
-    /// The transaction of an ingestion that names none: the one that is open, if it is the only one. ADBC's driver never names
-    /// it, and its users, whose connections are in a transaction unless they ask for autocommit, mean that one.
+    /// The transaction of an ingestion that names none: the one that is open, if it is the only one. ADBC's
+    /// driver never names it, and its users, whose connections are in a transaction unless they ask for
+    /// autocommit, mean that one.
     pub fn only_transaction(&self) -> Option<Bytes> {
         let inner = self.inner.lock();
         let mut open = inner.transactions.keys();

@@ -1,5 +1,5 @@
-//! What clients ask of the catalog, answered by SQL on `information_schema`, so that everybody sees what their role may see; and
-//! what they ask of the server.
+//! What clients ask of the catalog, answered by SQL on `information_schema`, so that everybody sees what
+//! their role may see; and what they ask of the server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,5 @@
-//! Messages of Flight's sessions, which the library has not: see Flight.proto, SessionOptionValue and what follows.
+//! Messages of Flight's sessions, which the library has not: see Flight.proto, SessionOptionValue and what
+//! follows.
 
 use std::collections::HashMap;
 

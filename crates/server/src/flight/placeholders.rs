@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The statement with numbers for its question marks. Those in texts, names and comments are no parameters; `??` is the operator `?`. What
-/// has numbers already is left as it is.
+/// The statement with numbers for its question marks. Those in texts, names and comments are no parameters;
+/// `??` is the operator `?`. What has numbers already is left as it is.
 pub(super) fn numbered(text: &str) -> Cow<'_, str> {
     if !text.contains('?') {
         return Cow::Borrowed(text);

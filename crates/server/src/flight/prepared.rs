@@ -127,7 +127,8 @@ impl Prepared {
 /// Batches that a client sends.
 pub(super) type Sent = FlightRecordBatchStream;
 
-/// The batches of a request. Messages without one, such as those that only say what is meant, are passed over.
+/// The batches of a request. Messages without one, such as those that only say what is meant, are passed
+/// over.
 pub(super) fn sent(stream: PeekableFlightDataStream) -> Sent {
     let has_batch = |message: &Result<arrow_flight::FlightData, _>| {
         ready(message.as_ref().map_or(true, |message| !message.data_header.is_empty()))

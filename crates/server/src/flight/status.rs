@@ -4,11 +4,12 @@ use harrier_error::{SqlError, SqlState};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-/// Bytes of a status's message. Clients refuse trailers beyond 8 KiB by default, in which other than ASCII counts threefold.
+/// Bytes of a status's message. Clients refuse trailers beyond 8 KiB by default, in which other than ASCII
+/// counts threefold.
 const MESSAGE_BYTES_MAX: usize = 2000;
 
-/// The status of a failure. Its SQLSTATE stands at the end of the message's first line and in the trailer `sqlstate`; detail and
-/// hint follow on lines of their own, as psql prints them.
+/// The status of a failure. Its SQLSTATE stands at the end of the message's first line and in the trailer
+/// `sqlstate`; detail and hint follow on lines of their own, as psql prints them.
 pub(super) fn status(failure: &SqlError) -> Status {
     let mut message = format!("{} (SQLSTATE {})", cut(&failure.message), failure.sqlstate);
     for (name, text) in [("DETAIL", &failure.detail), ("HINT", &failure.hint)] {

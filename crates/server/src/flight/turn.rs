@@ -1,7 +1,9 @@
-//! A statement's turn on a session: it is listed while it runs, can be stopped at any moment, and leaves the session settled.
+//! A statement's turn on a session: it is listed while it runs, can be stopped at any moment, and leaves the
+//! session settled.
 //!
-//! Cancellation: a turn ends early when its session is asked to stop, when its token is canceled (nobody waits for its rows any more), or when
-//! the session's `statement_timeout` is over. What runs is dropped then, which gives it up.
+//! Cancellation: a turn ends early when its session is asked to stop, when its token is canceled (nobody
+//! waits for its rows any more), or when the session's `statement_timeout` is over. What runs is dropped
+//! then, which gives it up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,8 +70,8 @@ impl Consumer for Collect {
     }
 }
 
-/// Rows on their way to a client: their schema as sent, then messages, as many ahead as the channel holds. `None` is the end; without it
-/// the statement has died.
+/// Rows on their way to a client: their schema as sent, then messages, as many ahead as the channel holds.
+/// `None` is the end; without it the statement has died.
 pub(super) struct Rows {
     pub schema: SchemaRef,
     pub messages: mpsc::Receiver<Result<Option<FlightData>, Status>>,
@@ -90,7 +92,8 @@ impl Forward {
         Self { started: Some(started), encoder: None, messages: None }
     }
 
-    /// Tells the client how the statement ended. To be called when its session is free again: what the client does next finds it so.
+    /// Tells the client how the statement ended. To be called when its session is free again: what the client
+    /// does next finds it so.
     pub async fn finish(mut self, result: Result<(), SqlError>) {
         match (self.started.take(), self.messages.take(), result) {
             (Some(started), _, Err(failure)) => drop(started.send(Err(failure))),
@@ -372,7 +375,8 @@ async fn check_columns(
     }
 }
 
-/// Gives a COPY what it reads. If there is no more to give for an error, the statement is given up, and never sees an end.
+/// Gives a COPY what it reads. If there is no more to give for an error, the statement is given up, and never
+/// sees an end.
 async fn feed(
     mut source: BoxStream<'_, Result<Bytes, SqlError>>,
     input: mpsc::Sender<Bytes>,

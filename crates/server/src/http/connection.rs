@@ -1,4 +1,5 @@
-//! Connections of browsers and other clients: how many at a time, with or without TLS, and how long one may say nothing.
+//! Connections of browsers and other clients: how many at a time, with or without TLS, and how long one may
+//! say nothing.
 
 use std::io;
 use std::net::SocketAddr;

@@ -53,7 +53,8 @@ pub(crate) fn nanoseconds(value: f64) -> String {
 pub(crate) fn date_and_time(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days from the first of March of the year 0, so that a leap day ends a year: 400 years have 146097 of them.
+    // Days from the first of March of the year 0, so that a leap day ends a year: 400 years have 146097 of
+    // them.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

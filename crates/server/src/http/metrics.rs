@@ -1,4 +1,5 @@
-//! The registry's totals, what the overview tells, and the process, as numbers: for `/metrics` as OpenMetrics text, and for telemetry.
+//! The registry's totals, what the overview tells, and the process, as numbers: for `/metrics` as OpenMetrics
+//! text, and for telemetry.
 
 use std::fmt;
 use std::sync::Arc;

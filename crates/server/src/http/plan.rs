@@ -1,8 +1,9 @@
-//! What a statement does as a picture: a tree of operators, its root on top, with what moved, how long it took, and how unevenly ranks
-//! shared it.
+//! What a statement does as a picture: a tree of operators, its root on top, with what moved, how long it
+//! took, and how unevenly ranks shared it.
 //!
-//! The picture is of any [`Work`], also of one that makes no sense: slices that feed each other in a circle, or operators deeper than
-//! their parents, are drawn without going round, and one with too many operators has no picture.
+//! The picture is of any [`Work`], also of one that makes no sense: slices that feed each other in a circle,
+//! or operators deeper than their parents, are drawn without going round, and one with too many operators has
+//! no picture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -105,7 +106,8 @@ impl<'a> Plan<'a> {
         reached.len()
     }
 
-    /// The picture, and below it how unevenly ranks shared the work. `is_running`: scans show how far they are.
+    /// The picture, and below it how unevenly ranks shared the work. `is_running`: scans show how far they
+    /// are.
     pub fn picture(&self, is_running: bool) -> Markup {
         let (places, width, height) = self.layout();
         let slowest = self.nodes.iter().filter_map(|node| node.operator.busy_ns()).max().unwrap_or(0);
@@ -135,7 +137,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The left upper corner of every box, and the size of the whole. A parent stands over the middle of its children.
+    /// The left upper corner of every box, and the size of the whole. A parent stands over the middle of its
+    /// children.
     fn layout(&self) -> (Vec<(f64, f64)>, f64, f64) {
         let mut places = vec![(0.0, 0.0); self.nodes.len()];
         let mut next_x = MARGIN;
@@ -201,7 +204,8 @@ impl<'a> Plan<'a> {
 }
 
 impl Node<'_> {
-    /// Rows of the rank that had the fewest, and of the one that had the most; of an operator that several ranks ran.
+    /// Rows of the rank that had the fewest, and of the one that had the most; of an operator that several
+    /// ranks ran.
     fn spread(&self) -> Option<(u64, u64)> {
         let shares = &self.operator.shares;
         let counted = || shares.iter().filter_map(|share| share.rows);

@@ -4,8 +4,8 @@
 //!   PGCOPY\n\xff\r\n\0   flags   length, extension │ count   length, value   length, value … │ … │ -1
 //! ```
 //!
-//! Memory bound: of what a client sends, one row and what came behind it in its message; of what was read, [`BATCH_ROWS`] rows or
-//! [`BATCH_BYTES`].
+//! Memory bound: of what a client sends, one row and what came behind it in its message; of what was read,
+//! [`BATCH_ROWS`] rows or [`BATCH_BYTES`].
 //!
 //! Source: PostgreSQL's documentation of COPY, "Binary Format".
 

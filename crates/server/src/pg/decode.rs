@@ -32,8 +32,8 @@ pub(super) trait Decode: Send {
     fn finish(&mut self) -> Option<ArrayRef>;
 }
 
-/// What reads values of this type, `capacity` of them or more; `None` if there is no reader for it. Numbers come as text, since
-/// how many digits they have is not known before they are there.
+/// What reads values of this type, `capacity` of them or more; `None` if there is no reader for it. Numbers
+/// come as text, since how many digits they have is not known before they are there.
 pub(super) fn decoder(oid: u32, capacity: usize) -> Option<Box<dyn Decode>> {
     fn fixed<T: ArrowPrimitiveType>(
         capacity: usize,

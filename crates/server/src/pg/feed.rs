@@ -1,4 +1,5 @@
-//! The rows of a result on their way to a client: one batch at a time, of which some rows are written and others wait.
+//! The rows of a result on their way to a client: one batch at a time, of which some rows are written and
+//! others wait.
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -54,7 +55,8 @@ impl Feed {
         Ok(true)
     }
 
-    /// Waits for the next rows as they come, to be kept; `None` at the end. Not to be mixed with [`Self::next`].
+    /// Waits for the next rows as they come, to be kept; `None` at the end. Not to be mixed with
+    /// [`Self::next`].
     pub(crate) async fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         let Some(stream) = &mut self.stream else {
             return Ok(None);
@@ -66,7 +68,8 @@ impl Feed {
         Ok(next)
     }
 
-    /// Writes some of the rows that are ready, `rows_max` at most, and says how many. `kind` and `head`: see [`Batch::put`].
+    /// Writes some of the rows that are ready, `rows_max` at most, and says how many. `kind` and `head`: see
+    /// [`Batch::put`].
     pub(crate) fn put(
         &mut self,
         rows_max: usize,

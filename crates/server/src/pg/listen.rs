@@ -145,7 +145,8 @@ impl Server {
         });
     }
 
-    /// Lets nobody in any more and sends everybody away: who runs a statement or has a transaction open may end it within `patience`.
+    /// Lets nobody in any more and sends everybody away: who runs a statement or has a transaction open may
+    /// end it within `patience`.
     pub async fn drain(&self, patience: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
         let deadline = tokio::time::Instant::now() + patience;
@@ -175,8 +176,8 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens at `.s.PGSQL.<port>` in `folder`, where PostgreSQL's clients look. `is_shared`: every user of the machine may
-    /// connect; else only the one that runs the server.
+    /// Listens at `.s.PGSQL.<port>` in `folder`, where PostgreSQL's clients look. `is_shared`: every user of
+    /// the machine may connect; else only the one that runs the server.
     ///
     /// Errors: somebody listens there already (address in use).
     pub fn bind(folder: &Path, port: u16, is_shared: bool) -> io::Result<Self> {

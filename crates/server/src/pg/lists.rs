@@ -140,7 +140,8 @@ fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<
     }))
 }
 
-/// How long arrays are at each depth, from that of `items` on; returns which of the innermost values are in them.
+/// How long arrays are at each depth, from that of `items` on; returns which of the innermost values are in
+/// them.
 ///
 /// Errors: arrays of one depth differ in length (0A000), as those of PostgreSQL cannot.
 fn measure(

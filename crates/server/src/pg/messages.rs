@@ -1,4 +1,5 @@
-//! What a client says: the frontend messages of the PostgreSQL protocol, read from bytes that may be anything.
+//! What a client says: the frontend messages of the PostgreSQL protocol, read from bytes that may be
+//! anything.
 //!
 //! Source: PostgreSQL's documentation, "Message Formats".
 

@@ -1,4 +1,5 @@
-//! Statements about the conversation itself, which no engine needs to see: cursors, DISCARD, DEALLOCATE, LISTEN.
+//! Statements about the conversation itself, which no engine needs to see: cursors, DISCARD, DEALLOCATE,
+//! LISTEN.
 
 use harrier_error::{SqlError, SqlState};
 

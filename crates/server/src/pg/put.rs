@@ -1,4 +1,5 @@
-//! Values as PostgreSQL writes them, in text and in binary: for each column of a batch, what writes one row of it.
+//! Values as PostgreSQL writes them, in text and in binary: for each column of a batch, what writes one row
+//! of it.
 //!
 //! Points in time are told to the microsecond, as PostgreSQL keeps them.
 
@@ -349,7 +350,8 @@ fn text_time(array: &ArrayRef, zone: Zone) -> Put<'_> {
     }
 }
 
-/// Whole days, and the microseconds that are left: what timestamps are apart, as PostgreSQL subtracts them. There are fewer days than 2^31.
+/// Whole days, and the microseconds that are left: what timestamps are apart, as PostgreSQL subtracts them.
+/// There are fewer days than 2^31.
 fn days_apart(us: i64) -> (i32, i64) {
     const DAY: i64 = 86_400_000_000;
     (i32::try_from(us / DAY).unwrap_or(i32::MAX), us % DAY)

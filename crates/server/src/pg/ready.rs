@@ -1,4 +1,5 @@
-//! Arrays of Arrow as the few types that there is a way to write for: cast once for a batch, arrays in arrays too.
+//! Arrays of Arrow as the few types that there is a way to write for: cast once for a batch, arrays in arrays
+//! too.
 
 use std::sync::Arc;
 

@@ -20,8 +20,8 @@ pub(crate) struct Column {
     pub(crate) origin: Origin,
 }
 
-/// The table that a column is from, and its number there; zeros of one that is from none. No part of what a column is: a table that was made
-/// anew is another one.
+/// The table that a column is from, and its number there; zeros of one that is from none. No part of what a
+/// column is: a table that was made anew is another one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) table: u32,

@@ -1,4 +1,5 @@
-//! Rows of Arrow as the messages of PostgreSQL: one column after the other is made ready, then row by row is written.
+//! Rows of Arrow as the messages of PostgreSQL: one column after the other is made ready, then row by row is
+//! written.
 
 use std::sync::Arc;
 
@@ -96,8 +97,8 @@ impl Batch {
         Ok(Self { columns, rows: batch.num_rows() })
     }
 
-    /// Writes rows `from..to`, each as a message of this kind: a data row, or a piece of a COPY, whose rows look the same. What is in
-    /// `head` comes first in the first message, and is taken.
+    /// Writes rows `from..to`, each as a message of this kind: a data row, or a piece of a COPY, whose rows
+    /// look the same. What is in `head` comes first in the first message, and is taken.
     ///
     /// Errors: a value has no such form (0A000); the rows before it are written.
     pub(crate) fn put(

@@ -1,7 +1,9 @@
-//! Cursors that go back: the rows that were had of a result are kept, and FETCH goes from row to row among them.
+//! Cursors that go back: the rows that were had of a result are kept, and FETCH goes from row to row among
+//! them.
 //!
 //! # Memory bound
-//! What the session keeps in memory and on disk for a statement ([`KeptRows`]), and one batch that is ready to be written.
+//! What the session keeps in memory and on disk for a statement ([`KeptRows`]), and one batch that is ready
+//! to be written.
 
 use harrier_error::SqlError;
 
@@ -45,8 +47,9 @@ impl Scroll {
         Self { kept, is_whole: false, at: 0, loaded: None }
     }
 
-    /// Goes on, with rows of `feed` that were not had yet; returns the rows on the way. Positions are PostgreSQL's (`DoPortalRunFetch`
-    /// in its pquery.c): whoever asks for more rows than there are is behind the last, or before the first.
+    /// Goes on, with rows of `feed` that were not had yet; returns the rows on the way. Positions are
+    /// PostgreSQL's (`DoPortalRunFetch` in its pquery.c): whoever asks for more rows than there are is behind
+    /// the last, or before the first.
     ///
     /// Errors: those of the result, and of keeping it.
     pub(crate) async fn go(&mut self, step: Step, feed: &mut Feed) -> Result<Rows, SqlError> {
@@ -115,7 +118,8 @@ impl Scroll {
         Ok(())
     }
 
-    /// The batch in which a row is, counted from 0, and the number of its first. `columns`: what the client was told of them.
+    /// The batch in which a row is, counted from 0, and the number of its first. `columns`: what the client
+    /// was told of them.
     pub(crate) async fn load(&mut self, row: u64, columns: &[Column]) -> Result<(u64, &Batch), SqlError> {
         let is_there = |(first, batch): &(u64, Batch)| (*first..first + batch.rows as u64).contains(&row);
         let loaded = match self.loaded.take().filter(is_there) {

@@ -1,17 +1,19 @@
-//! The conversation with one client that has come in: one message after the other, until it leaves or is sent away.
+//! The conversation with one client that has come in: one message after the other, until it leaves or is sent
+//! away.
 //!
 //! # Transactions
-//! A statement alone is its own transaction. Several in one simple query, or between two Syncs, are one: it is opened before
-//! the first and committed after the last, unless one of them fails. Whether an Execute is alone is seen from the message
-//! behind it, which is therefore waited for.
+//! A statement alone is its own transaction. Several in one simple query, or between two Syncs, are one: it
+//! is opened before the first and committed after the last, unless one of them fails. Whether an Execute is
+//! alone is seen from the message behind it, which is therefore waited for.
 //!
 //! # Errors
-//! An error is sent at once, whoever asked for what is behind it: a client that flushes waits for it and sends no Sync before.
-//! After one in the extended protocol messages are left unread until Sync. A fatal error ends the conversation.
+//! An error is sent at once, whoever asked for what is behind it: a client that flushes waits for it and
+//! sends no Sync before. After one in the extended protocol messages are left unread until Sync. A fatal
+//! error ends the conversation.
 //!
 //! # Cancellation
-//! While a statement runs, its client is watched: one that has gone cancels it, as do its time limit, a cancel request and whoever
-//! ends the session.
+//! While a statement runs, its client is watched: one that has gone cancels it, as do its time limit, a
+//! cancel request and whoever ends the session.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,5 @@
-//! Values as PostgreSQL writes them: dates, times, numbers and intervals as text, and the parts that binary needs too.
+//! Values as PostgreSQL writes them: dates, times, numbers and intervals as text, and the parts that binary
+//! needs too.
 
 use bytes::{BufMut, BytesMut};
 
@@ -34,7 +35,8 @@ pub(crate) fn unsigned(out: &mut BytesMut, value: u64) {
     digits(out, value, 1);
 }
 
-/// The year, month and day of a day counted from 1970-01-01, in the calendar of today continued into the past.
+/// The year, month and day of a day counted from 1970-01-01, in the calendar of today continued into the
+/// past.
 ///
 /// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 fn civil(days: i64) -> (i64, u64, u64) {
@@ -173,8 +175,9 @@ fn time_span(out: &mut BytesMut, us: u64) {
     fraction(out, us % 1_000_000);
 }
 
-/// A number that is not whole: the fewest digits that tell it from others, with an exponent where PostgreSQL has one.
-/// `scientific`: how it is written with one digit before the point, as Rust does; `digits_max`: 6 or 15.
+/// A number that is not whole: the fewest digits that tell it from others, with an exponent where PostgreSQL
+/// has one. `scientific`: how it is written with one digit before the point, as Rust does; `digits_max`: 6 or
+/// 15.
 pub(crate) fn float(out: &mut BytesMut, value: f64, scientific: &str, digits_max: i32) {
     if value.is_nan() {
         return out.put_slice(b"NaN");

@@ -50,7 +50,8 @@ pub(crate) const REGROLE: u32 = 4096;
 pub(super) const NUMERIC_PRECISION: u8 = 38;
 const NUMERIC_SCALE: i8 = 10;
 
-/// The key of a field's metadata that says which of PostgreSQL's types its values are, by name, where the Arrow type does not.
+/// The key of a field's metadata that says which of PostgreSQL's types its values are, by name, where the
+/// Arrow type does not.
 const TYPE_KEY: &str = "pg.type";
 
 /// Types that a field may name, with the size of their values.
@@ -170,7 +171,8 @@ impl PgType {
         }
     }
 
-    /// A type by its name; that of an array has a `_` before it, and behind others may be what stands in parentheses: `varchar(5)`.
+    /// A type by its name; that of an array has a `_` before it, and behind others may be what stands in
+    /// parentheses: `varchar(5)`.
     pub(super) fn named(name: &str) -> Option<Self> {
         if let Some((name, size)) = name.split_once('(') {
             let named = Self::named(name)?;

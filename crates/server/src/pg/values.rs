@@ -15,7 +15,8 @@ use harrier_error::{SqlError, SqlState};
 use super::decode::{decoder, fit};
 use super::types::{self, NUMERIC_PRECISION, PgType};
 
-/// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the client takes it for.
+/// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the
+/// client takes it for.
 ///
 /// Errors: the bytes are no such value (22P02, 22P03).
 pub(crate) fn value(

@@ -1,18 +1,20 @@
-//! Who waits and who runs, as a value: no clock, no thread, no channel. What is asked of it comes in, who may go comes out.
+//! Who waits and who runs, as a value: no clock, no thread, no channel. What is asked of it comes in, who may
+//! go comes out.
 //!
 //! Invariants:
-//! - What runs in a queue keeps to its limits, unless they were lowered meanwhile or one statement over `max_cost` runs alone.
+//! - What runs in a queue keeps to its limits, unless they were lowered meanwhile or one statement over
+//!   `max_cost` runs alone.
 //! - Statements that need a place on the gang never run in greater number than there are places.
-//! - In a queue, statements go in the order they came. One exception: while its head waits for nothing but a place on
-//!   the gang, small statements pass it, [`OVERTAKES_MAX`] of them at most.
+//! - In a queue, statements go in the order they came. One exception: while its head waits for nothing but a
+//!   place on the gang, small statements pass it, [`OVERTAKES_MAX`] of them at most.
 //! - After every call nobody waits who could go.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Priority, QueueDefinition, Refusal};
 
-/// Small statements that may pass a larger one which waits for the gang. Without a bound they could hold the places
-/// of its queue in turn, so that it finds none whenever the gang has one.
+/// Small statements that may pass a larger one which waits for the gang. Without a bound they could hold the
+/// places of its queue in turn, so that it finds none whenever the gang has one.
 pub(super) const OVERTAKES_MAX: u32 = 16;
 
 /// What a queue's turn moves by when its weight is 1; divisible by every weight.
@@ -130,8 +132,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Replaces all definitions. What runs goes on; what waits in a queue that is no more, or asks for more than its queue
-    /// gives now, is refused. Call [`State::advance`] afterwards.
+    /// Replaces all definitions. What runs goes on; what waits in a queue that is no more, or asks for more
+    /// than its queue gives now, is refused. Call [`State::advance`] afterwards.
     pub fn define(&mut self, definitions: Vec<QueueDefinition>) -> Vec<Event<T>> {
         let mut events = Vec::new();
         let mut named: BTreeMap<_, _> =
@@ -165,7 +167,8 @@ impl<T> State<T> {
         events
     }
 
-    /// Changes how many statements may be on the gang and which are small. Those that are here stay what they are.
+    /// Changes how many statements may be on the gang and which are small. Those that are here stay what they
+    /// are.
     pub fn limit(&mut self, gang_max: Option<usize>, small_cost: f64) {
         (self.gang_max, self.small_cost) = (gang_max, small_cost);
     }

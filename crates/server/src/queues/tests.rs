@@ -334,8 +334,8 @@ fn random_histories_keep_the_limits_and_forget_nobody() {
     }
 }
 
-/// How often others went to the gang while one queue's head could have, at most: every other queue has its share of turns while that
-/// queue has one, and one more that was its due.
+/// How often others went to the gang while one queue's head could have, at most: every other queue has its
+/// share of turns while that queue has one, and one more that was its due.
 fn patience(of: Priority, others: &[Priority]) -> u32 {
     others.iter().map(|other| other.weight().div_ceil(of.weight()) + 1).sum()
 }

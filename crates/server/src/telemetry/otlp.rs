@@ -1,4 +1,5 @@
-//! Statements as spans, and numbers as metrics, in OTLP's JSON: names as in its Protocol Buffers in lowerCamelCase, ids in hex, 64-bit numbers as text.
+//! Statements as spans, and numbers as metrics, in OTLP's JSON: names as in its Protocol Buffers in
+//! lowerCamelCase, ids in hex, 64-bit numbers as text.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,8 +70,8 @@ impl Attributes {
     }
 }
 
-/// An `ExportTraceServiceRequest` with the spans of statements that have ended. Null: none of them is to be exported, for their callers
-/// do not keep their traces.
+/// An `ExportTraceServiceRequest` with the spans of statements that have ended. Null: none of them is to be
+/// exported, for their callers do not keep their traces.
 pub(super) fn traces(resource: &Resource, statements: &[Arc<StatementEntry>], has_literals: bool) -> Value {
     let spans: Vec<Value> = statements
         .iter()

@@ -15,8 +15,8 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// From a comment `/*…,traceparent='00-…-…-01',…*/`, as sqlcommenter adds it to the end of a statement. `None`: there is none, or it
-    /// is not what the standard says.
+    /// From a comment `/*…,traceparent='00-…-…-01',…*/`, as sqlcommenter adds it to the end of a statement.
+    /// `None`: there is none, or it is not what the standard says.
     pub fn in_comment(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let tail = &bytes[bytes.len().saturating_sub(COMMENT_WITHIN)..];
@@ -79,7 +79,8 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A statement with a question mark for every text and every number in it, and without comments. A text that is cut off ends in one.
+/// A statement with a question mark for every text and every number in it, and without comments. A text that
+/// is cut off ends in one.
 pub(super) fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Real clients come in: psql, with libpq's own SCRAM, TLS, channel binding and certificates, at a listener that does no more than
-//! ask who they are.
+//! Real clients come in: psql, with libpq's own SCRAM, TLS, channel binding and certificates, at a listener
+//! that does no more than ask who they are.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Runs `browser.py`, which looks at the pages with a real browser. It is skipped, and says so, only where there is none.
+//! Runs `browser.py`, which looks at the pages with a real browser. It is skipped, and says so, only where
+//! there is none.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Flight SQL as clients see it: arrow-flight's own client call by call, then ADBC and pyarrow as programs. Behind it is a backend of a few
-//! statements (`toy.rs`): the protocol is tested here, not SQL.
+//! Flight SQL as clients see it: arrow-flight's own client call by call, then ADBC and pyarrow as programs.
+//! Behind it is a backend of a few statements (`toy.rs`): the protocol is tested here, not SQL.
 //!
 //! `scripts/clients.sh` installs what is written in Python; `HARRIER_SKIP_SERVERS=1` leaves it out.
 
@@ -243,7 +243,8 @@ async fn rows_arrive_whole_and_no_faster_than_they_are_read() {
     let info = client.execute("SELECT numbers 1000000000".to_string(), None).await.unwrap();
     let mut rows = stream(&mut client, info).await.unwrap();
     rows.next().await.unwrap().unwrap();
-    // A client's window is 64 KiB until it grows; the server stands still when that and what lies ahead of it are full.
+    // A client's window is 64 KiB until it grows; the server stands still when that and what lies ahead of it
+    // are full.
     let mut last = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;

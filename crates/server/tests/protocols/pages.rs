@@ -1,4 +1,5 @@
-//! The pages over real HTTP: what they show, to whom, what they refuse, and what Prometheus and health checks read.
+//! The pages over real HTTP: what they show, to whom, what they refuse, and what Prometheus and health checks
+//! read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -574,7 +575,8 @@ fn busy(server: &Server) -> SessionGuard {
     session
 }
 
-/// Reads the file given by both parsers of Prometheus' own client library, and prints what they found, a sample a line.
+/// Reads the file given by both parsers of Prometheus' own client library, and prints what they found, a
+/// sample a line.
 const PARSERS: &str = r#"
 import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as strict
@@ -588,7 +590,8 @@ for family in strict(text):
         print(f"{sample.name}{{{labels}}} {float(sample.value)}")
 "#;
 
-/// Prometheus' own tool finds nothing wrong with names and types. It reads its older format, which has no line for a unit nor the end.
+/// Prometheus' own tool finds nothing wrong with names and types. It reads its older format, which has no
+/// line for a unit nor the end.
 fn checked_by_promtool(metrics: &str) {
     let mut older: Vec<String> = Vec::new();
     let mut counters: Vec<String> = Vec::new();

@@ -1,5 +1,5 @@
-//! Statements on their way to OpenTelemetry, over real HTTP: to a receiver that says what a test wants, decoded by the protocol's own
-//! Protocol Buffers, and to collectors that are there.
+//! Statements on their way to OpenTelemetry, over real HTTP: to a receiver that says what a test wants,
+//! decoded by the protocol's own Protocol Buffers, and to collectors that are there.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -318,7 +318,8 @@ async fn every_statement_is_a_span_with_its_slices_below_it() {
     assert_eq!(registry.totals().untold.load(Ordering::Relaxed), 0);
 }
 
-/// Reads a body by the protocol's own definitions, as its Python package has them: nothing in it may be unknown to them.
+/// Reads a body by the protocol's own definitions, as its Python package has them: nothing in it may be
+/// unknown to them.
 const DECODER: &str = r#"
 import base64, json, sys
 from google.protobuf import json_format

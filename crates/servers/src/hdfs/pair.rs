@@ -1,5 +1,5 @@
-//! A name service of two NameNodes with one journal, which is a folder that both have. One is active, the other reads the journal and waits.
-//! Nobody watches them: the test says who is active.
+//! A name service of two NameNodes with one journal, which is a folder that both have. One is active, the
+//! other reads the journal and waits. Nobody watches them: the test says who is active.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use crate::keeper::Keeper;
 const SERVICE: &str = "cluster";
 const NAMES: [&str; 2] = ["nn0", "nn1"];
 
-/// `$1` is the folder, `$2` the one with jars and web pages. The second NameNode begins as a copy of the first one's files.
+/// `$1` is the folder, `$2` the one with jars and web pages. The second NameNode begins as a copy of the
+/// first one's files.
 const KEEPER: &str = r#"
 folder=$1 jars=$2
 run() {
@@ -58,7 +59,8 @@ pub struct HdfsPair {
 }
 
 impl HdfsPair {
-    /// Starts one whose first NameNode is active, which takes up to a minute; `None`, said loudly, where it cannot be installed.
+    /// Starts one whose first NameNode is active, which takes up to a minute; `None`, said loudly, where it
+    /// cannot be installed.
     pub fn start() -> Option<Self> {
         let jars = crate::installed("hdfs.sh")?;
         for _ in 0..3 {

@@ -14,8 +14,8 @@ const SILENT_ONE_IN: u64 = 100;
 /// Where bodies of requests and answers break off, at most.
 const BODY_BYTES_MAX: u64 = 200_000;
 
-/// What the seed draws follows from it, from a request's kind and from how many of that kind came before. Names of objects do not count,
-/// which are random.
+/// What the seed draws follows from it, from a request's kind and from how many of that kind came before.
+/// Names of objects do not count, which are random.
 #[derive(Debug)]
 pub(super) struct Disturbance {
     seed: u64,

@@ -1,4 +1,5 @@
-//! moto: a server that speaks S3 and holds all in memory. It asks for no signature, so that what it holds can be asked for without one.
+//! moto: a server that speaks S3 and holds all in memory. It asks for no signature, so that what it holds can
+//! be asked for without one.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -12,7 +12,8 @@ use super::{Variables, refused};
 /// Where requests go if nothing says so.
 const REGION: &str = "us-east-1";
 
-/// The settings of one section; names are in lower case. Those below another one are `services.endpoint_url`-like: `NAME.SETTING`.
+/// The settings of one section; names are in lower case. Those below another one are
+/// `services.endpoint_url`-like: `NAME.SETTING`.
 #[derive(Default, Clone)]
 pub(crate) struct Section(BTreeMap<String, String>);
 
@@ -47,7 +48,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of the profile that `variables` name; none where its files cannot be read, which is an error for who needs credentials of theirs.
+    /// Those of the profile that `variables` name; none where its files cannot be read, which is an error for
+    /// who needs credentials of theirs.
     pub(crate) fn of(variables: &Variables) -> Self {
         ConfigFiles::load(variables).map(|files| files.settings(variables)).unwrap_or_default()
     }

@@ -1,7 +1,9 @@
-//! What comes from HDFS in pieces: the bytes of a file, which are read on where they broke off, and the names below a folder.
+//! What comes from HDFS in pieces: the bytes of a file, which are read on where they broke off, and the names
+//! below a folder.
 //!
-//! Errors: what a DataNode or a NameNode that is gone was asked for is asked for again with growing pauses, within the limits; they begin
-//! anew with every piece. A file that has another time or size by then is another file, and is not read on.
+//! Errors: what a DataNode or a NameNode that is gone was asked for is asked for again with growing pauses,
+//! within the limits; they begin anew with every piece. A file that has another time or size by then is
+//! another file, and is not read on.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! CASE around what would fail where it is not taken: casts, divisions, and constants out of range.
 //!
-//! PostgreSQL computes constants in any branch that may be taken before it has seen a row, so those stand only
-//! where no row can take the branch.
+//! PostgreSQL computes constants in any branch that may be taken before it has seen a row, so those stand
+//! only where no row can take the branch.
 
 use super::expressions::{Maker, name_of};
 use super::scope::{Kind, Scope};

@@ -1,7 +1,7 @@
 //! Intervals.
 //!
-//! Those that are equal may be written in several ways (`24:00:00` is `1 day`), and which of them DISTINCT leaves
-//! is open. So days, months and times are such that few of them come to the same.
+//! Those that are equal may be written in several ways (`24:00:00` is `1 day`), and which of them DISTINCT
+//! leaves is open. So days, months and times are such that few of them come to the same.
 
 use super::expressions::Maker;
 use super::scope::{Kind, Scope};

@@ -1,4 +1,5 @@
-//! Queries whose answer is about the order of the rows of another query, and about which of them a limit leaves.
+//! Queries whose answer is about the order of the rows of another query, and about which of them a limit
+//! leaves.
 
 use super::expressions::Maker;
 use super::queries::named;

@@ -7,9 +7,9 @@
 //! | constants (CODDTest) | a query with a subquery that is about no row | its value in the place of the subquery |
 //! | joins (JoinEquiv) | a join | one of another kind, with sides changed, or taken apart |
 //!
-//! Sources: Rigger and Su, Finding Bugs in Database Systems via Query Partitioning, OOPSLA 2020; Jiang and Su, Detecting
-//! Logic Bugs in Database Engines via Equivalent Expression Transformation, OSDI 2024; Zhang and Rigger, Constant
-//! Optimization Driven Database System Testing, SIGMOD 2025.
+//! Sources: Rigger and Su, Finding Bugs in Database Systems via Query Partitioning, OOPSLA 2020; Jiang and
+//! Su, Detecting Logic Bugs in Database Engines via Equivalent Expression Transformation, OSDI 2024; Zhang
+//! and Rigger, Constant Optimization Driven Database System Testing, SIGMOD 2025.
 
 use super::Statement;
 use super::choices::Choices;

@@ -4,11 +4,12 @@
 //!   writer ─ww─► next writer      writer ─wr─► reader      reader ─rw─► writer it did not see      ended ─time─► begun later
 //! ```
 //!
-//! A circle is forbidden if no two of its rw edges are side by side: with two of them it is write skew, which snapshot isolation allows. So
-//! circles are looked for among edges that are one of the others, and perhaps one rw edge behind it.
+//! A circle is forbidden if no two of its rw edges are side by side: with two of them it is write skew, which
+//! snapshot isolation allows. So circles are looked for among edges that are one of the others, and perhaps
+//! one rw edge behind it.
 //!
-//! A node has one snapshot: it is a transaction of level snapshot, or a statement of one of level read committed that read. What the latter
-//! wrote is a node of its own, from which no rw edge goes.
+//! A node has one snapshot: it is a transaction of level snapshot, or a statement of one of level read
+//! committed that read. What the latter wrote is a node of its own, from which no rw edge goes.
 
 use std::collections::{BTreeMap, VecDeque};
 

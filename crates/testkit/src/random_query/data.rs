@@ -1,4 +1,5 @@
-//! The tables that random queries read: small, with nulls, duplicates, long and odd strings, skew, and nested values.
+//! The tables that random queries read: small, with nulls, duplicates, long and odd strings, skew, and nested
+//! values.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -61,7 +62,8 @@ pub static DIMS: Table = Table {
 /// Like `dims`, without a row.
 pub static NOTHING: Table = Table { name: "nothing", columns: DIMS.columns };
 
-/// Like `dims` too, in one file: few rows in one file are one output partition where those of several files are two.
+/// Like `dims` too, in one file: few rows in one file are one output partition where those of several files
+/// are two.
 pub static LONE: Table = Table { name: "lone", columns: DIMS.columns };
 
 const FACTS_ROWS: usize = 600;

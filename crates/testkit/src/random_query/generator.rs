@@ -246,8 +246,8 @@ impl Generator {
             let column = self.plain_column(scope);
             select.items.push(column);
         }
-        // Rows that are equal in every column stay as the sort of a window leaves them: of two windows that number such rows it is
-        // open which numbers meet in one row, so that a query has at most one.
+        // Rows that are equal in every column stay as the sort of a window leaves them: of two windows that
+        // number such rows it is open which numbers meet in one row, so that a query has at most one.
         let mut may_tell_peers_apart = true;
         for _ in 0..self.random.random_range(1..=2) {
             let (item, tells_peers_apart) = self.window(scope, may_tell_peers_apart);

@@ -1,14 +1,16 @@
-//! Circles of modules within a crate: files that use each other, directly or by way of others, can only be understood together.
+//! Circles of modules within a crate: files that use each other, directly or by way of others, can only be
+//! understood together.
 //!
-//! Who uses whom is read from the paths in the sources (`use crate::…`, `crate::…`, `super::…`), unit tests left out. That a module declares
-//! another one is no use of it.
+//! Who uses whom is read from the paths in the sources (`use crate::…`, `crate::…`, `super::…`), unit tests
+//! left out. That a module declares another one is no use of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{root, rust_files};
 
-/// How many files of a crate are in circles. A number that became smaller has to be written down here, too; crates without any are not listed.
+/// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
+/// crates without any are not listed.
 const IN_CIRCLES: [(&str, usize); 14] = [
     ("bench", 2),
     ("catalog", 22),

@@ -1,4 +1,5 @@
-//! Schemas, views, tables and their columns, and what is kept beside them: comments, tags, options, the tables of inlined rows.
+//! Schemas, views, tables and their columns, and what is kept beside them: comments, tags, options, the
+//! tables of inlined rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,8 +162,8 @@ impl Draft<'_> {
         ))
     }
 
-    /// A column that was made and dropped in one transaction leaves no row, and yet files may carry its number. A row
-    /// that no snapshot sees keeps the number from being given out again.
+    /// A column that was made and dropped in one transaction leaves no row, and yet files may carry its
+    /// number. A row that no snapshot sees keeps the number from being given out again.
     fn keep_column_ids(
         &mut self,
         id: ObjectId,
@@ -217,8 +218,8 @@ impl Draft<'_> {
         self.tags(id, &before.tags, &table.tags)?;
         if columns_changed || partition_changed {
             self.new_version(id);
-            // Rows written from now on have other columns. DuckDB writes them to the newest of these tables, so there
-            // must be one, even where it would make none now.
+            // Rows written from now on have other columns. DuckDB writes them to the newest of these tables,
+            // so there must be one, even where it would make none now.
             let has_some = !load::inlined_tables(session, id).await?.is_empty();
             if (self.inlines(table) || has_some) && inlined::fits(self.dialect, table) {
                 self.create_inlined(id, table)?;
@@ -498,7 +499,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether DuckDB would keep small inserts into this table in the catalog, and so expect the table for them.
+    /// Whether DuckDB would keep small inserts into this table in the catalog, and so expect the table for
+    /// them.
     fn inlines(&self, table: &Table) -> bool {
         let limit =
             self.transaction.state.option(table, INLINING_OPTION).and_then(|limit| limit.parse::<i64>().ok());
@@ -531,7 +533,8 @@ impl Draft<'_> {
     // Rows.
 }
 
-/// Whether two versions of a column are the same row of `ducklake_column`: comments and tags have rows of their own.
+/// Whether two versions of a column are the same row of `ducklake_column`: comments and tags have rows of
+/// their own.
 fn same_row(before: &Column, after: &Column) -> bool {
     let row = |column: &Column| Column {
         children: Vec::new(),
@@ -562,8 +565,8 @@ pub(crate) fn flatten<'c>(
     }
 }
 
-/// Where columns stand, and whether they stood there before: new ones at the end, as DuckDB puts them; if that is not the
-/// order wanted, all are numbered anew.
+/// Where columns stand, and whether they stood there before: new ones at the end, as DuckDB puts them; if
+/// that is not the order wanted, all are numbered anew.
 fn place(
     columns: &[(&Column, Option<ColumnId>)],
     before: &BTreeMap<ColumnId, i64>,

@@ -49,7 +49,8 @@ impl Draft<'_> {
         let by_file = |deletes: &NewDeletes| matches!(deletes, NewDeletes::File { .. });
         let removes_rows = changes.removed_inlined || !changes.deleted_inlined.is_empty();
         if changes.compacts {
-            // DuckDB compares deletes in files with the one word, and deletes in the catalog with the other only.
+            // DuckDB compares deletes in files with the one word, and deletes in the catalog with the other
+            // only.
             words.flushed.insert(id);
             if !changes.removed.is_empty() || !changes.deleted.is_empty() {
                 words.rewritten.insert(id);

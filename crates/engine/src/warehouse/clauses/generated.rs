@@ -1,5 +1,6 @@
-//! Columns that have a sequence of their own: `serial`, and `GENERATED … AS IDENTITY (…)`, whose options come in any order. The parser sees
-//! columns of integers in their place. So is `OVERRIDING … VALUE` of an INSERT cut out, which it does not know.
+//! Columns that have a sequence of their own: `serial`, and `GENERATED … AS IDENTITY (…)`, whose options come
+//! in any order. The parser sees columns of integers in their place. So is `OVERRIDING … VALUE` of an INSERT
+//! cut out, which it does not know.
 
 use std::ops::Range;
 

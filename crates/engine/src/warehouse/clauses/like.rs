@@ -36,7 +36,8 @@ impl LikeOptions {
     }
 }
 
-/// The text of a statement in which the clause says nothing but what the parser knows, and the options; `None` if there are no others.
+/// The text of a statement in which the clause says nothing but what the parser knows, and the options;
+/// `None` if there are no others.
 pub(super) fn cut(text: &str) -> Option<(String, LikeOptions)> {
     let words = Words::of(text)?;
     if !words.is_at(0, "create") {

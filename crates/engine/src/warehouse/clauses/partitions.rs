@@ -207,7 +207,8 @@ impl Words {
         }
     }
 
-    /// What an ALTER TABLE does to table partitions, with the tokens that say so; `None` if it is about something else.
+    /// What an ALTER TABLE does to table partitions, with the tokens that say so; `None` if it is about
+    /// something else.
     pub(super) fn partition_change(&self, text: &str) -> Result<Option<(PartitionChange, Range<usize>)>> {
         let mut at = 2;
         if self.is_at(at, "if") && self.is_at(at + 1, "exists") {
@@ -229,7 +230,8 @@ impl Words {
             return Err(unsupported("ALTER TABLE … SPLIT or EXCHANGE PARTITION"));
         }
         let (change, mut end) = match () {
-            // A column may have that name, too, and external tables have partitions that are called by their keys.
+            // A column may have that name, too, and external tables have partitions that are called by their
+            // keys.
             () if self.is_at(begin, "add") => {
                 if !is_default && !self.is_definition(noun + 1) && !self.is_definition(noun + 2) {
                     return Ok(None);

@@ -48,7 +48,8 @@ impl Words {
         Ok(Some((self.blank(text.to_string(), &[with..end]), clauses)))
     }
 
-    /// Where WITH stands in `CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] WITH (options) AS`.
+    /// Where WITH stands in `CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] WITH
+    /// (options) AS`.
     fn view_options(&self) -> Option<usize> {
         if !self.is_at(0, "create") {
             return None;

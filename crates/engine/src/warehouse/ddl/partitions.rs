@@ -92,7 +92,8 @@ impl Ddl<'_> {
 
     /// Adds table partitions.
     ///
-    /// Errors: they overlap others, are empty, have a name that is taken (42P17, 42710), or bounds of other types.
+    /// Errors: they overlap others, are empty, have a name that is taken (42P17, 42710), or bounds of other
+    /// types.
     async fn add(
         &self,
         partitions: &mut TablePartitions,
@@ -191,8 +192,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// The rows that a change of table partitions deletes one by one: those in files and rows of the catalog that other programs wrote,
-    /// which may have rows of several table partitions.
+    /// The rows that a change of table partitions deletes one by one: those in files and rows of the catalog
+    /// that other programs wrote, which may have rows of several table partitions.
     pub(crate) async fn rows_to_delete(
         &self,
         alter: &ast::AlterTable,
@@ -217,7 +218,8 @@ impl Ddl<'_> {
         Dml::delete_where(target.with_only(elsewhere), of_row.eq(lit(id))).map(Some)
     }
 
-    /// Changes the table partitions of `table`. Rows that go with one have gone from where [`Self::rows_to_delete`] finds them.
+    /// Changes the table partitions of `table`. Rows that go with one have gone from where
+    /// [`Self::rows_to_delete`] finds them.
     pub(super) async fn change_partitions(&self, table: &mut Table, change: &PartitionChange) -> Result<()> {
         let mut partitions = division_of(table)?;
         match change {
@@ -441,7 +443,8 @@ fn steps(start: Bound, end: Bound, step: &ScalarValue, kind: &DataType, zone: &s
     Ok(intervals)
 }
 
-/// The bound after `times` steps; `last` is the one before it. Days and months are those of `zone`. `None`: it is greater than all values of its type.
+/// The bound after `times` steps; `last` is the one before it. Days and months are those of `zone`. `None`:
+/// it is greater than all values of its type.
 ///
 /// Errors: one cannot step so (42804).
 fn stepped(
@@ -503,7 +506,8 @@ fn many(one: IntervalMonthDayNano, times: i32) -> Option<ScalarValue> {
     })))
 }
 
-/// The intervals with the bounds that were left out: one ends where the next begins, and begins where the one before it ends.
+/// The intervals with the bounds that were left out: one ends where the next begins, and begins where the one
+/// before it ends.
 fn closed(
     mut intervals: Vec<(Label, Interval)>,
     partitions: &TablePartitions,

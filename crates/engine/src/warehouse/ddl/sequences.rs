@@ -389,7 +389,8 @@ impl Ddl<'_> {
         self.take_values_of(column, &name).map(|()| true)
     }
 
-    /// Has a column take its values from the sequence of this name, as SQL writes it. Whether they may be taken is asked of whoever writes rows.
+    /// Has a column take its values from the sequence of this name, as SQL writes it. Whether they may be
+    /// taken is asked of whoever writes rows.
     pub(super) fn take_values_of(&self, column: &mut Column, name: &str) -> Result<()> {
         let name = TableReference::parse_str(name);
         let state = self.names.sight().state;
@@ -455,8 +456,8 @@ fn forget_default(transaction: &mut Transaction, uuid: &str) {
     }
 }
 
-/// Drops the sequences of columns and schemas that are gone, and has those of identity columns be of the type of these. `dropped`: sequences
-/// that the statement drops by itself.
+/// Drops the sequences of columns and schemas that are gone, and has those of identity columns be of the type
+/// of these. `dropped`: sequences that the statement drops by itself.
 ///
 /// Errors: a column that stays has its values from one that goes (2BP01).
 pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -> Result<()> {

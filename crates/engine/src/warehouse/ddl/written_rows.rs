@@ -1,7 +1,8 @@
 //! Rows that a transaction has written to a table whose columns it alters.
 //!
-//! Where it can, what was written stays as it is. Files are read by the names that columns had when they were committed: so a column in
-//! them keeps its name and its type, and no column of its name may come. What does not fit is written anew.
+//! Where it can, what was written stays as it is. Files are read by the names that columns had when they were
+//! committed: so a column in them keeps its name and its type, and no column of its name may come. What does
+//! not fit is written anew.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use super::super::types::type_of;
 use super::Ddl;
 
 impl Ddl<'_> {
-    /// The rows that the transaction has written to a table, in files with the columns that it is to have; `None`: they need not be
-    /// written anew. Changes nothing yet.
+    /// The rows that the transaction has written to a table, in files with the columns that it is to have;
+    /// `None`: they need not be written anew. Changes nothing yet.
     ///
     /// Errors: the transaction has compacted the table (25001); those of writing.
     pub(super) async fn rewritten(&self, before: &Arc<Table>, after: &Table) -> Result<Option<Vec<NewFile>>> {
@@ -74,8 +75,9 @@ pub(super) fn replace(changes: &mut TableChanges, files: Vec<NewFile>) {
     changes.inlined_stats.clear();
 }
 
-/// Whether what was written with the columns `before` can [`follow`]: no column has got another type, and none has come whose value in
-/// older rows is not NULL; nor, if there are files, has one another name, or gone (another one could come by its name).
+/// Whether what was written with the columns `before` can [`follow`]: no column has got another type, and
+/// none has come whose value in older rows is not NULL; nor, if there are files, has one another name, or
+/// gone (another one could come by its name).
 fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
     if changes.added.is_empty() && changes.inlined.is_empty() {
         return true;
@@ -89,7 +91,8 @@ fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
     after.iter().all(fits) && (!is_in_files || before.iter().all(stays))
 }
 
-/// Has what was written with the columns `before`, and fits, be rows of a table with the columns `after`. Files stay as they are.
+/// Has what was written with the columns `before`, and fits, be rows of a table with the columns `after`.
+/// Files stay as they are.
 pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Column]) {
     if changes.inlined.is_empty() {
         return;

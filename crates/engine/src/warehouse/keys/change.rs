@@ -66,10 +66,12 @@ fn check_name(taken: &Taken<'_>, name: &str, has_index: bool) -> Result<()> {
     }
 }
 
-/// Declares a key of `table`; columns of a primary key become NOT NULL, which is not looked at in rows. `target`: the table that a foreign key refers to.
+/// Declares a key of `table`; columns of a primary key become NOT NULL, which is not looked at in rows.
+/// `target`: the table that a foreign key refers to.
 ///
-/// Errors: those of [`check_columns`]; a second primary key (42P16); its name is taken (42710, 42P07); a foreign key does not fit what it refers to (42830, 42704, 42804); an index to be used
-/// does not fit (42704, 42809).
+/// Errors: those of [`check_columns`]; a second primary key (42P16); its name is taken (42710, 42P07); a
+/// foreign key does not fit what it refers to (42830, 42704, 42804); an index to be used does not fit (42704,
+/// 42809).
 pub(super) fn add(state: &State, table: &mut Table, key: &Declared, target: Option<&Table>) -> Result<()> {
     let mut keys = Keys::of(table);
     keys.prune(state, table);
@@ -288,7 +290,8 @@ fn check_types(
     Ok(())
 }
 
-/// Whether values of a foreign key's type are compared with those of the key's in PostgreSQL, by a common operator or after they have become its type.
+/// Whether values of a foreign key's type are compared with those of the key's in PostgreSQL, by a common
+/// operator or after they have become its type.
 fn are_compared(own: ColumnType, key: ColumnType) -> bool {
     // Of numbers, those further on take those before.
     const INTEGER: u8 = 0;
@@ -322,7 +325,8 @@ fn are_compared(own: ColumnType, key: ColumnType) -> bool {
     }
 }
 
-/// The foreign keys that refer to a key of `table`, or to any if there is no number, with their tables; those of `table` itself among them only if a number is given.
+/// The foreign keys that refer to a key of `table`, or to any if there is no number, with their tables; those
+/// of `table` itself among them only if a number is given.
 pub(super) fn dependents<'s>(
     state: &'s State,
     table: &Table,
@@ -347,7 +351,8 @@ pub(super) fn dependents<'s>(
 
 /// What PostgreSQL says of foreign keys that are in the way of dropping something, or go with it.
 ///
-/// Errors: there are some, and CASCADE was not said (2BP01). `what`: what is dropped, `on`: what of it they depend on.
+/// Errors: there are some, and CASCADE was not said (2BP01). `what`: what is dropped, `on`: what of it they
+/// depend on.
 pub(super) fn cascade(
     dependents: &[(&Table, Constraint)],
     is_cascade: bool,
@@ -475,7 +480,8 @@ pub(crate) fn check_nullable(table: &Table, column: &str) -> Result<()> {
     }
 }
 
-/// Keeps an index, of the name that it says or, if that is empty, one made of `columns`; returns its name, or `None` if there is a relation of the name and `if_not_exists`.
+/// Keeps an index, of the name that it says or, if that is empty, one made of `columns`; returns its name, or
+/// `None` if there is a relation of the name and `if_not_exists`.
 ///
 /// Errors: there is a relation of the name (42P07).
 pub(super) fn add_index(

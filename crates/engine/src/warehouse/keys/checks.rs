@@ -55,9 +55,11 @@ pub(in crate::warehouse) fn of_table(
 }
 
 impl Ddl<'_> {
-    /// Declares a CHECK constraint of a table that has no rows yet, or whose rows are looked at by [`Ddl::check_rows`]; returns its name.
+    /// Declares a CHECK constraint of a table that has no rows yet, or whose rows are looked at by
+    /// [`Ddl::check_rows`]; returns its name.
     ///
-    /// Errors: its name is taken (42710); its condition is none over the columns of the table (42703, 42804), or has what none has (0A000, 42803, 42P20).
+    /// Errors: its name is taken (42710); its condition is none over the columns of the table (42703, 42804),
+    /// or has what none has (0A000, 42803, 42P20).
     pub(super) fn add_check(
         &self,
         state: &State,
@@ -77,8 +79,8 @@ impl Ddl<'_> {
         change::add_check(state, table, name, columns, Check { condition, not_valid })
     }
 
-    /// Looks whether the rows of a table fulfil a constraint that has been declared of `table`, which is what it is going to be. `written`:
-    /// how the statement calls it.
+    /// Looks whether the rows of a table fulfil a constraint that has been declared of `table`, which is what
+    /// it is going to be. `written`: how the statement calls it.
     ///
     /// Errors: one does not (23514).
     pub(super) async fn check_rows(

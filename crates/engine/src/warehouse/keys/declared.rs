@@ -1,4 +1,5 @@
-//! Keys and CHECK constraints as statements declare them, apart from the rest of a statement, which the planner knows.
+//! Keys and CHECK constraints as statements declare them, apart from the rest of a statement, which the
+//! planner knows.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -58,11 +59,12 @@ pub(super) enum Declaration {
     },
 }
 
-/// A CREATE TABLE without its keys, and the keys in PostgreSQL's order: those with indexes first, the primary key before others. Columns of the primary key are NOT NULL
-/// in it. Other statements, and those without keys, as they are.
+/// A CREATE TABLE without its keys, and the keys in PostgreSQL's order: those with indexes first, the primary
+/// key before others. Columns of the primary key are NOT NULL in it. Other statements, and those without
+/// keys, as they are.
 ///
-/// Errors: two primary keys (42P16); a key names a column that is not there (42703), or twice (42701); it is declared to be enforced, or with something that
-/// keys here have not (0A000).
+/// Errors: two primary keys (42P16); a key names a column that is not there (42703), or twice (42701); it is
+/// declared to be enforced, or with something that keys here have not (0A000).
 pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Declared>)> {
     let Statement::Statement(parsed) = statement else { return Ok((Cow::Borrowed(statement), vec![])) };
     let ast::Statement::CreateTable(create) = parsed.as_ref() else {

@@ -1,4 +1,5 @@
-//! Expressions of indexes and conditions of CHECK constraints, with the columns that their names mean. Those of indexes are never computed.
+//! Expressions of indexes and conditions of CHECK constraints, with the columns that their names mean. Those
+//! of indexes are never computed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;

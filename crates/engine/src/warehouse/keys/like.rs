@@ -13,7 +13,8 @@ use crate::warehouse::clauses::LikeOptions;
 use crate::warehouse::ddl::Ddl;
 
 impl Ddl<'_> {
-    /// Gives `table`, which has the columns of `source`, what `options` say of that; returns what is to be told.
+    /// Gives `table`, which has the columns of `source`, what `options` say of that; returns what is to be
+    /// told.
     pub(crate) async fn take_along(
         &self,
         table: &Table,
@@ -39,7 +40,8 @@ impl Ddl<'_> {
     }
 }
 
-/// Tells whether there were keys among what it has copied. As PostgreSQL has it, foreign keys stay, CHECK constraints keep their names, and indexes get new ones.
+/// Tells whether there were keys among what it has copied. As PostgreSQL has it, foreign keys stay, CHECK
+/// constraints keep their names, and indexes get new ones.
 fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) -> Result<bool> {
     let columns: BTreeMap<ColumnId, ColumnId> = source
         .columns

@@ -3,7 +3,8 @@
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// `table_columns_label`, with a number behind the label where others have the name; parts are cut short so that it is no longer than a name may be.
+/// `table_columns_label`, with a number behind the label where others have the name; parts are cut short so
+/// that it is no longer than a name may be.
 pub(super) fn chosen(table: &str, columns: &str, label: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = joined(table, columns, label);
     let mut number = 1;

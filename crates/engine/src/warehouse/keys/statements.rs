@@ -64,7 +64,8 @@ impl Ddl<'_> {
 
     /// The table that a foreign key of `own` refers to.
     ///
-    /// Errors: there is none (42P01, 3F000); it is the session's own (42P16), or no table (42809); it may not be referred to (42501).
+    /// Errors: there is none (42P01, 3F000); it is the session's own (42P16), or no table (42809); it may not
+    /// be referred to (42501).
     fn referenced(&self, state: &State, name: &ast::ObjectName, own: &Table) -> Result<Table> {
         let name = reference(name)?;
         if self.names.is_own(&name) {
@@ -88,7 +89,8 @@ impl Ddl<'_> {
         }
     }
 
-    /// An operation of ALTER TABLE that is about constraints; false for others. `written`: how the statement calls the table.
+    /// An operation of ALTER TABLE that is about constraints; false for others. `written`: how the statement
+    /// calls the table.
     ///
     /// Errors: those of [`change`]; a column of a primary key has NULLs (23502).
     pub(crate) async fn alter_keys(
@@ -211,7 +213,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Whether DROP TABLE may drop a table: foreign keys of other tables than those that are `dropped` with it may refer to it. Returns what goes with it.
+    /// Whether DROP TABLE may drop a table: foreign keys of other tables than those that are `dropped` with
+    /// it may refer to it. Returns what goes with it.
     ///
     /// Errors: there are some, and CASCADE was not said (2BP01).
     pub(crate) fn check_references(
@@ -238,7 +241,8 @@ impl Ddl<'_> {
 
     /// CREATE INDEX, ALTER INDEX and DROP INDEX; `None` for other statements.
     ///
-    /// Errors: those of [`change`]; a column is not there (42703); there is no such table (42P01), index or access method (42704); what it asks for is not kept (0A000).
+    /// Errors: those of [`change`]; a column is not there (42703); there is no such table (42P01), index or
+    /// access method (42704); what it asks for is not kept (0A000).
     pub(crate) async fn index_statement(&self, statement: &ast::Statement) -> Result<Option<Done>> {
         match statement {
             ast::Statement::CreateIndex(create) => self.create_index(create).await.map(Some),

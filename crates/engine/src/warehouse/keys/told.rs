@@ -7,7 +7,8 @@ use harrier_pgcatalog as told;
 
 use super::{Action, Constraint, Index, Item, Keys, Kind, TAG, What, expressions};
 
-/// Numbers of constraints and indexes begin here: below are those of tables and views, above those of what a session has alone.
+/// Numbers of constraints and indexes begin here: below are those of tables and views, above those of what a
+/// session has alone.
 const FIRST: i64 = 1 << 30;
 /// How many there are.
 const COUNT: i64 = 1 << 29;
@@ -30,7 +31,8 @@ fn keys(state: &State, table: &Table) -> told::Keys {
     told::Keys { constraints: constraints.collect(), indexes: indexes.collect() }
 }
 
-/// The number of a key: no other key has it, as long as there are not more tables and keys in them than anybody has.
+/// The number of a key: no other key has it, as long as there are not more tables and keys in them than
+/// anybody has.
 fn id(table: &Table, number: u32) -> i64 {
     FIRST + (table.id * OF_TABLE + i64::from(number)).rem_euclid(COUNT)
 }

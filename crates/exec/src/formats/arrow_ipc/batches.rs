@@ -336,7 +336,8 @@ impl Reading {
     }
 }
 
-/// Errors: columns have types that there are not, which the library takes for granted until rows are shown (XX001).
+/// Errors: columns have types that there are not, which the library takes for granted until rows are shown
+/// (XX001).
 fn check_columns(schema: &Schema, name: &str) -> Result<()> {
     let wrong = schema.flattened_fields().into_iter().find(|field| !has_sizes(field.data_type()));
     match wrong {

@@ -5,8 +5,8 @@
 //! rows, its bytes and the marker behind them, and given to the library one at a time: it has to find that
 //! many rows.
 //!
-//! Memory bound: a block as it is in the file, what it decompresses to, of at most [`DECODED_BYTES_MAX`], and its
-//! rows. Blocks are decompressed here, as the library goes on to any size.
+//! Memory bound: a block as it is in the file, what it decompresses to, of at most [`DECODED_BYTES_MAX`], and
+//! its rows. Blocks are decompressed here, as the library goes on to any size.
 
 use std::io::{Cursor, Read};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Encodes rows as Avro.
 //!
-//! Memory bound: the rows of one block, as Arrow has them and encoded, and those of the batch that they come from.
+//! Memory bound: the rows of one block, as Arrow has them and encoded, and those of the batch that they come
+//! from.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufWriter;
@@ -79,8 +80,8 @@ pub(crate) fn written_schema(schema: &Schema) -> Result<SchemaRef> {
     Ok(Arc::new(schema))
 }
 
-/// The names that are taken by types: of records and of bytes of a fixed length. The library names one after its column unless it
-/// is told a name, and makes those that occur again distinct.
+/// The names that are taken by types: of records and of bytes of a fixed length. The library names one after
+/// its column unless it is told a name, and makes those that occur again distinct.
 #[derive(Default)]
 struct Names(HashSet<String>);
 
@@ -271,7 +272,8 @@ fn write_block<W: std::io::Write>(
     waiting.clear();
     let all = UInt32Array::from_iter_values(0..block.num_rows() as u32);
     let whole = |column: &ArrayRef| match column.data_type().is_nested() {
-        // The library takes wrong bits of booleans in lists whose values are a part of others: they are copied, so that none are.
+        // The library takes wrong bits of booleans in lists whose values are a part of others: they are
+        // copied, so that none are.
         true => take(column, &all, None),
         false => Ok(Arc::clone(column)),
     };

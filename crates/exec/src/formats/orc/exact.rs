@@ -1,8 +1,9 @@
 //! What the library reads with more bits than a column has.
 //!
-//! Timestamps of ORC files have nanoseconds of any year: the library reads them into 128 bits, and from there they become microseconds, the
-//! moment before where there are more digits. Integers are read into 64 bits ([`super::footer`]), of which the lowest are the value, as
-//! for other readers: old writers add up runs with as many bits as the column has.
+//! Timestamps of ORC files have nanoseconds of any year: the library reads them into 128 bits, and from there
+//! they become microseconds, the moment before where there are more digits. Integers are read into 64 bits
+//! ([`super::footer`]), of which the lowest are the value, as for other readers: old writers add up runs with
+//! as many bits as the column has.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Integers of ORC files read with 64 bits.
 //!
-//! What a run of integers is computed from may have more bits than its values: it wraps around. The library computes a run with the bits
-//! of its column (orc-rust 0.9), and takes such a run of SMALLINT or INT for damage. Runs of all widths are written alike, so it is told
-//! that the columns are BIGINT: the file's footer is given to it with other types.
+//! What a run of integers is computed from may have more bits than its values: it wraps around. The library
+//! computes a run with the bits of its column (orc-rust 0.9), and takes such a run of SMALLINT or INT for
+//! damage. Runs of all widths are written alike, so it is told that the columns are BIGINT: the file's footer
+//! is given to it with other types.
 
 use std::io::Read;
 
@@ -29,8 +30,8 @@ pub(super) fn length(tail: &[u8]) -> Option<u64> {
     lengths.checked_add(postscript.len() as u64 + 1)
 }
 
-/// The last bytes of a file, which have all of its footer, with BIGINT for SMALLINT and INT. `None`: there is no such column, or a union,
-/// whose parts cannot be cast.
+/// The last bytes of a file, which have all of its footer, with BIGINT for SMALLINT and INT. `None`: there is
+/// no such column, or a union, whose parts cannot be cast.
 pub(super) fn widened(tail: &Bytes, compression: Option<Compression>) -> Option<Bytes> {
     let postscript = postscript(tail)?;
     let end = tail.len() - 1 - postscript.len();

@@ -26,7 +26,8 @@ use harrier_sqlstate::IntoDataFusionError;
 const EXACT: CastOptions<'static> =
     CastOptions { safe: false, format_options: datafusion::arrow::util::display::FormatOptions::new() };
 
-/// Versions of the format that are settled, and that of files which say none. What writers of the next one make is not settled yet.
+/// Versions of the format that are settled, and that of files which say none. What writers of the next one
+/// make is not settled yet.
 const VERSIONS: [&str; 3] = ["", "0.11", "0.12"];
 
 /// Bytes at the end of a file that are read first: as many as the library asks for.
@@ -178,7 +179,8 @@ async fn open_chunks(chunks: &Chunks) -> Result<ArrowReaderBuilder<Chunks>> {
     Ok(builder.with_timestamp_precision(TimestampPrecision::Microsecond))
 }
 
-/// Whether an error is that of the library's assertion that rows are structs, which the format does not ask for.
+/// Whether an error is that of the library's assertion that rows are structs, which the format does not ask
+/// for.
 fn is_of_root(error: &DataFusionError) -> bool {
     let DataFusionError::External(source) = error else { return false };
     let detail = source.downcast_ref::<SqlError>().and_then(|error| error.detail.as_deref());

@@ -1,8 +1,9 @@
 //! What files that are written say of the values of floats: nothing.
 //!
-//! Bounds leave NaN out, as Parquet has it, and readers who hold NaN for greater than all other numbers (DuckDB, PostgreSQL, Harrier) pass over it by them: of
-//! a file with 0.5, 1 and NaN, whose bounds are 0.5 and 1, `x > 1` had no row. The writer of COPY has told the bounds of pages before it has
-//! seen all rows. The warehouse's own files have bounds where there is no NaN (`table_files/row_groups.rs`).
+//! Bounds leave NaN out, as Parquet has it, and readers who hold NaN for greater than all other numbers
+//! (DuckDB, PostgreSQL, Harrier) pass over it by them: of a file with 0.5, 1 and NaN, whose bounds are 0.5
+//! and 1, `x > 1` had no row. The writer of COPY has told the bounds of pages before it has seen all rows.
+//! The warehouse's own files have bounds where there is no NaN (`table_files/row_groups.rs`).
 
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
@@ -13,7 +14,8 @@ use datafusion::parquet::schema::types::ColumnDescriptor;
 
 const NONE: &str = "none";
 
-/// The options for files of `schema`, without bounds of floats unless a statement says how they are to be told (`format.statistics_enabled::x`).
+/// The options for files of `schema`, without bounds of floats unless a statement says how they are to be
+/// told (`format.statistics_enabled::x`).
 pub(super) fn without_floats(options: &TableParquetOptions, schema: &Schema) -> Result<TableParquetOptions> {
     let mut options = options.clone();
     let written = ArrowSchemaConverter::new().convert(schema)?;

@@ -6,7 +6,8 @@
 //! - Bytes without a type that a table has as texts would be taken for UTF-8 without a look.
 //! - Arrow's C++ library before 3.0 compressed pages of the second version without saying so
 //!   (apache/arrow#32459, `pages.rs`).
-//! - parquet-mr before 1.2.9 left out the head of a dictionary where it told how long a column is (PARQUET-816).
+//! - parquet-mr before 1.2.9 left out the head of a dictionary where it told how long a column is
+//!   (PARQUET-816).
 //! - parquet-go's first implementation told the lengths of pages in its index without their heads: its
 //!   indexes are none.
 //! - What the library does not take at all is mended (`mended.rs`).
@@ -60,12 +61,14 @@ pub(super) fn place_of_footer(tail: &[u8], bytes: u64) -> Option<Range<u64>> {
     (magic == MAGIC).then_some(begin..end)
 }
 
-/// The footer that these bytes are once they are mended; `None`: there is nothing to mend, or it does not help.
+/// The footer that these bytes are once they are mended; `None`: there is nothing to mend, or it does not
+/// help.
 pub(super) fn mended(footer: &[u8]) -> Option<Arc<ParquetMetaData>> {
     ParquetMetaDataReader::decode_metadata(&mended::mended(footer)?).ok().map(Arc::new)
 }
 
-/// Whether the library mistakes types of a footer that it has read: repeated maps, and groups without columns.
+/// Whether the library mistakes types of a footer that it has read: repeated maps, and groups without
+/// columns.
 fn has_odd_types(kind: &Type) -> bool {
     if !kind.is_group() {
         return false;

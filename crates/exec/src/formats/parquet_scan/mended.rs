@@ -162,7 +162,8 @@ fn keep_known(of: &mut Struct, known: &[(i16, Kind)]) {
     });
 }
 
-/// Keeps the next type, and those in it, but for groups that have no columns. Returns whether it is kept; `None`: there are fewer types than are told.
+/// Keeps the next type, and those in it, but for groups that have no columns. Returns whether it is kept;
+/// `None`: there are fewer types than are told.
 fn with_columns(
     kinds: &mut impl Iterator<Item = Struct>,
     is_root: bool,

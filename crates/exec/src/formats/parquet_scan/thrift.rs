@@ -1,6 +1,7 @@
 //! Values of Thrift's compact protocol, whatever structure they are of: read, changed and written again.
 //!
-//! Source: Apache Thrift, "Thrift Compact protocol encoding"; numbers of types are those of fields and lists there.
+//! Source: Apache Thrift, "Thrift Compact protocol encoding"; numbers of types are those of fields and lists
+//! there.
 
 /// How deep structures and lists are within each other, at most. Those of Parquet are within seven.
 const DEPTH_MAX: usize = 32;

@@ -272,7 +272,8 @@ async fn first(mut records: Records, count: usize) -> Result<Vec<Value>> {
     }
 }
 
-/// The same value without NULL in lists, whose elements have the types of others, also of those in other records.
+/// The same value without NULL in lists, whose elements have the types of others, also of those in other
+/// records.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Array(items) => {

@@ -1,12 +1,14 @@
-//! The rows of a plan that the gang runs: asked for once, and once more when a rank was lost before the first of them.
+//! The rows of a plan that the gang runs: asked for once, and once more when a rank was lost before the first
+//! of them.
 //!
 //! # Invariants
-//! A plan that writes nothing, and of which no row has left this module, may be run again, since nobody has seen anything of its first run. It
-//! names the files that it reads, so both runs read the same snapshot. It runs on a gang both times, never in the front end: what has killed a
-//! rank shall not kill the server.
+//! A plan that writes nothing, and of which no row has left this module, may be run again, since nobody has
+//! seen anything of its first run. It names the files that it reads, so both runs read the same snapshot. It
+//! runs on a gang both times, never in the front end: what has killed a rank shall not kill the server.
 //!
 //! # Errors
-//! 57P02: a rank, or the gang, was lost; what is told is the first loss, unless the second run failed as well.
+//! 57P02: a rank, or the gang, was lost; what is told is the first loss, unless the second run failed as
+//! well.
 //!
 //! # Cancellation
 //! Dropping the rows closes the connection, or ends the wait for a gang.
@@ -30,11 +32,13 @@ use super::{Admit, GangExec, Link, Place, Request, Told, Visit, decode, failed, 
 use crate::data_files::WriteFilesExec;
 use harrier_error::SqlState;
 
-/// How long a plan waits for the gang to be there again, which takes a second or two. Together with the time in which a host that is
-/// silent is found out (5 s) it stays below the 10 s after which somebody takes a statement for stuck.
+/// How long a plan waits for the gang to be there again, which takes a second or two. Together with the time
+/// in which a host that is silent is found out (5 s) it stays below the 10 s after which somebody takes a
+/// statement for stuck.
 const GANG_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether a plan that reads is run once more when a rank is lost before its first row. An extension of the session's settings.
+/// Whether a plan that reads is run once more when a rank is lost before its first row. An extension of the
+/// session's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryReads(pub bool);
 
@@ -109,7 +113,8 @@ impl Running {
     }
 }
 
-/// The rows of `run`, in the order that the gang sends them. `turn`: the statement's on the gang, for both runs.
+/// The rows of `run`, in the order that the gang sends them. `turn`: the statement's on the gang, for both
+/// runs.
 pub(super) fn rows(run: Run, turn: Option<Box<dyn Any + Send>>) -> impl Stream<Item = Result<RecordBatch>> {
     try_unfold((run, None, turn), |(mut run, mut running, turn)| async move {
         let batch = next(&mut run, &mut running).await?;

@@ -1,4 +1,5 @@
-//! Why statements differ: classes, each with a reason and the rules that find its differences (`tests/regress/classes.txt`).
+//! Why statements differ: classes, each with a reason and the rules that find its differences
+//! (`tests/regress/classes.txt`).
 
 use std::collections::HashSet;
 
@@ -24,9 +25,10 @@ enum Condition {
     Wanted(String),
 }
 
-/// Reads the file: `name: reason`, and below it, further in, rules. A rule is conditions between ` & `: `follows`, or what a
-/// pattern with `%` is like of `file`, `kind` (see [`Difference`]), `text` (the statement), `said` (Harrier's message) and `wanted`
-/// (PostgreSQL's). `(varies)` at the end of a reason is no part of it.
+/// Reads the file: `name: reason`, and below it, further in, rules. A rule is conditions between ` & `:
+/// `follows`, or what a pattern with `%` is like of `file`, `kind` (see [`Difference`]), `text` (the
+/// statement), `said` (Harrier's message) and `wanted` (PostgreSQL's). `(varies)` at the end of a reason is
+/// no part of it.
 ///
 /// Panics: a line is none of these.
 pub fn read(text: &str) -> Vec<Class> {

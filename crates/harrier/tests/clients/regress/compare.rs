@@ -5,7 +5,8 @@ use super::psql::Outcome;
 /// How Harrier's outcome differs from PostgreSQL's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// In a word or two: `rows`, `names`, `order`, `lost`, or Harrier's SQLSTATE and PostgreSQL's, `ok` being none.
+    /// In a word or two: `rows`, `names`, `order`, `lost`, or Harrier's SQLSTATE and PostgreSQL's, `ok` being
+    /// none.
     pub kind: String,
     /// Harrier's, where it failed.
     pub message: String,
@@ -13,8 +14,8 @@ pub struct Difference {
     pub expected: String,
 }
 
-/// `None` if they are the same: rows, names of columns and tag, or SQLSTATE. Rows have to come in the same order where ORDER BY
-/// says so, as far as it does.
+/// `None` if they are the same: rows, names of columns and tag, or SQLSTATE. Rows have to come in the same
+/// order where ORDER BY says so, as far as it does.
 pub fn difference(statement: &str, harrier: &Outcome, postgres: &Outcome) -> Option<Difference> {
     let plain = |kind: &str| {
         Some(Difference { kind: kind.to_string(), message: String::new(), expected: String::new() })

@@ -66,8 +66,8 @@ pub fn write(entries: &[Entry]) -> String {
     HEAD.to_string() + &lines.collect::<String>()
 }
 
-/// What of the differences found is not listed as it is, and what is listed and not there, a line for each. `varies` says of a class
-/// that its differences may be there or not.
+/// What of the differences found is not listed as it is, and what is listed and not there, a line for each.
+/// `varies` says of a class that its differences may be there or not.
 pub fn disagreements(found: &[Entry], listed: &[Entry], varies: impl Fn(&str) -> bool) -> Vec<String> {
     let by_key = |entries: &[Entry]| -> BTreeMap<_, _> {
         entries.iter().map(|entry| (entry.key(), entry.clone())).collect()

@@ -1,11 +1,13 @@
-//! What of the suite is no SQL of a warehouse: rules by which statements are left out, and tables made fit, for both servers alike.
+//! What of the suite is no SQL of a warehouse: rules by which statements are left out, and tables made fit,
+//! for both servers alike.
 
 use super::script::{Part, Statement};
 
 /// Types of columns in the suite's tables that Harrier has none of; their values are made texts.
 const AS_TEXT: [&str; 3] = ["name", "point", "path"];
 
-/// Beginnings of statements that say how to compute or store something, and not what: plans, statistics, indexes.
+/// Beginnings of statements that say how to compute or store something, and not what: plans, statistics,
+/// indexes.
 const ABOUT_HOW: [&str; 17] = [
     "explain",
     "analyze",
@@ -26,7 +28,8 @@ const ABOUT_HOW: [&str; 17] = [
     "reset % parallel",
 ];
 
-/// Beginnings of statements of the setup that only a few files need, all of them about PostgreSQL's own extension.
+/// Beginnings of statements of the setup that only a few files need, all of them about PostgreSQL's own
+/// extension.
 const NOT_SET_UP: [&str; 5] = ["grant", "set", "create type", "create function", "create operator class"];
 
 /// The suite's tables: without those that inherit from others, with columns of types that both servers have.

@@ -112,7 +112,8 @@ impl Client {
         Ok((head[0], body))
     }
 
-    /// All until the server is ready again. An error that is followed by the end of the connection is that error.
+    /// All until the server is ready again. An error that is followed by the end of the connection is that
+    /// error.
     fn answer(&mut self) -> Result<Rows, Ended> {
         let mut rows = Vec::new();
         let mut refused = None;

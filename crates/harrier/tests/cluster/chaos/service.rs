@@ -1,6 +1,6 @@
-//! The service under test and what stands around it: a front end that is started again when it is gone, as a service manager would, on a
-//! catalog in PostgreSQL, with its data and its temporary files on file systems that can be filled, and some of its ranks on hosts that can be
-//! cut off, where namespaces can be made.
+//! The service under test and what stands around it: a front end that is started again when it is gone, as a
+//! service manager would, on a catalog in PostgreSQL, with its data and its temporary files on file systems
+//! that can be filled, and some of its ranks on hosts that can be cut off, where namespaces can be made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,8 @@ const SPARES: usize = 1;
 /// Of a file system that can be filled.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// Hosts beside this one, and how many ranks each host gets: this one two, the next one a third, the last one the spare.
+/// Hosts beside this one, and how many ranks each host gets: this one two, the next one a third, the last one
+/// the spare.
 const HOSTS: usize = 2;
 const SLOTS: [usize; HOSTS + 1] = [2, 1, 1];
 
@@ -195,8 +196,9 @@ impl Service {
         self.child.lock().expect("no panic holds it").as_ref().map_or(0, Child::id)
     }
 
-    /// What a service that stands still is doing: its last words, its ranks, what the catalog's server is asked, and, where there is gdb,
-    /// the stacks of the front end. Not those of ranks: the front end takes one that a debugger looks at for stopped.
+    /// What a service that stands still is doing: its last words, its ranks, what the catalog's server is
+    /// asked, and, where there is gdb, the stacks of the front end. Not those of ranks: the front end takes
+    /// one that a debugger looks at for stopped.
     pub fn diagnosis(&self) -> String {
         let asked = "SELECT pid, state, wait_event, now() - state_change, left(query, 120) FROM pg_stat_activity \
                      WHERE backend_type = 'client backend'";
@@ -308,7 +310,8 @@ impl Service {
         parent(pids.lines().next()?.parse().ok()?)
     }
 
-    /// Starts PostgreSQL again, and again until it lets clients in: it does not while a process of the last one lives.
+    /// Starts PostgreSQL again, and again until it lets clients in: it does not while a process of the last
+    /// one lives.
     pub fn restart_catalog(&self) {
         let deadline = Instant::now() + START_PATIENCE;
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], self.postgres.port()));

@@ -1,4 +1,5 @@
-//! One client of the mixed load: it knows what has to be in its tables after every acknowledgement, and looks.
+//! One client of the mixed load: it knows what has to be in its tables after every acknowledgement, and
+//! looks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +22,15 @@ pub fn sum() -> String {
     (1..=FACTS).filter(|x| x % 7 < 3).sum::<i64>().to_string()
 }
 
-/// No statement may take longer, beyond what a fault explains, unless whoever runs the test says otherwise: other programs may use
-/// the machine beside a test.
+/// No statement may take longer, beyond what a fault explains, unless whoever runs the test says otherwise:
+/// other programs may use the machine beside a test.
 pub const HANG_SECONDS: u64 = 20;
 
 /// How long a client waits for an answer before it gives the connection up.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Until an outcome that was not heard is looked up: what a killed process has asked of the catalog may still be done.
+/// Until an outcome that was not heard is looked up: what a killed process has asked of the catalog may still
+/// be done.
 const DOUBT: Duration = Duration::from_millis(1500);
 
 /// Rows of a client in `ledger` before it deletes some.

@@ -139,7 +139,8 @@ impl Ground {
         let paths = runtime.block_on(async {
             let catalog = Catalog::open(&url).await?;
             let paths = catalog.referenced_paths().await;
-            // Whoever ends a connection to SQLite later would remove the log of a database that has come into its place.
+            // Whoever ends a connection to SQLite later would remove the log of a database that has come into
+            // its place.
             catalog.close().await;
             paths
         });
@@ -147,8 +148,8 @@ impl Ground {
         paths.unwrap_or_else(|error| panic!("{error}")).iter().map(name).collect()
     }
 
-    /// Sweeps until there is no file that nothing refers to, and sees that there is every other; returns their names. A store may still be
-    /// busy with what somebody had asked for that has ended.
+    /// Sweeps until there is no file that nothing refers to, and sees that there is every other; returns
+    /// their names. A store may still be busy with what somebody had asked for that has ended.
     pub fn swept(&self, context: &str) -> BTreeSet<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {

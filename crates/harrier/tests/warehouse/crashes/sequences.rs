@@ -1,5 +1,5 @@
-//! Sequences while somebody dies: no value that anybody was told of, or that a row has, is given once more, and TRUNCATE … RESTART IDENTITY has
-//! emptied the table and begun its sequence anew, or neither.
+//! Sequences while somebody dies: no value that anybody was told of, or that a row has, is given once more,
+//! and TRUNCATE … RESTART IDENTITY has emptied the table and begun its sequence anew, or neither.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The same upon real servers: files on S3 or HDFS, or a catalog in PostgreSQL, whose server is killed too.
 //!
-//! Of the steps of each that dies so many are tried as the constants say, about half a minute for a store; from which on, the seed says, so
-//! that runs come to all of them.
+//! Of the steps of each that dies so many are tried as the constants say, about half a minute for a store;
+//! from which on, the seed says, so that runs come to all of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::support::MARKER;
 use super::sequences::Sequences;
 use super::transaction::{Dying, Moments, Server, Then, Transaction};
 
-/// How many steps are tried of one process, of each rank that dies, of the catalog's server, and of one of S3, which comes back, stays away,
-/// or stays away from ranks.
+/// How many steps are tried of one process, of each rank that dies, of the catalog's server, and of one of
+/// S3, which comes back, stays away, or stays away from ranks.
 const OF_PROCESS: usize = 8;
 const OF_RANK: usize = 3;
 const OF_CATALOG: usize = 8;
@@ -227,8 +227,9 @@ fn is_of_hdfs(server: &Hdfs, stderr: &str) -> bool {
     stderr.contains("ERROR 58030") && stderr.contains(&server.url())
 }
 
-/// A NameNode takes many seconds to start: a few moments stand for all steps. What is written has to wait for one that is gone before the first
-/// file and when all of them are there, whoever dies in the middle of a file costs that file, and who is not there after the commit leaves one.
+/// A NameNode takes many seconds to start: a few moments stand for all steps. What is written has to wait for
+/// one that is gone before the first file and when all of them are there, whoever dies in the middle of a
+/// file costs that file, and who is not there after the commit leaves one.
 #[test]
 fn hdfs_dies_at_chosen_steps_of_a_transaction() {
     let Some(server) = Hdfs::own() else { return };

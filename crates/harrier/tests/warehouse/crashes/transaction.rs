@@ -1,5 +1,5 @@
-//! A transaction over several tables and table partitions, in which somebody dies at one step after the other, and a question in which a
-//! server does.
+//! A transaction over several tables and table partitions, in which somebody dies at one step after the
+//! other, and a question in which a server does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub const TABLES: [&str; 4] = [
     "INSERT INTO b SELECT x, x FROM generate_series(1, 1000) AS g(x)",
 ];
 
-/// Several tables, several table partitions, files and rows kept in the catalog, a new table, and a file that is removed after the commit.
+/// Several tables, several table partitions, files and rows kept in the catalog, a new table, and a file that
+/// is removed after the commit.
 const TRANSACTION: [&str; 10] = [
     "BEGIN",
     "INSERT INTO a SELECT x % 6, x FROM generate_series(1, 600) AS g(x)",
@@ -53,7 +54,8 @@ const PICTURE: [&str; 9] = [
 /// Reads several files, and prints a row for each.
 const QUESTION: &str = "SELECT p, count(v) AS rows, sum(v) AS sum FROM a GROUP BY p ORDER BY p";
 
-/// Whoever asks a server that stays away gives up by then, by the limits of [`Then::limits`] and on a machine that has much else to do.
+/// Whoever asks a server that stays away gives up by then, by the limits of [`Then::limits`] and on a machine
+/// that has much else to do.
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// A server that somebody else may kill.
@@ -72,7 +74,8 @@ pub trait Server: Sync {
     /// Starts it again unless it runs.
     fn restart(&self);
 
-    /// Whether that may be said of a statement that has failed as the server was gone, and has happened or not.
+    /// Whether that may be said of a statement that has failed as the server was gone, and has happened or
+    /// not.
     fn explains(&self, stderr: &str, has_happened: bool) -> bool;
 }
 
@@ -107,7 +110,8 @@ pub enum Dying<'s> {
     Process,
     /// One of [`RANKS`]: a writer, or the coordinator.
     Rank(usize),
-    /// A server, with all of its processes, at the messages of the only process, or of this one of [`RANKS`], to it and to others.
+    /// A server, with all of its processes, at the messages of the only process, or of this one of [`RANKS`],
+    /// to it and to others.
     Server { server: &'s dyn Server, then: Then, rank: Option<usize> },
 }
 
@@ -199,8 +203,8 @@ impl Transaction {
         happened
     }
 
-    /// Runs it without a fault, and then with somebody dying at one in `every` steps, a function of how many there are. A server dies at
-    /// messages, not at what is done to files.
+    /// Runs it without a fault, and then with somebody dying at one in `every` steps, a function of how many
+    /// there are. A server dies at messages, not at what is done to files.
     ///
     /// Errors: the launcher is not installed.
     pub fn dies(&self, dying: Dying<'_>, every: impl Fn(usize) -> usize) -> Result<(), String> {
@@ -222,7 +226,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Runs it without a fault; its steps, or those of the rank at whose steps somebody is to die, a letter each as `crash.c` has it.
+    /// Runs it without a fault; its steps, or those of the rank at whose steps somebody is to die, a letter
+    /// each as `crash.c` has it.
     ///
     /// Errors: the launcher is not installed.
     pub fn steps(&self, dying: Dying<'_>) -> Result<String, String> {
@@ -269,8 +274,8 @@ impl Transaction {
         Ok(Outcome { has_died, has_happened })
     }
 
-    /// Asks [`QUESTION`] while a server dies at a message to one of the ports or an answer from it, at so many of them, beyond the first third:
-    /// the answer is whole, or there is none.
+    /// Asks [`QUESTION`] while a server dies at a message to one of the ports or an answer from it, at so
+    /// many of them, beyond the first third: the answer is whole, or there is none.
     pub fn answers(&self, server: &dyn Server, then: Then, port: usize, times: usize) {
         let dying = Dying::Server { server, then, rank: None };
         let name = format!("{}, during a question", dying.name());
@@ -363,7 +368,8 @@ pub struct Moments {
 impl Moments {
     /// Of steps with messages to the server at one of the ports.
     ///
-    /// Panics: there is no message after the last change of a file of the catalog which follows messages, or none before it.
+    /// Panics: there is no message after the last change of a file of the catalog which follows messages, or
+    /// none before it.
     pub fn of(steps: &str, port: usize) -> Self {
         let letters = steps.as_bytes();
         let is_file = |at: &usize| letters[*at] == FILE;
@@ -440,7 +446,8 @@ struct Back<'s>(&'s dyn Server);
 impl Drop for Back<'_> {
     fn drop(&mut self) {
         let deadline = Instant::now() + PATIENCE;
-        // It may listen still for a moment after it was killed, and does not start while a process of the last one lives.
+        // It may listen still for a moment after it was killed, and does not start while a process of the
+        // last one lives.
         while !self.0.works() {
             if Instant::now() > deadline {
                 // A second panic would hide the first one.

@@ -1,10 +1,11 @@
-//! What the catalog tells of columns, written by Harrier and DuckDB in turn and read by both: a table with a column of every type that has
-//! bounds goes through random steps, each done by one of the two, and a table in DuckDB's memory through the same. After each step all three
-//! answer alike what bounds are used for: filters, `min`, `max`, counts.
+//! What the catalog tells of columns, written by Harrier and DuckDB in turn and read by both: a table with a
+//! column of every type that has bounds goes through random steps, each done by one of the two, and a table
+//! in DuckDB's memory through the same. After each step all three answer alike what bounds are used for:
+//! filters, `min`, `max`, counts.
 //!
-//! The steps are the states that statistics have words of their own for: no rows, NULLs alone, texts too long for a bound, infinities and NaN,
-//! columns added and widened, rows deleted, rows that the catalog keeps, files merged by either. A seed is one history; `HARRIER_SEED` runs
-//! another one than those of every run.
+//! The steps are the states that statistics have words of their own for: no rows, NULLs alone, texts too long
+//! for a bound, infinities and NaN, columns added and widened, rows deleted, rows that the catalog keeps,
+//! files merged by either. A seed is one history; `HARRIER_SEED` runs another one than those of every run.
 
 use super::*;
 
@@ -119,11 +120,13 @@ impl History<'_> {
             7 => self.compact(),
             8 if !self.is_widened => {
                 self.is_widened = true;
-                // DuckDB writes rows that were kept before as REAL, and reads their bounds as DOUBLE PRECISION.
+                // DuckDB writes rows that were kept before as REAL, and reads their bounds as DOUBLE
+                // PRECISION.
                 run(self.harrier, &format!("OPTIMIZE {}", self.table));
                 for (name, _, wider, _) in COLUMNS {
                     let Some(wider) = wider else { continue };
-                    // DuckDB reads bounds of REAL as those of DOUBLE PRECISION where it has widened the column itself,
+                    // DuckDB reads bounds of REAL as those of DOUBLE PRECISION where it has widened the
+                    // column itself,
                     let is_by_duck = name != "r" && self.is_by_duck();
                     self.step(is_by_duck, &format!("ALTER TABLE {{t}} ALTER COLUMN {name} TYPE {wider}"));
                 }
@@ -247,8 +250,8 @@ fn both_read_what_either_wrote_of_columns() {
     }
 }
 
-/// Columns that begin with NULL, or with texts that are too long for a bound, have values that DuckDB knows of. So have those whose bounds
-/// were lost to an earlier version.
+/// Columns that begin with NULL, or with texts that are too long for a bound, have values that DuckDB knows
+/// of. So have those whose bounds were lost to an earlier version.
 #[test]
 fn duckdb_knows_of_values_before_its_own() {
     if skipped() {
@@ -292,7 +295,8 @@ fn duckdb_knows_of_values_before_its_own() {
     assert_eq!(rows(&mut harrier, "SELECT max(b), count(*) FROM t")[0][1].as_deref(), Some("24"));
 }
 
-/// DuckDB widens columns in ways that Harrier does not, to types whose values have other texts or another order of them.
+/// DuckDB widens columns in ways that Harrier does not, to types whose values have other texts or another
+/// order of them.
 #[test]
 fn harrier_finds_rows_of_columns_that_duckdb_widened() {
     if skipped() {

@@ -15,7 +15,8 @@ const FRAME_BYTES_MAX: usize = HEADER_BYTES + BLOCK_BYTES_HARD_MAX;
 /// Bytes of a frame up to which it is copied behind its prefix: two pieces cost more than so small a copy.
 const COPIED_BYTES_MAX: usize = 512;
 
-/// Bytes that a prefix alone makes the receiver allocate at most; the rest as they come. Room for a usual block.
+/// Bytes that a prefix alone makes the receiver allocate at most; the rest as they come. Room for a usual
+/// block.
 const ALLOCATED_BYTES_MAX: usize = 2 * BLOCK_BYTES_MAX;
 
 /// What to write for `frame`, without a copy if it is large. The second piece may be empty.

@@ -1,4 +1,5 @@
-//! Where the ranks of a gang without a launcher are: the hosts file, and what the environment says of this process.
+//! Where the ranks of a gang without a launcher are: the hosts file, and what the environment says of this
+//! process.
 //!
 //! ```text
 //! # one rank a line, numbered in their order from 0
@@ -34,7 +35,8 @@ const TOKEN: &str = "HARRIER_TOKEN";
 const TOKEN_FILE: &str = "HARRIER_TOKEN_FILE";
 const START_SECONDS: &str = "HARRIER_START_SECONDS";
 
-/// How long a rank waits for the others unless it is told otherwise: jobs of a batch system do not start at once.
+/// How long a rank waits for the others unless it is told otherwise: jobs of a batch system do not start at
+/// once.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ranks that a line may ask for: ports have to be left for them.
@@ -73,7 +75,8 @@ pub struct Place {
     pub token: Token,
     /// How long this rank waits for the others.
     pub patience: Duration,
-    /// Whether the processes of ranks on this host are watched; if not, their end is noticed as that of ranks elsewhere is.
+    /// Whether the processes of ranks on this host are watched; if not, their end is noticed as that of ranks
+    /// elsewhere is.
     pub watch_processes: bool,
 }
 

@@ -1,4 +1,5 @@
-//! How the ranks of a gang without a launcher find each other: one connection for each pair, made by the higher rank.
+//! How the ranks of a gang without a launcher find each other: one connection for each pair, made by the
+//! higher rank.
 //!
 //! ```text
 //!   higher rank                                        lower rank
@@ -7,12 +8,12 @@
 //!      │ ◄── control: what of the other it can map ──────► │ to every rank, once all are there
 //! ```
 //!
-//! Each side opens two streams to the other, one for a channel, which stay for the life of the gang; their first byte says
-//! which channel.
+//! Each side opens two streams to the other, one for a channel, which stay for the life of the gang; their
+//! first byte says which channel.
 //!
 //! # Errors
-//! A rank that does not come in time is named, as is one with another token or another hosts file. A stranger with another
-//! token is no reason to give up: anybody can send to a port.
+//! A rank that does not come in time is named, as is one with another token or another hosts file. A stranger
+//! with another token is no reason to give up: anybody can send to a port.
 
 use super::hosts::{Address, Place};
 use super::secret::{ALERT_OTHER_PROTOCOL, ALERT_WRONG_KEY};
@@ -28,8 +29,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long one attempt to connect may take. The first packets to a rank that does not listen yet are lost, and come again
-/// ever more slowly; a new attempt begins anew.
+/// How long one attempt to connect may take. The first packets to a rank that does not listen yet are lost,
+/// and come again ever more slowly; a new attempt begins anew.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long who knows nothing of the token may keep this rank busy.
@@ -122,7 +123,8 @@ impl<'a> Rendezvous<'a> {
         Rendezvous { place, endpoint, deadline: Instant::now() + place.patience, links: BTreeMap::new() }
     }
 
-    /// Connects with every other rank. Returns what each said as its introduction, this one's being `mine`, by rank.
+    /// Connects with every other rank. Returns what each said as its introduction, this one's being `mine`,
+    /// by rank.
     pub async fn gather(&mut self, client: ClientConfig, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, StartError> {
         let Place { rank, addresses, .. } = self.place;
         let (rank, ranks) = (*rank, addresses.len());
@@ -348,7 +350,8 @@ fn is_alert(error: &ConnectionError, alert: u8) -> bool {
     }
 }
 
-/// Opens the streams of both channels and says `said`; takes the other side's. `None`: it went away, or is not understood.
+/// Opens the streams of both channels and says `said`; takes the other side's. `None`: it went away, or is
+/// not understood.
 async fn shake(connection: Connection, said: &[u8]) -> Option<(Hello, Box<Link>)> {
     let mut control = connection.open_uni().await.ok()?;
     // What steers goes before rows.

@@ -1,13 +1,16 @@
 //! The start-up token, and the TLS that only those who know it can speak with each other.
 //!
-//! From the token follows a pair of Ed25519 keys (HKDF-SHA-256), the same on every rank. Both sides of a connection show
-//! the public key as a raw public key, accept no other, and prove in their handshakes that they hold the private one by a
-//! signature over everything said so far, the fresh keys of the connection included. So the token never leaves a process,
-//! and who stands between two ranks can neither read along nor use a proof in another connection.
+//! From the token follows a pair of Ed25519 keys (HKDF-SHA-256), the same on every rank. Both sides of a
+//! connection show the public key as a raw public key, accept no other, and prove in their handshakes that
+//! they hold the private one by a signature over everything said so far, the fresh keys of the connection
+//! included. So the token never leaves a process, and who stands between two ranks can neither read along nor
+//! use a proof in another connection.
 //!
-//! The public key is no secret, so a token can be tried out by who has seen it: tokens have to be too long to be guessed.
+//! The public key is no secret, so a token can be tried out by who has seen it: tokens have to be too long to
+//! be guessed.
 //!
-//! Source: RFC 5869 (HKDF), RFC 7250 (raw public keys), RFC 8410 (Ed25519 keys), RFC 8446, section 4.4.3 (CertificateVerify).
+//! Source: RFC 5869 (HKDF), RFC 7250 (raw public keys), RFC 8410 (Ed25519 keys), RFC 8446, section 4.4.3
+//! (CertificateVerify).
 
 use crate::error::PlaceError;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};

@@ -19,7 +19,8 @@ fn edge(line: &[u8]) -> Result<(u64, u64), BoxError> {
     Ok((from.parse()?, to.parse()?))
 }
 
-/// What an edge from a node to nothing leads to: says that the node is there. No number, as each is that of a node.
+/// What an edge from a node to nothing leads to: says that the node is there. No number, as each is that of a
+/// node.
 const NOTHING: &[u8] = &[];
 
 /// The nodes of one part: their edges, one behind the other, and their ranks.
@@ -36,7 +37,8 @@ fn sum(world: &World, mine: f64) -> Result<f64, BoxError> {
     Ok(all.iter().map(|bytes| f64::from_le_bytes(bytes[..].try_into().expect("eight bytes"))).sum())
 }
 
-/// Sums of numbers differ in their last digits by the order in which they are added: what is compared has fewer.
+/// Sums of numbers differ in their last digits by the order in which they are added: what is compared has
+/// fewer.
 fn rank_line(id: u64, rank: f64) -> Vec<u8> {
     format!("{id}\t{rank:.6}\n").into_bytes()
 }
@@ -168,8 +170,8 @@ fn nearest(point: &Point, centres: &[Point]) -> u32 {
     best.0
 }
 
-/// What is added to a number before the rest of it is cut off. Sums differ in their last bits by the order of what is added, and the mean of
-/// a few numbers may lie exactly between two that are printed, but not here.
+/// What is added to a number before the rest of it is cut off. Sums differ in their last bits by the order of
+/// what is added, and the mean of a few numbers may lie exactly between two that are printed, but not here.
 const ROUNDED: f64 = 0.123_456_7;
 
 fn centre_line(at: usize, centre: &Point) -> Vec<u8> {

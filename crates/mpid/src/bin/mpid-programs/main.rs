@@ -1,7 +1,9 @@
-//! Programs in keys and values that ship with Harrier, each with a generator of its input and a check of its answer.
+//! Programs in keys and values that ship with Harrier, each with a generator of its input and a check of its
+//! answer.
 //!
-//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums, and does alone what needs no ranks; exit
-//! status 0, 1 for a job that failed or an answer that is wrong, 2 for wrong usage, 3 for ranks that could not meet or were lost.
+//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums, and does
+//! alone what needs no ranks; exit status 0, 1 for a job that failed or an answer that is wrong, 2 for wrong
+//! usage, 3 for ranks that could not meet or were lost.
 
 mod data;
 mod iterations;
@@ -44,21 +46,24 @@ struct InOut {
     /// Files, or folders of files.
     #[arg(long, required = true, num_args = 1..)]
     input: Vec<PathBuf>,
-    /// Folder for the answer, one file for each A task; of a stream, one for each A task and window, as soon as that is known. One that has
-    /// files of an earlier job is refused, unless this is the same job, which goes on with its checkpoint.
+    /// Folder for the answer, one file for each A task; of a stream, one for each A task and window, as soon
+    /// as that is known. One that has files of an earlier job is refused, unless this is the same job, which
+    /// goes on with its checkpoint.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Work the answer out once more, by other means, and compare.
     #[arg(long)]
     check: bool,
-    /// Size of a split, such as 16MiB. O tasks read one each, unless their number is said (mpidrun -O, HARRIER_MPID_O): then they share them.
+    /// Size of a split, such as 16MiB. O tasks read one each, unless their number is said (mpidrun -O,
+    /// HARRIER_MPID_O): then they share them.
     #[arg(long, default_value_t = harrier_mpid::input::SPLIT_BYTES, value_parser = size)]
     split_bytes: u64,
 }
 
 #[derive(Subcommand)]
 enum Program {
-    /// Make input: text, records, rankings, uservisits, graph, points or events, in a folder that is new or empty.
+    /// Make input: text, records, rankings, uservisits, graph, points or events, in a folder that is new or
+    /// empty.
     Generate(data::Generate),
     /// Count every word.
     Wordcount(InOut),
@@ -78,8 +83,8 @@ enum Program {
     Index(InOut),
     /// Sum the revenue of uservisits by source address, in hundredths: an answer of 1234 is 12.34.
     Aggregate(InOut),
-    /// Join rankings and the uservisits of a year: average rank and revenue (in hundredths, as aggregate has it) by source address, the largest
-    /// revenue first.
+    /// Join rankings and the uservisits of a year: average rank and revenue (in hundredths, as aggregate has
+    /// it) by source address, the largest revenue first.
     Join {
         #[arg(long)]
         rankings: PathBuf,
@@ -102,8 +107,9 @@ enum Program {
         #[command(flatten)]
         io: InOut,
     },
-    /// How often each key occurs in windows that slide over streams of events: files or named pipes in the order of times, each read by an O
-    /// task of its own. Late events are left out, and their number is told on stderr.
+    /// How often each key occurs in windows that slide over streams of events: files or named pipes in the
+    /// order of times, each read by an O task of its own. Late events are left out, and their number is told
+    /// on stderr.
     Sliding {
         /// Length of a window, in the unit of the events' times; a multiple of --slide.
         #[arg(long, default_value_t = 60, value_parser = positive::<u64>())]
@@ -162,8 +168,9 @@ fn status_of(error: &BoxError) -> u8 {
     }
 }
 
-/// Under a launcher, lets it come to its end of starting ranks. MPICH's ends by SIGPIPE, without a word and with what ranks have said, if
-/// its first rank has ended before it hands its standard input on: of a thousand runs of `mpirun -n 2 false` two, beside other work.
+/// Under a launcher, lets it come to its end of starting ranks. MPICH's ends by SIGPIPE, without a word and
+/// with what ranks have said, if its first rank has ended before it hands its standard input on: of a
+/// thousand runs of `mpirun -n 2 false` two, beside other work.
 fn outlive_start() {
     const START: Duration = Duration::from_millis(200);
     if harrier_interconnect::launched_rank().is_some() {

@@ -92,7 +92,8 @@ pub struct Part {
     pub checksum: u64,
 }
 
-/// A file that has its name once it is complete: the rank that had the A task before, and was given up, may still be writing its own.
+/// A file that has its name once it is complete: the rank that had the A task before, and was given up, may
+/// still be writing its own.
 struct Staged {
     file: BufWriter<File>,
     staged: PathBuf,
@@ -200,8 +201,8 @@ pub fn total(world: &World, parts: impl IntoIterator<Item = Sums>) -> Result<Sum
     Ok(sums)
 }
 
-/// The line that rank 0 prints. With `--check`, rank 0 has `expected` work the answer out, and all ranks learn whether it is
-/// the same. Collective.
+/// The line that rank 0 prints. With `--check`, rank 0 has `expected` work the answer out, and all ranks
+/// learn whether it is the same. Collective.
 pub fn conclude(
     world: &World,
     io: &InOut,

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 pub const RECORD_BYTES: usize = 100;
 pub const KEY_BYTES: usize = 10;
 
-/// Keys that are looked at before the ranges are cut, over all ranks: with them, the largest of 16 ranges is within 5 % of the mean.
+/// Keys that are looked at before the ranges are cut, over all ranks: with them, the largest of 16 ranges is
+/// within 5 % of the mean.
 const SAMPLES: u64 = 32_768;
 
 /// Bytes that are read at once.

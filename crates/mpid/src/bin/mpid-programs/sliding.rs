@@ -1,10 +1,12 @@
 //! How often each key occurs in windows that slide over a stream of events, in streaming mode.
 //!
-//! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last panes of its keys.
+//! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last
+//! panes of its keys.
 //!
-//! What an A task has of a window is a file of its own, which is there, and whole, once the task knows it: when the window's last pane
-//! closes, or, if the task had no events in that, when it gets its next pane or the input ends. So an event of a pane before the one that
-//! its input has come to is left out; rank 0 tells how many were.
+//! What an A task has of a window is a file of its own, which is there, and whole, once the task knows it:
+//! when the window's last pane closes, or, if the task had no events in that, when it gets its next pane or
+//! the input ends. So an event of a pane before the one that its input has come to is left out; rank 0 tells
+//! how many were.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -15,7 +17,8 @@ use std::path::Path;
 
 type Counts = HashMap<Vec<u8>, u64>;
 
-/// The number of a pane. The panes of windows that end behind the last time, 2^64-1, go on behind the last pane that there is.
+/// The number of a pane. The panes of windows that end behind the last time, 2^64-1, go on behind the last
+/// pane that there is.
 type Pane = u128;
 
 fn event(line: &[u8]) -> Result<(u64, &[u8]), BoxError> {
@@ -82,7 +85,8 @@ pub fn sliding(
     slide: u64,
 ) -> Result<String, BoxError> {
     let panes = u128::from(window / slide);
-    // A stream is a file or a named pipe here, read from its beginning in the order of its times; several are read at the same time.
+    // A stream is a file or a named pipe here, read from its beginning in the order of its times; several are
+    // read at the same time.
     let files = input::splits(&io.input, u64::MAX)?;
     if let Some(pipe) = files.iter().find(|file| io.check && !file.is_file()) {
         return Err(format!("--check reads the input once more, which {} does not allow", pipe.name()).into());

@@ -9,8 +9,9 @@
 //!               WHERE visitDate BETWEEN … GROUP BY sourceIP ORDER BY totalRevenue DESC
 //! ```
 //!
-//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up, and written, in cents, so that sums do not
-//! depend on their order; addresses of the same revenue are in their own order.
+//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up, and
+//! written, in cents, so that sums do not depend on their order; addresses of the same revenue are in their
+//! own order.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -60,7 +61,8 @@ fn visit(line: &[u8]) -> Result<Visit<'_>, BoxError> {
     let mut fields = line.split(|byte| *byte == b'|');
     let mut field = || fields.next().ok_or("a visit has nine fields");
     let (address, url, date, revenue) = (field()?, field()?, field()?, field()?);
-    // Nobody asks for the user agent, the country, the language, the word that was searched, and the duration.
+    // Nobody asks for the user agent, the country, the language, the word that was searched, and the
+    // duration.
     if fields.count() != 5 {
         return Err("a visit has nine fields".into());
     }

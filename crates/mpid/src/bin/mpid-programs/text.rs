@@ -43,7 +43,8 @@ fn found(file: &str, at: u64, text: &[u8]) -> Vec<u8> {
 /// Lines are found in the order of files and places, as one process would.
 pub fn grep(world: &World, config: &Config, io: &InOut, pattern: &str) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    // The number of the file instead of its name in every key, and ranges instead of hashes, so that parts follow one another.
+    // The number of the file instead of its name in every key, and ranges instead of hashes, so that parts
+    // follow one another.
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
     let finder = Finder::new(pattern.as_bytes());
@@ -102,7 +103,8 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
     let splits = input::splits(&io.input, io.split_bytes)?;
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
-    // Only words are sorted by the library: places are sorted faster as numbers than as parts of as many keys.
+    // Only words are sorted by the library: places are sorted faster as numbers than as parts of as many
+    // keys.
     let job = Job::<[u8], (u32, u64)>::new("index").o_tasks_unless_told(splits.len()).sorted();
     let outcome = job.run(
         world,

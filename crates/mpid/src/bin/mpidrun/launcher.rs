@@ -1,9 +1,11 @@
-//! The launcher as a process: what kind it is, how it is started and waited for, and that it ends with its ranks.
+//! The launcher as a process: what kind it is, how it is started and waited for, and that it ends with its
+//! ranks.
 //!
 //! # Cancellation
-//! SIGTERM, SIGINT and SIGHUP that are sent to `mpidrun` are passed on to the launcher, once: Open MPI's kills its ranks after the first one
-//! and leaves them behind at a second one within five seconds; Hydra's hands them on to its ranks, but dies of a SIGHUP. What the terminal
-//! sends (Ctrl-C), it sends to the launcher too. One that does not end within [`LAUNCHER_PATIENCE`] is killed, and so is what it leaves
+//! SIGTERM, SIGINT and SIGHUP that are sent to `mpidrun` are passed on to the launcher, once: Open MPI's
+//! kills its ranks after the first one and leaves them behind at a second one within five seconds; Hydra's
+//! hands them on to its ranks, but dies of a SIGHUP. What the terminal sends (Ctrl-C), it sends to the
+//! launcher too. One that does not end within [`LAUNCHER_PATIENCE`] is killed, and so is what it leaves
 //! running on this host.
 //!
 //! # Crash
@@ -24,8 +26,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// How long a launcher without children is waited for: Open MPI's now and then does not notice that the last of its ranks was killed.
-/// And how long one that is asked to end, and its ranks, have for that.
+/// How long a launcher without children is waited for: Open MPI's now and then does not notice that the last
+/// of its ranks was killed. And how long one that is asked to end, and its ranks, have for that.
 pub const LAUNCHER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The time between two looks at a launcher.
@@ -48,7 +50,8 @@ impl Kind {
         asked.map_or(Kind::default(), |told| Kind::told(&String::from_utf8_lossy(&told.stdout)))
     }
 
-    /// It tells its name as it was called: mpirun.openmpi is "OpenRTE", and Open MPI 5 is "PRRTE" by another name.
+    /// It tells its name as it was called: mpirun.openmpi is "OpenRTE", and Open MPI 5 is "PRRTE" by another
+    /// name.
     fn told(version: &str) -> Kind {
         let open_mpi = ["Open MPI", "OpenRTE", "PRRTE"].iter().any(|name| version.contains(name));
         let major = version.split_whitespace().find_map(|word| word.split_once('.')?.0.parse::<u32>().ok());
@@ -71,7 +74,8 @@ pub struct Sent {
 }
 
 impl Signals {
-    /// Of this process, which has no other thread yet. One that whoever started it has it ignore (`nohup`) stays ignored.
+    /// Of this process, which has no other thread yet. One that whoever started it has it ignore (`nohup`)
+    /// stays ignored.
     pub fn listen() -> io::Result<Signals> {
         let status = std::fs::read_to_string("/proc/self/status")?;
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -107,7 +111,8 @@ pub fn start(command: &Command) -> io::Result<Child> {
     start.spawn()
 }
 
-/// Becomes the launcher, whose words follow the number of the process that it is to end with. Returns why that cannot be.
+/// Becomes the launcher, whose words follow the number of the process that it is to end with. Returns why
+/// that cannot be.
 pub fn become_launcher(mut words: impl Iterator<Item = OsString>) -> String {
     let (parent, launcher) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let name = launcher.to_string_lossy().into_owned();
@@ -131,7 +136,8 @@ fn runs(process: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// The processes that a process has started, or that were left to it, and that still run. `None`: the system does not tell.
+/// The processes that a process has started, or that were left to it, and that still run. `None`: the system
+/// does not tell.
 fn children(process: u32) -> Option<Vec<i32>> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let mut found = Vec::new();
@@ -157,8 +163,8 @@ impl Watch {
         Watch { most: 0, whole: Instant::now(), last_seen: None }
     }
 
-    /// Returns why it is to be ended: it has had children, and has had none for a while; or one of its ranks has died before they met, and
-    /// the others would wait for it.
+    /// Returns why it is to be ended: it has had children, and has had none for a while; or one of its ranks
+    /// has died before they met, and the others would wait for it.
     fn look(&mut self, launcher: u32, told: Option<&Told>) -> Option<&'static str> {
         let now = Instant::now();
         let there = children(launcher).map(|children| children.len());
@@ -179,8 +185,8 @@ impl Watch {
     }
 }
 
-/// Waits until the launcher and its ranks have ended: by themselves, or since a signal came, or since it hangs. `bears_deaths`: it was told
-/// to. Returns the signal, if there was one.
+/// Waits until the launcher and its ranks have ended: by themselves, or since a signal came, or since it
+/// hangs. `bears_deaths`: it was told to. Returns the signal, if there was one.
 pub fn wait(
     launcher: &mut Child,
     signals: &Signals,

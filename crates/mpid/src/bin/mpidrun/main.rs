@@ -1,8 +1,10 @@
-//! `mpidrun -f HOSTFILE -mode COM|ITER|STREAM -O n -A m PROGRAM args…`: starts a program's ranks with the papers' command line.
+//! `mpidrun -f HOSTFILE -mode COM|ITER|STREAM -O n -A m PROGRAM args…`: starts a program's ranks with the
+//! papers' command line.
 //!
-//! It calls the `mpirun` there is, and passes mode and numbers of tasks to the program in the variables that its configuration
-//! reads. With `-checkpoint`, an Open MPI that can is told to leave the other ranks alone when one dies, so that they go on without it;
-//! with `-restarts` too, ranks that could not are started again. A launcher that stays when all its ranks are gone is ended.
+//! It calls the `mpirun` there is, and passes mode and numbers of tasks to the program in the variables that
+//! its configuration reads. With `-checkpoint`, an Open MPI that can is told to leave the other ranks alone
+//! when one dies, so that they go on without it; with `-restarts` too, ranks that could not are started
+//! again. A launcher that stays when all its ranks are gone is ended.
 
 mod launcher;
 mod outcome;

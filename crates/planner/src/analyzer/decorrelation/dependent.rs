@@ -93,8 +93,8 @@ fn are_keys(columns: &HashSet<Column>, keys: &[&Expr]) -> bool {
 impl Outer {
     /// The values that `columns` have among the rows of `query`.
     ///
-    /// Errors: the rows of the query may be others each time that it is run (0A000). Those of a LIMIT are not where all columns are keys of its
-    /// order.
+    /// Errors: the rows of the query may be others each time that it is run (0A000). Those of a LIMIT are not
+    /// where all columns are keys of its order.
     pub(super) fn of(query: &LogicalPlan, columns: Vec<Column>) -> Result<Self> {
         let changes = query.exists(|node| {
             let is_volatile = node.expressions().iter().any(Expr::is_volatile);

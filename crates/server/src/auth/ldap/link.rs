@@ -1,7 +1,7 @@
 //! A connection to an LDAP server, encrypted if that is wanted.
 //!
-//! The library speaks LDAP over a socket. Here that is one end of a pair, and a task moves bytes between the other end and the server, through
-//! TLS where there is some:
+//! The library speaks LDAP over a socket. Here that is one end of a pair, and a task moves bytes between the
+//! other end and the server, through TLS where there is some:
 //!
 //! ```text
 //!   ldap3 ◄─ pair of sockets ─► relay ◄─ TLS or not ─► server
@@ -31,7 +31,8 @@ const START_TLS: &[u8] = b"\x30\x1d\x02\x01\x01\x77\x18\x80\x161.3.6.1.4.1.1466.
 /// What the answer to it may have.
 const STARTED_BYTES_MAX: usize = 4096;
 
-/// Names a file with the authorities of servers, as for OpenLDAP's library; without it the system's are trusted.
+/// Names a file with the authorities of servers, as for OpenLDAP's library; without it the system's are
+/// trusted.
 const AUTHORITIES: &str = "LDAPTLS_CACERT";
 
 /// Whose certificates servers may have, read when that is first needed.
@@ -154,7 +155,8 @@ async fn relay(server: impl AsyncRead + AsyncWrite, ours: UnixStream) {
     let _ = to_server.shutdown().await;
 }
 
-/// Asks the server to begin TLS. Reads its answer and nothing beyond, so that nobody can have put words before what is encrypted.
+/// Asks the server to begin TLS. Reads its answer and nothing beyond, so that nobody can have put words
+/// before what is encrypted.
 async fn start_tls(stream: &mut TcpStream) -> Result<(), String> {
     let gone = |error: std::io::Error| format!("it does not begin TLS: {error}");
     stream.write_all(START_TLS).await.map_err(gone)?;

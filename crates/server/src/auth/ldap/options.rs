@@ -115,7 +115,8 @@ struct Located {
 impl Ldap {
     /// A directory from options and their values, in any order.
     ///
-    /// Errors: for people; an option is unknown, missing, or goes with no other that is there. Values of passwords are not in them.
+    /// Errors: for people; an option is unknown, missing, or goes with no other that is there. Values of
+    /// passwords are not in them.
     pub fn parse(options: &[(String, String)]) -> Result<Self, String> {
         for (number, (name, _)) in options.iter().enumerate() {
             if !NAMES.contains(&name.as_str()) {

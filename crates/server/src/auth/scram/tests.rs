@@ -1,4 +1,5 @@
-//! SCRAM against the example of its RFC, against a client written here, and against clients that do not keep to it.
+//! SCRAM against the example of its RFC, against a client written here, and against clients that do not keep
+//! to it.
 
 use super::*;
 

@@ -1,6 +1,8 @@
-//! The two things that are read out of certificates: the hash they are signed with, and the common names of whom they are of.
+//! The two things that are read out of certificates: the hash they are signed with, and the common names of
+//! whom they are of.
 //!
-//! Certificates are RFC 5280's, in DER. TLS has parsed and checked them before; what is odd all the same gives `None`.
+//! Certificates are RFC 5280's, in DER. TLS has parsed and checked them before; what is odd all the same
+//! gives `None`.
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -42,7 +44,8 @@ pub fn signature_algorithm(certificate: &[u8]) -> Option<Hash> {
     }
 }
 
-/// Whether it is of X.509's first version, which has no extensions and which TLS libraries do not take any more.
+/// Whether it is of X.509's first version, which has no extensions and which TLS libraries do not take any
+/// more.
 pub fn is_first_version(certificate: &[u8]) -> bool {
     let signed =
         Reader(certificate).expect(SEQUENCE).and_then(|certificate| Reader(certificate).expect(SEQUENCE));

@@ -1,4 +1,5 @@
-//! Findings about who may come in: the rules of the hba file, alone, with the addresses and the certificates, and with the directories they name.
+//! Findings about who may come in: the rules of the hba file, alone, with the addresses and the certificates,
+//! and with the directories they name.
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -99,7 +99,8 @@ impl Conversation {
         }
     }
 
-    /// Takes rows from the client until that has sent all and all was handed on (then `None`), or the statement has ended before.
+    /// Takes rows from the client until that has sent all and all was handed on (then `None`), or the
+    /// statement has ended before.
     async fn take_rows(
         &mut self,
         intake: &mut Intake,

@@ -53,8 +53,8 @@ impl Conversation {
         }
     }
 
-    /// To be called before a statement about the transaction. One that was not opened by the client is the client's after BEGIN, with
-    /// all that is in it; a statement out of place is warned of.
+    /// To be called before a statement about the transaction. One that was not opened by the client is the
+    /// client's after BEGIN, with all that is in it; a statement out of place is warned of.
     ///
     /// Errors: it can only be used in a transaction that the client has opened (25P01).
     pub(super) fn take_over(&mut self, statement: &Statement) -> Result<(), SqlError> {

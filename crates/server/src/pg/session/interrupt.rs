@@ -80,9 +80,9 @@ pub(super) async fn until<T>(
     }
 }
 
-/// Sends what a statement has written. What was begun to be sent cannot be taken back: if the statement is interrupted meanwhile,
-/// `give_up` ends it at once, however slowly its client reads, and it fails when the client has read the rest. A session that is
-/// ended does not wait for that.
+/// Sends what a statement has written. What was begun to be sent cannot be taken back: if the statement is
+/// interrupted meanwhile, `give_up` ends it at once, however slowly its client reads, and it fails when the
+/// client has read the rest. A session that is ended does not wait for that.
 pub(super) async fn send(
     io: &mut Io,
     stops: &mut Stops,

@@ -1,5 +1,5 @@
-//! A backend of a few statements over Arrow, to test the protocol with: tables in memory, transactions that are copies of them,
-//! rows without end, and statements that wait, fail and panic when asked.
+//! A backend of a few statements over Arrow, to test the protocol with: tables in memory, transactions that
+//! are copies of them, rows without end, and statements that wait, fail and panic when asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
