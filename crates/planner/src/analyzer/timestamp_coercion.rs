@@ -39,7 +39,6 @@ use datafusion::logical_expr::{
     cast, not,
 };
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
-use harrier_functions::datetime::duration;
 use harrier_functions::datetime::time_unit::{self, Side};
 use harrier_functions::guard::opaque;
 use harrier_functions::math::checked::Operation;
@@ -364,19 +363,14 @@ impl Scope<'_> {
         let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = &*other else {
             return false;
         };
-        let difference = match &*side {
-            Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == duration::NAME => &args[0],
-            side => side,
-        };
-        if !matches!(self.type_of(difference), Some(DataType::Duration(_))) {
+        if !matches!(self.type_of(side), Some(DataType::Duration(_))) {
             return false;
         }
-        let difference = difference.clone();
         let days = i128::from(interval.months) * 30 + i128::from(interval.days);
         let nanoseconds = days * DAY + i128::from(interval.nanoseconds);
         let Ok(microseconds) = i64::try_from(nanoseconds / 1_000) else { return false };
         *other = Expr::Literal(ScalarValue::DurationMicrosecond(Some(microseconds)), None);
-        *side = cast(difference, DataType::Duration(TimeUnit::Microsecond));
+        *side = cast(std::mem::take(side), DataType::Duration(TimeUnit::Microsecond));
         true
     }
 
