@@ -98,9 +98,10 @@ impl AggregateUDFImpl for Extreme {
     }
 }
 
-/// An integer for each float, in the order of the floats; 0 for both zeros, and one for every NaN.
+/// An integer for each float, in the order of the floats; one for every NaN. Negative zero comes before zero,
+/// so that an extreme has a sign that does not depend on the order of rows.
 fn key(number: f64) -> i64 {
-    let number = if number.is_nan() { f64::NAN } else { number + 0.0 };
+    let number = if number.is_nan() { f64::NAN } else { number };
     let bits = number.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
@@ -187,6 +188,7 @@ mod tests {
             f64::MIN,
             -1.5,
             -f64::MIN_POSITIVE,
+            -0.0,
             0.0,
             5e-324,
             1.5,
@@ -194,8 +196,9 @@ mod tests {
             f64::INFINITY,
         ];
         let keys = ordered.map(key);
-        assert!(keys.is_sorted() && key(f64::NAN) > keys[8]);
+        assert!(keys.is_sorted() && key(f64::NAN) > keys[9]);
         assert_eq!(ordered, keys.map(number));
-        assert_eq!((key(-0.0), key(-f64::NAN)), (key(0.0), key(f64::NAN)));
+        assert!(key(-0.0) < key(0.0) && number(key(-0.0)).is_sign_negative());
+        assert_eq!(key(-f64::NAN), key(f64::NAN));
     }
 }
