@@ -37,7 +37,8 @@ struct UniqueKeys(Arc<dyn OptimizerRule + Send + Sync>);
 
 /// Has the rules that leave something out by keys see no wrong ones.
 pub(crate) fn guard(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
-    const TRUSTING: [&str; 3] = ["eliminate_join", "optimize_projections", "replace_distinct_aggregate"];
+    const TRUSTING: [&str; 4] =
+        ["eliminate_duplicated_expr", "eliminate_join", "optimize_projections", "replace_distinct_aggregate"];
     for rule in rules.iter_mut().filter(|rule| TRUSTING.contains(&rule.name())) {
         *rule = Arc::new(UniqueKeys(Arc::clone(rule)));
     }
@@ -53,8 +54,12 @@ impl OptimizerRule for UniqueKeys {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // One that sees a node at a time looks at keys where it sees DISTINCT.
-        let looks = self.apply_order().is_none() || matches!(plan, LogicalPlan::Distinct(Distinct::All(_)));
+        // One that sees a node at a time looks at keys where it sees DISTINCT, an order or groups.
+        let looks = self.apply_order().is_none()
+            || matches!(
+                plan,
+                LogicalPlan::Distinct(Distinct::All(_)) | LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_)
+            );
         match looks && has_mistaken(&plan)? {
             true => self.0.rewrite(with_keys(plan)?, config),
             false => self.0.rewrite(plan, config),
@@ -102,6 +107,10 @@ fn has_mistaken(plan: &LogicalPlan) -> Result<bool> {
 /// Whether DataFusion takes for a key of this node what is none.
 fn is_mistaken(node: &LogicalPlan) -> bool {
     let input = match node {
+        // It repeats the rows of its input.
+        LogicalPlan::Unnest(unnest) => {
+            return unnest.schema.functional_dependencies().iter().next().is_some();
+        }
         LogicalPlan::Aggregate(Aggregate { input, .. }) | LogicalPlan::Window(Window { input, .. }) => input,
         _ => return false,
     };
@@ -129,6 +138,7 @@ fn with_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
                     let single = single.cloned().collect();
                     set(&mut window.schema, single)?;
                 }
+                LogicalPlan::Unnest(unnest) => set(&mut unnest.schema, vec![])?,
                 _ => {}
             }
         }
