@@ -129,7 +129,7 @@ impl VisitorMut for Dialect {
     type Break = DataFusionError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
-        if let Err(error) = recursion::check(query) {
+        if let Err(error) = recursion::settle(query) {
             return ControlFlow::Break(error);
         }
         read_tables(&mut query.body);

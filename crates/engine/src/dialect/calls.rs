@@ -1,10 +1,13 @@
 //! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
 //! `substring` by a pattern.
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
+    visit_expressions,
 };
 use harrier_pgcatalog::function_call;
 
@@ -79,7 +82,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     let number = cast(number, DataType::Integer(None));
                     Some(call_of("to_hex", vec![number]))
                 }
-                ("array_remove", [list, value]) if !is_value(value) => {
+                // The list and the value stand there twice: nests would double with every level.
+                ("array_remove", [list, value])
+                    if is_null(value) || !is_value(value) && !is_computed(list) && !is_computed(value) =>
+                {
                     let all = call("array_remove_all", list, value);
                     let nulls = call_of("harrier_without_nulls", vec![Expr::clone(list)]);
                     Some(if_null(value, nulls, all))
@@ -348,8 +354,21 @@ fn is_value(expr: &Expr) -> bool {
     }
 }
 
+/// Whether an expression would be computed twice if it stood there twice.
+fn is_computed(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Function(_) | Expr::Case { .. } | Expr::Subquery(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(ValueWithSpan { value: Value::Null, .. }))
+}
+
 fn if_null(value: &Expr, null: Expr, other: Expr) -> Expr {
-    if matches!(value, Expr::Value(ValueWithSpan { value: Value::Null, .. })) {
+    if is_null(value) {
         return null;
     }
     Expr::Case {

@@ -1,5 +1,6 @@
 //! WITH RECURSIVE, of which the order and the limit of the whole are refused, as PostgreSQL does: the planner
-//! takes no notice of them, and goes on for ever.
+//! takes no notice of them, and goes on for ever. It takes none of those of a UNION that is not recursive
+//! either, which therefore becomes a query inside of one.
 
 use std::ops::ControlFlow;
 
@@ -11,16 +12,30 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::names::plain;
 
 /// Errors: a recursive query has an order or a limit (0A000).
-pub(super) fn check(query: &Query) -> Result<()> {
-    let Some(with) = query.with.as_ref().filter(|with| with.recursive) else { return Ok(()) };
-    let recursive = with.cte_tables.iter().filter(|table| is_recursive(table));
-    match recursive.filter_map(|table| beyond_union(&table.query)).next() {
-        Some(what) => {
+pub(super) fn settle(query: &mut Query) -> Result<()> {
+    let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return Ok(()) };
+    for table in &mut with.cte_tables {
+        let Some(what) = beyond_union(&table.query) else { continue };
+        if is_recursive(table) {
             let message = format!("{what} in a recursive query is not implemented");
-            Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
-        None => Ok(()),
+        if matches!(table.query.body.as_ref(), SetExpr::SetOperation { .. }) {
+            enclose(&mut table.query);
+        }
     }
+    Ok(())
+}
+
+/// Makes `(… UNION … ORDER BY … LIMIT …)` of `… UNION … ORDER BY … LIMIT …`.
+fn enclose(query: &mut Query) {
+    let inner = Box::new(query.clone());
+    query.with = None;
+    query.order_by = None;
+    query.limit_clause = None;
+    query.fetch = None;
+    query.locks = Vec::new();
+    query.body = Box::new(SetExpr::Query(inner));
 }
 
 /// Whether a table is a UNION that reads the table itself.
