@@ -132,9 +132,12 @@ struct FloatGroups {
 }
 
 impl FloatGroups {
-    fn note(&mut self, values: &[ArrayRef], groups: &[usize]) {
+    fn note(&mut self, values: &[ArrayRef], groups: &[usize], filter: Option<&BooleanArray>) {
+        let is_taken = |at: usize| filter.is_none_or(|filter| filter.is_valid(at) && filter.value(at));
         for values in values.iter().filter(|values| has_beyond(values)) {
-            for (_, group) in groups.iter().enumerate().filter(|(at, _)| is_beyond(values, *at)) {
+            for (_, group) in
+                groups.iter().enumerate().filter(|(at, _)| is_taken(*at) && is_beyond(values, *at))
+            {
                 self.infinite.resize(self.infinite.len().max(group + 1), false);
                 self.infinite[*group] = true;
             }
@@ -164,7 +167,7 @@ impl GroupsAccumulator for FloatGroups {
         groups_total: usize,
     ) -> Result<()> {
         let values = widened(values)?;
-        self.note(&values, groups);
+        self.note(&values, groups, filter);
         self.inner.update_batch(&values, groups, filter, groups_total)
     }
 
@@ -181,7 +184,7 @@ impl GroupsAccumulator for FloatGroups {
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], groups_total: usize) -> Result<()> {
-        self.note(states, groups);
+        self.note(states, groups, None);
         self.inner.merge_batch(states, groups, groups_total)
     }
 
