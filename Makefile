@@ -1,7 +1,7 @@
 # What there is to do in a checkout; each is a script in scripts/ that can be called by itself.
 # CARGO_TARGET_DIR is respected; without it everything is built in target/.
 
-.PHONY: help demo check test test-all soak build install fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid clean
+.PHONY: help demo check test test-all soak build install fmt lint valgrind bench bench-blocks bench-crowded bench-primitives bench-peers bench-commit bench-plan bench-planning bench-load bench-serve bench-mpid docs clean
 
 help:
 	@echo 'make demo         build, generate TPC-H data, run its queries embedded and over MPI, check and time them'
@@ -14,6 +14,7 @@ help:
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
 	@echo 'make valgrind     run the unsafe code of crate mpi that needs no MPI under valgrind; a part of make test'
+	@echo 'make docs         make the site of docs/ in .harrier/docs, with search; warnings are errors'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
 	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
 	@echo 'make bench-crowded 4 and 8 ranks over MPI and over gRPC under queries that compute: latencies (SCALE=0.1)'
@@ -47,6 +48,9 @@ build:
 
 install:
 	@scripts/install-programs.sh $(or $(PREFIX),/usr/local)
+
+docs:
+	@scripts/docs.sh
 
 fmt:
 	@cargo fmt --all

@@ -329,7 +329,10 @@ fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])
         "handshake",
         &["cargo", "test", "--quiet", "--manifest-path", manifest, "--target-dir", &checks],
     );
+    let mut site = Job::command("site", &["scripts/docs.sh"]);
+    site.skip_status = Some(77);
     let mut steps: Vec<(Job, &[&str])> = vec![
+        (site, &["docs", "scripts/docs.sh", "Cargo.toml"]),
         (Job::command("wheel", &["scripts/wheel.sh"]), &[]),
         (handshake, &["checks/handshake", "crates/interconnect"]),
         (valgrind, &["checks/valgrind", "crates/mpi"]),

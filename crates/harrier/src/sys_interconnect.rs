@@ -3,7 +3,7 @@
 //!
 //! One row for each rank, with its totals since it joined its gang, and one for each stream of a statement:
 //! all that one rank sent to another one for one motion. Rows that a rank hands to itself take no stream, and
-//! one process has neither. Columns and units are in the README, under "What moves between ranks".
+//! one process has neither. Columns and units are in docs/reference/interconnect.md.
 
 use std::sync::Arc;
 

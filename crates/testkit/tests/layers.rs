@@ -10,6 +10,8 @@ use serde_json::Value;
 
 #[path = "layers/circles.rs"]
 mod circles;
+#[path = "layers/pages.rs"]
+mod pages;
 
 /// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
 const MAY_USE: [(&str, &[&str]); 26] = [

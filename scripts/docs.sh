@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes the site of docs/ in .harrier/docs, with its search, which needs no network. Warnings are errors: a link to a page or a heading that
+# is not there, a page that nothing leads to.
+#
+# usage: scripts/docs.sh
+#
+# Ends with status 77 where Sphinx cannot be had.
+set -eu
+checkout=$(cd -- "$(dirname -- "$0")/.." && pwd)
+. "$checkout/scripts/kept.sh"
+. "$checkout/scripts/python.sh"
+
+site=$checkout/.harrier/docs
+tools=$checkout/.harrier/docs-tools
+wanted=$(cksum <"$checkout/docs/requirements.txt")
+if [ "$(cat "$tools/requirements.cksum" 2>/dev/null)" != "$wanted" ]; then
+    environment "$tools" "sphinx myst_parser furo" --requirement "$checkout/docs/requirements.txt" || {
+        echo "docs: Sphinx cannot be had" >&2
+        exit 77
+    }
+    echo "$wanted" >"$tools/requirements.cksum"
+fi
+rm -rf "$site"
+"$tools/bin/python3" -m sphinx --quiet --fail-on-warning --keep-going --builder html --doctree-dir "$site.trees" \
+    "$checkout/docs" "$site"
+echo "$site/index.html"
