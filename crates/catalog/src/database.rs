@@ -293,6 +293,13 @@ async fn connected<T, F: Future<Output = Result<T, sqlx::Error>>>(ask: impl Fn()
     }
 }
 
+/// A pool that leaves connections open when they are idle or old. What closes them counts idle connections
+/// wrongly now and then, and then keeps a thread for ever, also when the process wants to end
+/// (launchbadge/sqlx#3645, mended by launchbadge/sqlx#4289, which is in no release yet).
+fn without_reaper<DB: sqlx::Database>(options: sqlx::pool::PoolOptions<DB>) -> sqlx::pool::PoolOptions<DB> {
+    options.idle_timeout(None).max_lifetime(None)
+}
+
 async fn sqlite(path: &str, create: bool) -> Result<Database> {
     let file = Path::new(path);
     if file.is_dir() {
@@ -325,7 +332,7 @@ async fn sqlite(path: &str, create: bool) -> Result<Database> {
         options = options.immutable(true);
     }
     let pool = |connections| {
-        SqlitePoolOptions::new()
+        without_reaper(SqlitePoolOptions::new())
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
@@ -380,7 +387,7 @@ async fn foreign(path: &str) -> Result<Session> {
         .immutable(!resting.has_log)
         .busy_timeout(BUSY_TIMEOUT)
         .disable_statement_logging();
-    let pool = SqlitePoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let pool = without_reaper(SqlitePoolOptions::new()).max_connections(1).connect_lazy_with(options);
     let transaction = pool.begin().await.map_err(failed)?;
     Ok(match resting.has_log {
         true => Session::Sqlite(transaction),
@@ -486,7 +493,7 @@ async fn postgres(url: &str, fence: Option<&Fence>) -> Result<Database> {
         Err(error) => return Err(failed(error)),
     }
     let pool = |connections| {
-        PgPoolOptions::new()
+        without_reaper(PgPoolOptions::new())
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .after_connect(|connection, _| {
