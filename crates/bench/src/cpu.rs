@@ -90,10 +90,13 @@ mod tests {
 
     #[test]
     fn another_process_has_a_clock() {
+        use std::io::Read;
         let mut command = std::process::Command::new("sh");
-        let mut child =
-            command.args(["-c", "read -r line"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
-        // It has been started, which takes less than a tick and more than nothing.
+        command.args(["-c", "echo began; read -r line"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // It has said something, which takes less than a tick and more than nothing.
+        child.stdout.take().unwrap().read_exact(&mut [0; 5]).unwrap();
         assert!(clock(child.id()).is_some_and(|used| used > Duration::ZERO));
         drop(child.stdin.take());
         child.wait().unwrap();
