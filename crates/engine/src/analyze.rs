@@ -24,12 +24,12 @@ use harrier_exec::transport::clock_offset::now_ns;
 use harrier_pgcatalog::TYPE_KEY;
 
 use crate::explain;
-use crate::explain_options::Format;
 use crate::guard::guarded_stream;
 use crate::plan_tree::Node;
 use crate::progress::Progress;
 use crate::session::Outcome;
 use harrier_planner::cardinality::filter_selectivity;
+use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
 
 /// What EXPLAIN says, and what the plan gave if it ran.
 pub(crate) struct Answer {
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
     context: impl FnOnce() -> Result<Arc<TaskContext>>,
     keeps_rows: bool,
     history: Option<(&History, &str)>,
-    (format, verbose): (Format, bool),
+    ExplainOptions { format, is_verbose }: ExplainOptions,
 ) -> Result<Option<Answer>> {
     match plan {
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
@@ -70,7 +70,7 @@ pub(crate) async fn answer(
         // One text, as those who draw plans read it.
         LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::PostgresJSON => {
             let (_, physical) = planned(state, &asked.plan).await?;
-            Ok(Some(Answer { lines: vec![tree(&physical).written(format, verbose)], batches: vec![] }))
+            Ok(Some(Answer { lines: vec![tree(&physical).written(format, is_verbose)], batches: vec![] }))
         }
         LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
             let (_, physical) = planned(state, &asked.input).await?;

@@ -20,7 +20,7 @@ use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::json;
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 const HINT: &str = "you will need to rewrite or cast the expression";
 

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_error::SqlState;
 use harrier_functions::cast::named_cast;
-use harrier_pgcatalog::function_call;
+use harrier_sql::ast_builder::function_call;
 
 use crate::joined_columns;
 

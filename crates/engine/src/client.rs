@@ -17,15 +17,15 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admission, Admit};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_pgcatalog::Source;
+use harrier_sql::desugar::result_columns;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::engine::setting_error;
-use crate::names;
 use crate::parameters::{self, Change};
 use crate::progress::Progress;
 use crate::sequences;
 use crate::server_functions;
-use crate::session::{CatalogReads, Form, Outcome, ParsedStatement, Session, command};
+use crate::session::{CatalogReads, Outcome, ParsedStatement, Session, command};
 use crate::settings::{self, HarrierSettings};
 use crate::store_options;
 use crate::waiting_functions;
@@ -428,7 +428,7 @@ impl Session {
     /// may read of them.
     pub(crate) fn rewrite(
         &self,
-        form: &mut Form,
+        form: &mut harrier_sql::Statement,
         text: &str,
         sent: Option<Arc<ast::Statement>>,
     ) -> (Option<Arc<ast::Statement>>, CatalogReads) {
@@ -436,7 +436,7 @@ impl Session {
             return (None, CatalogReads::default());
         }
         let mut text = text.to_ascii_lowercase();
-        if let Form::Sql(Statement::Statement(statement)) = form
+        if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = form
             && let Ok(executed @ Cow::Owned(_)) = self.executed(statement)
         {
             text += &executed.to_string().to_ascii_lowercase();
@@ -444,7 +444,7 @@ impl Session {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
         let any = has(&["pg_", "information_schema"]) || !self.is_client() && has(&CATALOG_WORDS);
         let statement = match &*form {
-            Form::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
             _ => None,
         };
         let said = Said::by(statement, &text);
@@ -456,11 +456,13 @@ impl Session {
             sequences: any && has(&["pg_sequence"]),
         };
         match form {
-            Form::Sql(statement) => rewrite(statement, reads.any),
-            Form::Copy(copy) if reads.any => {
+            harrier_sql::Statement::Sql(statement) => rewrite(statement, reads.any),
+            harrier_sql::Statement::Copy(copy) if reads.any => {
                 copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query);
             }
-            Form::Copy(_) | Form::Access(_) | Form::Sequence(_) => {}
+            harrier_sql::Statement::Copy(_)
+            | harrier_sql::Statement::Access(_)
+            | harrier_sql::Statement::Sequence(_) => {}
         }
         (sent, reads)
     }
@@ -493,7 +495,7 @@ fn rewrite(statement: &mut Statement, reads: bool) {
     match statement {
         Statement::Statement(statement) => {
             harrier_pgcatalog::rewrite(statement);
-            names::tell_columns_apart(statement);
+            result_columns::tell_columns_apart(statement);
         }
         Statement::Explain(explain) => rewrite(&mut explain.statement, reads),
         Statement::CopyTo(copy) => match &mut copy.source {

@@ -47,7 +47,6 @@ mod batches;
 mod json;
 mod lists;
 mod out;
-mod parse;
 mod rows;
 mod text_files;
 
@@ -56,18 +55,19 @@ use crate::cast_names;
 use crate::declared_types;
 use crate::files;
 use crate::json as json_values;
-use crate::names::plain;
 use crate::result_names;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::type_names;
 use crate::warehouse::{self, Dml};
 use crate::write::Write;
 use harrier_planner::analyzer::session_time_zone::{field_in_zone, session_zone};
+use harrier_sql::identifier::plain;
 
 use batches::Batches;
+use harrier_sql::parser::copy::{
+    self as copy_parse, Copy, CopyFormat, CopyOptions, CopySource, Direction, Header, OnError,
+};
 pub use out::CopyOut;
-pub(crate) use parse::{Copy, parse, to_file};
-use parse::{CopyFormat, CopyOptions, CopySource, Direction, Header, OnError};
 use rows::{Layout, Rows, Source};
 pub(crate) use text_files::TextFormatFactory;
 
@@ -438,7 +438,14 @@ impl Session {
                 Some(outcome) => outcome,
                 None => {
                     let state = self.context().state();
-                    self.start(&state, &state.optimize(&plan)?, Some("COPY"), &statement.text).await?
+                    self.start(
+                        &state,
+                        &state.optimize(&plan)?,
+                        Some("COPY"),
+                        &statement.text,
+                        statement.explain,
+                    )
+                    .await?
                 }
             },
         };
@@ -475,12 +482,12 @@ impl Session {
         };
         self.spread().await?;
         let state = self.context().state();
-        let plan = Box::pin(cast_names::plan(&state, parse::as_query(&copy.source)?)).await?;
+        let plan = Box::pin(cast_names::plan(&state, copy_parse::as_query(&copy.source)?)).await?;
         warehouse::check_reads(&state, &plan)?;
         let plan = result_names::told_apart(declared_types::shown(plan)?, statement.asked.as_deref())?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
-        match self.start(&state, &plan, None, &statement.text).await? {
+        match self.start(&state, &plan, None, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
                 Ok(Outcome::CopyOutRows { schema: type_names::named(&schema, &names), stream, progress })
             }

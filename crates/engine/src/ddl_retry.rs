@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
 
-use crate::session::{Form, ParsedStatement};
+use crate::session::ParsedStatement;
 
 /// How often a statement is run at most.
 const ATTEMPTS_MAX: usize = 10;
@@ -52,8 +52,8 @@ fn changes_tables(statement: &ParsedStatement) -> bool {
         AlterIndex, AlterTable, Comment, CreateIndex, CreateSchema, CreateTable, CreateView, Drop,
     };
     match &statement.form {
-        Form::Sequence(_) => true,
-        Form::Sql(Statement::Statement(parsed)) => match parsed.as_ref() {
+        harrier_sql::Statement::Sequence(_) => true,
+        harrier_sql::Statement::Sql(Statement::Statement(parsed)) => match parsed.as_ref() {
             CreateTable(create) => create.query.is_none(),
             CreateView(_) | CreateSchema { .. } | CreateIndex(_) | AlterIndex { .. } => true,
             AlterTable(_) | Drop { .. } | Comment { .. } => true,

@@ -588,7 +588,7 @@ impl VisitorMut for Settled {
         if declared.limits() {
             let cast = std::mem::replace(expr, ast::Expr::value(ast::Value::Null));
             let to = ast::Expr::value(ast::Value::SingleQuotedString(declared.name()));
-            *expr = ast::Expr::Function(harrier_pgcatalog::function_call(name, vec![cast, to]));
+            *expr = ast::Expr::Function(harrier_sql::ast_builder::function_call(name, vec![cast, to]));
         }
         ControlFlow::Continue(())
     }

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_exec::data_files::text_of;
 
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 /// A statement with the defaults of its table in the place of the word.
 ///

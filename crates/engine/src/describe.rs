@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 use crate::SqlError;
 use crate::analyze;
-use crate::explain_options::{self, Format};
 use crate::guard::guarded;
 use crate::origins;
 use crate::parameter_types;
 use crate::parameters::{self, Change};
 use crate::returning::{self, Returning};
-use crate::session::{Form, ParsedStatement, Session};
+use crate::session::{ParsedStatement, Session};
 use crate::type_names;
 use crate::warehouse::Control;
+use harrier_sql::tokens::explain_options::Format;
 
 /// What is known of a statement before it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl ParsedStatement {
     /// Whether it is nothing but a query.
     pub(crate) fn is_query(&self) -> bool {
         match &self.form {
-            Form::Sql(Statement::Statement(statement)) => {
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => {
                 matches!(statement.as_ref(), ast::Statement::Query(_))
             }
             _ => false,
@@ -58,7 +58,7 @@ impl ParsedStatement {
     }
 
     pub fn kind(&self) -> StatementKind {
-        let Form::Sql(Statement::Statement(statement)) = &self.form else {
+        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else {
             return StatementKind::Plain;
         };
         match (Control::of(statement), statement.as_ref()) {
@@ -75,8 +75,8 @@ impl ParsedStatement {
     /// What PostgreSQL says when a statement that returns rows is done.
     pub fn tag(&self) -> &'static str {
         match &self.form {
-            Form::Sql(Statement::Explain(_)) => "EXPLAIN",
-            Form::Sql(Statement::Statement(statement)) => match statement.as_ref() {
+            harrier_sql::Statement::Sql(Statement::Explain(_)) => "EXPLAIN",
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => match statement.as_ref() {
                 ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
                 ast::Statement::Call(_) => "CALL",
                 statement if returning::items(statement).is_some() => returning::verb(statement),
@@ -90,7 +90,7 @@ impl ParsedStatement {
     /// The tag of a statement that has returned so many rows of what it has written; `None` for one that
     /// writes nothing.
     pub fn written_tag(&self, rows: usize) -> Option<String> {
-        let Form::Sql(Statement::Statement(statement)) = &self.form else { return None };
+        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return None };
         returning::items(statement)?;
         Some(match returning::verb(statement) {
             "INSERT" => format!("INSERT 0 {rows}"),
@@ -100,7 +100,7 @@ impl ParsedStatement {
 
     /// Whether it is CHECK TABLE, whose rows are what is wrong.
     pub fn checks_table(&self) -> bool {
-        let Form::Sql(Statement::Statement(statement)) = &self.form else { return false };
+        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return false };
         matches!(statement.as_ref(), ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table"))
     }
 
@@ -110,7 +110,7 @@ impl ParsedStatement {
             return Arc::clone(schema);
         };
         // Its own columns are those of a plan.
-        if matches!(self.form, Form::Sql(Statement::Explain(_))) {
+        if matches!(self.form, harrier_sql::Statement::Sql(Statement::Explain(_))) {
             return Arc::clone(schema);
         }
         named_as(statement, schema)
@@ -136,7 +136,7 @@ impl Session {
     }
 
     async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
-        let Form::Sql(parsed) = &statement.form else {
+        let harrier_sql::Statement::Sql(parsed) = &statement.form else {
             return Ok(Described::default());
         };
         if let Some(change) = Change::of(parsed) {
@@ -147,7 +147,7 @@ impl Session {
             return Ok(Described::default());
         }
         let asked = statement.asked.as_deref();
-        let (format, _) = explain_options::asked(&statement.text);
+        let format = statement.explain.format;
         let Some(kept) = self.kept() else {
             return self.planned(parsed, returns_rows, types, asked, format).await;
         };
@@ -223,7 +223,7 @@ impl Session {
 pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let listed = returning::listed(statement);
-    let names = harrier_pgcatalog::column_names(listed.as_ref().unwrap_or(statement), &planned);
+    let names = harrier_sql::column_names::column_names(listed.as_ref().unwrap_or(statement), &planned);
     let fields: Vec<FieldRef> = schema
         .fields()
         .iter()

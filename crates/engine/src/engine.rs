@@ -24,7 +24,7 @@ use harrier_resources::value_account::AccountedPool;
 
 use crate::SqlError;
 use crate::explain;
-use crate::limits::{self, Limits};
+use crate::limits::Limits;
 use crate::server_functions::ServerFunction;
 use crate::session::Session;
 use crate::settings::{self, HarrierSettings};
@@ -34,6 +34,7 @@ use crate::stores::Stores;
 use crate::waiting_functions::WaitingFunction;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
 use harrier_planner::analyzer::session_time_zone::UTC;
+use harrier_sql::nesting;
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -373,7 +374,7 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
         gang.declare_settings(&mut config);
     }
     // As deep as statements may nest: tools write a hundred subqueries inside of each other.
-    let nesting = ("datafusion.sql_parser.recursion_limit", limits::NESTING_MAX.to_string());
+    let nesting = ("datafusion.sql_parser.recursion_limit", nesting::NESTING_MAX.to_string());
     set(&mut config, nesting.0, &nesting.1)?;
     for (key, value) in &options.settings {
         set(&mut config, key, value)?;

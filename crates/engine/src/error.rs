@@ -364,12 +364,12 @@ impl Parts {
     fn of_missing_table(name: &str) -> Self {
         let short = DEFAULT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         let short = short.strip_prefix("datafusion.").or(short.strip_prefix("warehouse.")).unwrap_or(short);
-        if let Some((short, past)) = short.split_once(crate::warehouse::PAST) {
+        if let Some((short, past)) = short.split_once(harrier_sql::parser::as_of::PAST) {
             return Self::new(format!("relation \"{short}\" does not exist as of {past}"));
         }
         let mut parts = Self::new(format!("relation \"{short}\" does not exist"));
         let extension = short.rsplit('.').next().unwrap_or_default();
-        if short.contains('.') && crate::files::is_file_extension(extension) {
+        if short.contains('.') && harrier_sql::file_names::is_file_extension(extension) {
             parts.hint = Some(format!("to read a file, put its name in single quotes: '{short}'"));
         }
         parts

@@ -7,8 +7,8 @@ use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::names::plain;
 use crate::session::Outcome;
+use harrier_sql::identifier::plain;
 
 /// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and
 /// random UUIDs.

@@ -30,6 +30,8 @@ use harrier_exec::data_files::{check_compression, store_root};
 use harrier_exec::formats::avro;
 use harrier_exec::formats::delimited;
 use harrier_exec::formats::orc;
+use harrier_sql::desugar::external_table::{CODEC_OPTION, COMPRESSION_OPTION};
+use harrier_sql::file_names::{EXTENSIONS, has_wildcard, is_compression, looks_like_file};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::Url;
@@ -40,60 +42,6 @@ use crate::hive::{FolderOptions, FolderTable, Place};
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
 use crate::warehouse::{SessionRole, Viewer};
-
-/// Names and values.
-type FormatOptions = &'static [(&'static str, &'static str)];
-
-/// File name extension, DataFusion's name of the format, and options the extension stands for.
-const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
-    ("parquet", "parquet", &[]),
-    ("csv", "csv", &[]),
-    ("tsv", "csv", &[("format.delimiter", "\t")]),
-    ("json", "json", &[]),
-    ("jsonl", "json", &[]),
-    ("ndjson", "json", &[]),
-    ("orc", "orc", &[]),
-    ("avro", "avro", &[]),
-    ("arrow", "arrow", &[]),
-    ("feather", "arrow", &[]),
-    ("ipc", "arrow", &[]),
-];
-
-const COMPRESSIONS: &[&str] = &["gz", "bz2", "xz", "zst"];
-
-/// Whether `extension` is that of a file which can be queried by its name.
-pub(crate) fn is_file_extension(extension: &str) -> bool {
-    EXTENSIONS.iter().any(|(known, ..)| extension.eq_ignore_ascii_case(known))
-}
-
-/// Whether an unquoted or double-quoted name means a file.
-fn looks_like_file(name: &str) -> bool {
-    if name.contains('/') || has_wildcard(name) {
-        return true;
-    }
-    let (stem, extension) = match name.rsplit_once('.') {
-        Some((rest, last)) if is_compression(last) => match rest.rsplit_once('.') {
-            Some(parts) => parts,
-            None => return false,
-        },
-        Some(parts) => parts,
-        None => return false,
-    };
-    !stem.is_empty() && is_file_extension(extension)
-}
-
-/// What stands for a single-quoted name, so that [`looks_like_file`] sees that it means a file.
-pub(crate) fn quoted_file_name(name: &str) -> Option<String> {
-    (!looks_like_file(name)).then(|| format!("./{name}"))
-}
-
-fn is_compression(extension: &str) -> bool {
-    COMPRESSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
-}
-
-pub(crate) fn has_wildcard(name: &str) -> bool {
-    name.contains(['*', '?', '['])
-}
 
 /// Makes tables of file names in queries.
 #[derive(Debug, Default)]
@@ -819,24 +767,6 @@ impl TableProviderFactory for ExternalTables {
     }
 }
 
-/// How files are compressed that are not so as a whole, on its way through the planner.
-const CODEC_OPTION: &str = "format.codec";
-
-const COMPRESSION_OPTION: &str = "format.compression";
-
-/// Gives the compression of Parquet, ORC and Avro files another name in CREATE EXTERNAL TABLE. By its own the
-/// planner takes it for that of whole files, knows few codecs, and refuses it.
-pub(crate) fn rename_codec(create: &mut datafusion::sql::parser::CreateExternalTable) {
-    let formats = ["parquet", "orc", "avro"];
-    if formats.iter().any(|format| create.file_type.eq_ignore_ascii_case(format)) {
-        for (name, _) in &mut create.options {
-            if ["compression", COMPRESSION_OPTION].iter().any(|own| name.eq_ignore_ascii_case(own)) {
-                *name = CODEC_OPTION.to_string();
-            }
-        }
-    }
-}
-
 /// Undoes [`rename_codec`].
 ///
 /// Errors: files of the format are not compressed so (22023).
@@ -935,27 +865,6 @@ async fn explain_failure(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_mean_files() {
-        for (name, expected) in [
-            ("lineitem", false),
-            ("a.b", false),
-            ("data.parquet", true),
-            ("data.PARQUET", true),
-            ("data.csv.gz", true),
-            ("data.gz", false),
-            (".parquet", false),
-            ("folder/", true),
-            ("./lineitem", true),
-            ("*.x", true),
-            ("s3://bucket/x", true),
-        ] {
-            assert_eq!(looks_like_file(name), expected, "{name}");
-        }
-        assert_eq!(quoted_file_name("data"), Some("./data".to_string()));
-        assert_eq!(quoted_file_name("data.csv"), None);
-    }
 
     #[test]
     fn kinds_of_files() {

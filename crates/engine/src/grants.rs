@@ -22,209 +22,27 @@ use crate::limits;
 use crate::session::{Outcome, Session};
 use crate::stored::{self, Condition};
 use crate::warehouse::{self, Sight, Viewer};
+use harrier_sql::parser::access::{
+    self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
+};
 
 mod deferred;
-mod parse;
 
 pub(crate) use deferred::Deferred;
-pub(crate) use parse::StatementWords;
 
-/// A statement about access.
-#[derive(Debug, Clone)]
-pub(crate) enum AccessStatement {
-    CreateRole {
-        name: String,
-        options: Box<RoleOptions>,
-        password: Option<Password>,
-    },
-    AlterRole {
-        name: RoleName,
-        options: Box<RoleOptions>,
-        password: Option<Password>,
-    },
-    ChangeSetting {
-        role: RoleName,
-        change: SettingChange,
-    },
-    RenameRole {
-        name: RoleName,
-        to: String,
-    },
-    DropRoles {
-        names: Vec<String>,
-        if_exists: bool,
-    },
-    GrantRoles {
-        roles: Vec<RoleName>,
-        members: Vec<RoleName>,
-        with_admin_option: bool,
-        granted_by: Option<RoleName>,
-    },
-    RevokeRoles {
-        roles: Vec<RoleName>,
-        members: Vec<RoleName>,
-        admin_option_only: bool,
-        granted_by: Option<RoleName>,
-    },
-    Grant {
-        privileges: Vec<(Option<Privilege>, Vec<String>)>,
-        objects: Objects,
-        grantees: Grantees,
-        with_grant_option: bool,
-        granted_by: Option<RoleName>,
-    },
-    Revoke {
-        privileges: Vec<(Option<Privilege>, Vec<String>)>,
-        objects: Objects,
-        grantees: Grantees,
-        grant_option_only: bool,
-        cascade: bool,
-        granted_by: Option<RoleName>,
-    },
-    SetOwner {
-        target: Target,
-        name: ObjectName,
-        if_exists: bool,
-        owner: RoleName,
-    },
-    ReassignOwned {
-        from: RoleName,
-        to: RoleName,
-    },
-    DropOwned {
-        roles: Vec<RoleName>,
-    },
-    PutRowFilter {
-        table: ObjectName,
-        grantee: Option<RoleName>,
-        /// As it is written.
-        predicate: String,
-    },
-    DropRowFilter {
-        table: ObjectName,
-        grantee: Option<RoleName>,
-    },
-    CreateQueue {
-        name: String,
-        options: QueueOptions,
-    },
-    AlterQueue {
-        name: String,
-        options: QueueOptions,
-    },
-    DropQueue {
-        name: String,
-        if_exists: bool,
-    },
-    SetRole {
-        /// `None`: NONE.
-        role: Option<String>,
-        /// Until the end of the transaction.
-        is_local: bool,
-    },
+fn privilege_of(name: &str) -> Result<Privilege> {
+    Privilege::of_name(name).ok_or_else(|| {
+        let message = format!("unrecognized privilege type \"{name}\"");
+        harrier_sqlstate::external(SqlError::new(SqlState::SYNTAX_ERROR, message))
+    })
 }
 
-/// A role as a statement names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RoleName {
-    Named(String),
-    Current,
-    Session,
-}
-
-/// Roles; `None` for PUBLIC.
-pub(crate) type Grantees = Vec<Option<RoleName>>;
-
-/// What is to become of what a role's sessions begin with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SettingChange {
-    Set {
-        name: String,
-        value: String,
-    },
-    /// To the value that it has in this session.
-    SetToCurrent(String),
-    Reset(String),
-    ResetAll,
-}
-
-/// What privileges are granted on.
-#[derive(Debug, Clone)]
-pub(crate) enum Objects {
-    Relations(Vec<ObjectName>),
-    TablesIn(Vec<String>),
-    Sequences(Vec<ObjectName>),
-    SequencesIn(Vec<String>),
-    Schemas(Vec<String>),
-    Warehouse,
-}
-
-/// What gets another owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    Relation,
-    Sequence,
-    Schema,
-    Warehouse,
-}
-
-/// What a role is given to prove itself with.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Password {
-    None,
-    /// As given: a password, or what one is checked against.
-    Given(String),
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password")
+fn queue_options(written: &[QueueOption]) -> Result<QueueOptions> {
+    let mut options = QueueOptions::default();
+    for (name, value) in written {
+        queue_option(&mut options, name, value.as_deref())?;
     }
-}
-
-/// The statement, if it is one about access.
-///
-/// Errors: it is one, and not well formed.
-pub(crate) fn parse(text: &str) -> Result<Option<AccessStatement>> {
-    parse::parse(text)
-}
-
-impl AccessStatement {
-    /// PostgreSQL's tag.
-    pub(crate) fn tag(&self) -> &'static str {
-        match self {
-            Self::CreateRole { .. } => "CREATE ROLE",
-            Self::AlterRole { .. } | Self::RenameRole { .. } | Self::ChangeSetting { .. } => "ALTER ROLE",
-            Self::DropRoles { .. } => "DROP ROLE",
-            Self::GrantRoles { .. } => "GRANT ROLE",
-            Self::RevokeRoles { .. } => "REVOKE ROLE",
-            Self::Grant { .. } => "GRANT",
-            Self::Revoke { .. } => "REVOKE",
-            Self::SetOwner { target: Target::Relation, .. } => "ALTER TABLE",
-            Self::SetOwner { target: Target::Sequence, .. } => "ALTER SEQUENCE",
-            Self::SetOwner { target: Target::Schema, .. } => "ALTER SCHEMA",
-            Self::SetOwner { target: Target::Warehouse, .. } => "ALTER DATABASE",
-            Self::ReassignOwned { .. } => "REASSIGN OWNED",
-            Self::DropOwned { .. } => "DROP OWNED",
-            Self::PutRowFilter { .. } => "CREATE ROW FILTER",
-            Self::DropRowFilter { .. } => "DROP ROW FILTER",
-            Self::CreateQueue { .. } => "CREATE QUEUE",
-            Self::AlterQueue { .. } => "ALTER QUEUE",
-            Self::DropQueue { .. } => "DROP QUEUE",
-            Self::SetRole { .. } => "SET",
-        }
-    }
-
-    /// As whom it is to be done.
-    fn granted_by(&self) -> Option<&RoleName> {
-        match self {
-            Self::GrantRoles { granted_by, .. }
-            | Self::RevokeRoles { granted_by, .. }
-            | Self::Grant { granted_by, .. }
-            | Self::Revoke { granted_by, .. } => granted_by.as_ref(),
-            _ => None,
-        }
-    }
+    Ok(options)
 }
 
 /// Takes one option of a resource queue; `value` is `None` where it is to have no limit.
@@ -474,10 +292,10 @@ impl Namer<'_> {
                 catalog.drop_row_filter(actor, self.table(table)?, &grantee).await.map_err(explain)?;
             }
             AccessStatement::CreateQueue { name, options } => {
-                catalog.create_queue(actor, name, options).await.map_err(explain)?;
+                catalog.create_queue(actor, name, &queue_options(options)?).await.map_err(explain)?;
             }
             AccessStatement::AlterQueue { name, options } => {
-                catalog.alter_queue(actor, name, options).await.map_err(explain)?;
+                catalog.alter_queue(actor, name, &queue_options(options)?).await.map_err(explain)?;
             }
             AccessStatement::DropQueue { name, if_exists } => {
                 let access = catalog.access().await.map_err(explain)?;
@@ -491,9 +309,37 @@ impl Namer<'_> {
         Ok(warnings)
     }
 
-    fn with_password(&self, options: &RoleOptions, password: Option<&Password>) -> Result<RoleOptions> {
+    fn with_password(
+        &self,
+        options: &access::RoleOptions,
+        password: Option<&Password>,
+    ) -> Result<RoleOptions> {
         let verifier = password.map(|password| self.session.verifier(password)).transpose()?;
-        Ok(RoleOptions { verifier, ..options.clone() })
+        let access::RoleOptions {
+            superuser,
+            login,
+            create_roles,
+            inherits,
+            connection_limit,
+            valid_until,
+            queue,
+            in_roles,
+            members,
+            administrators,
+        } = options.clone();
+        Ok(RoleOptions {
+            superuser,
+            login,
+            create_roles,
+            inherits,
+            connection_limit,
+            valid_until,
+            verifier,
+            queue,
+            in_roles,
+            members,
+            administrators,
+        })
     }
 
     /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for
@@ -615,10 +461,13 @@ impl Namer<'_> {
     /// What is granted, one value for each kind and each list of columns.
     async fn privileges(
         &self,
-        privileges: &[(Option<Privilege>, Vec<String>)],
+        privileges: &[(Option<String>, Vec<String>)],
         objects: &Objects,
         grantees: &[Option<RoleName>],
     ) -> Result<Vec<Privileges>> {
+        for name in privileges.iter().filter_map(|(name, _)| name.as_ref()) {
+            privilege_of(name)?;
+        }
         let objects: Vec<Object> = match objects {
             Objects::Warehouse => vec![Object::Warehouse],
             Objects::Schemas(names) => names.iter().map(|name| self.schema(name)).collect::<Result<_>>()?,
@@ -667,7 +516,7 @@ impl Namer<'_> {
                     ids.push(self.column(object, column).await?);
                 }
                 let own = match (privilege, columns.is_empty()) {
-                    (Some(privilege), _) => vec![*privilege],
+                    (Some(name), _) => vec![privilege_of(name)?],
                     (None, true) => object.privileges().to_vec(),
                     (None, false) => Privilege::of_columns().to_vec(),
                 };

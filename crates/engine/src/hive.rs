@@ -5,7 +5,6 @@
 //!   INSERT [OVERWRITE] ─► rows on every rank ─► staged files ─► records ─► journal, exchange      insert.rs, exec, folders
 //!   PARTITION (k = 'v') ─► columns of the rows                                                    partition.rs
 //!   OVERWRITE ─► folders of the same keys by other names (`k=01`)                                 spellings.rs
-//!   ROW FORMAT DELIMITED … ─► options of STORED AS TEXTFILE                                       row_format.rs
 //!   SELECT ─► listed while nobody shows anything                                                  table.rs
 //!             in object stores, read while nobody overwrites anything                             watched.rs
 //!   OPTIMIZE ─► small files of a folder ─► staged files ─► as above                               merge.rs
@@ -18,13 +17,11 @@
 mod insert;
 mod merge;
 mod partition;
-mod row_format;
 mod spellings;
 mod table;
 mod watched;
 
 pub(crate) use insert::FolderWrite;
-pub(crate) use partition::{PartitionClause, cut};
-pub(crate) use row_format::cut as cut_row_format;
+pub(crate) use partition::insert_into_partition;
 pub(crate) use table::{FolderOptions, FolderTable, Place};
 pub(crate) use watched::Watched;

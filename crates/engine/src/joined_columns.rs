@@ -45,13 +45,13 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
-use harrier_pgcatalog::without_twin;
+use harrier_sql::column_names::without_twin;
+use harrier_sql::desugar::nested_case;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use self::from::{Column, Walk, merges, merges_in, relations};
 use self::meanings::{Meaning, meanings, put};
-use crate::nested_cases;
 
 /// What the alias of a marked FROM begins with; behind it is its number.
 const MARK: &str = "\u{1}joined ";
@@ -60,7 +60,7 @@ const MARK: &str = "\u{1}joined ";
 ///
 /// Errors: those of planning; a column of USING is not there (42703), or there twice (42701, 42702).
 pub(crate) async fn plan(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
-    nested_cases::settle(&mut statement);
+    nested_case::settle(&mut statement);
     let mut marks = Marks::default();
     if let ControlFlow::Break(error) = walk(&mut statement, &mut Marking::new(&mut marks)) {
         return Err(error);

@@ -26,29 +26,31 @@ use harrier_catalog::access::{Object, Privilege};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::Admission;
 use harrier_exec::operators::cancelable_joins;
+use harrier_sql::desugar::insert_values;
+use harrier_sql::identifier;
+use harrier_sql::parser::as_of;
+use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::analyze;
-use crate::analyze_options::Looks;
 use crate::auto_analyze::AutoAnalyze;
 use crate::ddl_retry::Attempts;
 use crate::declared_types;
-use crate::dialect;
-use crate::explain_options;
 use crate::found_files;
 use crate::grants::Deferred;
 use crate::hive::{FolderTable, Watched};
-use crate::names;
 use crate::progress::Progress;
 use crate::returning::{self, Returning};
-use crate::sequences::{self, SequenceStatement, SessionSequences};
-use crate::session::{Form, Outcome, ParsedStatement, Session, command, write_verb};
+use crate::sequences::{self, SessionSequences};
+use crate::session::{Outcome, ParsedStatement, Session, command, write_verb};
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
     self, AtCommit, Control, Ddl, Dml, KeptDefaults, Looking, Names, OwnStates, Sight, Transactions,
-    WarehouseTable, tell_past,
+    WarehouseTable,
 };
+use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::parser::sequence::SequenceStatement;
 
 use crate::write::{Unfinished, Write};
 use harrier_planner::analyzer::session_time_zone::session_zone;
@@ -120,7 +122,7 @@ impl Session {
             self.look_at_own_tables(statement).await;
             return self.run_statement(statement).await;
         };
-        if let Form::Sql(Statement::Statement(parsed)) = &statement.form
+        if let harrier_sql::Statement::Sql(Statement::Statement(parsed)) = &statement.form
             && let Some(control) = Control::of(parsed)
         {
             return Ok(Ok(self.control(control, kept).await?));
@@ -287,10 +289,12 @@ impl Session {
         };
         let clauses = statement.clauses.as_ref();
         let whole = match &statement.form {
-            Form::Sql(statement) => statement,
-            Form::Access(access) => return self.run_access(access, kept).await.map(Some),
-            Form::Sequence(statement) => return self.run_sequence(statement, &ddl, kept).await.map(Some),
-            Form::Copy(_) => return Ok(None),
+            harrier_sql::Statement::Sql(statement) => statement,
+            harrier_sql::Statement::Access(access) => return self.run_access(access, kept).await.map(Some),
+            harrier_sql::Statement::Sequence(statement) => {
+                return self.run_sequence(statement, &ddl, kept).await.map(Some);
+            }
+            harrier_sql::Statement::Copy(_) => return Ok(None),
         };
         let overriding = clauses.and_then(|clauses| clauses.overriding);
         let overridden = sequences::without_values(whole, overriding, &kept.names)?;
@@ -337,8 +341,8 @@ impl Session {
                 if let Some(dml) = ddl.rows_to_delete(alter, clauses).await? {
                     self.write_at_once(dml, statement, kept).await?;
                 }
-                let notices = ddl.alter_table(alter, clauses, &statement.text).await?;
-                let tag = if dialect::renames_view(&statement.text) { "ALTER VIEW" } else { "ALTER TABLE" };
+                let notices = ddl.alter_table(alter, clauses, statement).await?;
+                let tag = if statement.renames_view { "ALTER VIEW" } else { "ALTER TABLE" };
                 let tag = tag.to_string();
                 return Ok(Some(Outcome::Command { tag, warnings: vec![], notices }));
             }
@@ -366,7 +370,7 @@ impl Session {
                 "COMMENT"
             }
             ast::Statement::Analyze(analyze) => {
-                self.analyze(analyze, statement.looks, kept).await?;
+                self.analyze(analyze, statement.sample, kept).await?;
                 "ANALYZE"
             }
             ast::Statement::Vacuum(vacuum) => {
@@ -409,7 +413,9 @@ impl Session {
             }
             // What EXECUTE inserts has its parameters' values where it is planned as EXECUTE.
             ast::Statement::Insert(insert)
-                if is_insert(whole) && statement.partition.is_none() && dialect::has_bare_rows(insert) =>
+                if is_insert(whole)
+                    && statement.partition.is_none()
+                    && insert_values::has_bare_rows(insert) =>
             {
                 self.spread().await?;
                 let whole = self.with_columns(insert).await;
@@ -492,7 +498,9 @@ impl Session {
     pub(crate) async fn filled(&self, statement: &Statement) -> Option<Statement> {
         match statement {
             Statement::Statement(written) => match written.as_ref() {
-                ast::Statement::Insert(insert) if self.kept().is_some() && dialect::has_bare_rows(insert) => {
+                ast::Statement::Insert(insert)
+                    if self.kept().is_some() && insert_values::has_bare_rows(insert) =>
+                {
                     Some(self.with_columns(insert).await)
                 }
                 _ => None,
@@ -504,7 +512,7 @@ impl Session {
     async fn with_columns(&self, insert: &ast::Insert) -> Statement {
         let mut insert = insert.clone();
         if let ast::TableObject::TableName(name) = &insert.table {
-            let name = name.0.iter().filter_map(|part| part.as_ident()).map(names::plain);
+            let name = name.0.iter().filter_map(|part| part.as_ident()).map(identifier::plain);
             let name =
                 name.map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".");
             let is_values =
@@ -515,7 +523,7 @@ impl Session {
             {
                 let columns = table.schema();
                 let columns: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
-                dialect::name_columns(&mut insert, &columns);
+                insert_values::name_columns(&mut insert, &columns);
             }
         }
         Statement::Statement(Box::new(ast::Statement::Insert(insert)))
@@ -622,7 +630,7 @@ impl Session {
 
     /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the
     /// transaction does not.
-    async fn analyze(&self, analyze: &ast::Analyze, looks: Looks, kept: &Arc<Kept>) -> Result<()> {
+    async fn analyze(&self, analyze: &ast::Analyze, sample: SampleSize, kept: &Arc<Kept>) -> Result<()> {
         let sight = kept.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return match &analyze.table_name {
@@ -645,7 +653,7 @@ impl Session {
                 vec![table]
             }
         };
-        let columns: Vec<String> = analyze.columns.iter().map(names::plain).collect();
+        let columns: Vec<String> = analyze.columns.iter().map(identifier::plain).collect();
         for table in tables {
             if table.id < 0 {
                 let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
@@ -655,20 +663,25 @@ impl Session {
             // What is kept of it stays even if the transaction does not.
             let committed = Sight { data: Arc::default(), ..sight.clone() };
             let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
-            let found = self.look(&looking, target, looks).await?;
+            let found = self.look(&looking, target, sample).await?;
             catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
         }
         Ok(())
     }
 
     /// Looks at a table, as much as is asked for.
-    async fn look(&self, looking: &Looking<'_>, target: WarehouseTable, looks: Looks) -> Result<Analysis> {
+    async fn look(
+        &self,
+        looking: &Looking<'_>,
+        target: WarehouseTable,
+        sample: SampleSize,
+    ) -> Result<Analysis> {
         let size = target.size().await?;
         let most = self.settings().analyze_bytes as f64;
-        let share = match looks {
-            Looks::At(share) => Some(share),
-            Looks::AsItIs if most > 0.0 && size.bytes as f64 > most => Some(most / size.bytes as f64),
-            Looks::AsItIs | Looks::AtAll => None,
+        let share = match sample {
+            SampleSize::Share(share) => Some(share),
+            SampleSize::Default if most > 0.0 && size.bytes as f64 > most => Some(most / size.bytes as f64),
+            SampleSize::Default | SampleSize::Full => None,
         };
         let snapshot = target.state().snapshot;
         if let Some(share) = share {
@@ -691,7 +704,9 @@ impl Session {
         self.spread().await?;
         let session = self.context().state();
         let plan = session.optimize(&looking.query(Arc::new(target))?)?;
-        let Outcome::Rows { stream, schema, .. } = self.start(&session, &plan, None, "").await? else {
+        let Outcome::Rows { stream, schema, .. } =
+            self.start(&session, &plan, None, "", ExplainOptions::default()).await?
+        else {
             return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
         };
         let batches: Vec<RecordBatch> = stream.try_collect().await?;
@@ -755,19 +770,19 @@ impl Session {
         }
         let told = self.engine().history().map(|history| (history, text.as_str()));
         let gang = self.engine().gang();
-        let asked = explain_options::asked(&explained.text);
+        let asked = explained.explain;
         match analyze::answer(&state, &plan, gang, || self.task_ctx(&state), is_run, told, asked).await? {
             Some(answer) => {
                 if is_run {
                     pending.apply(answer.batches, &kept.transactions, &state.task_ctx()).await?;
                 }
-                analyze::rows(answer.lines, asked.0).map(Some)
+                analyze::rows(answer.lines, asked.format).map(Some)
             }
             None if is_run => {
                 let message = "EXPLAIN ANALYZE of a statement that writes has one format only";
                 Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
             }
-            None => self.start(&state, &plan, None, &text).await.map(Some),
+            None => self.start(&state, &plan, None, &text, asked).await.map(Some),
         }
     }
 
@@ -897,7 +912,7 @@ impl Session {
     fn definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
         let state = self.context().state();
         let query = match stored::query_of_view(text) {
-            Some(query) => warehouse::read_past(query),
+            Some(query) => as_of::read_past(query),
             None => view.query.to_string(),
         };
         stored::check_dialect(&state, &query)?;
@@ -905,7 +920,7 @@ impl Session {
         let query = match schema != warehouse::DEFAULT_SCHEMA {
             true => stored::name_schema(&query, schema, |name| {
                 // As it is now, if it is to be read as it was.
-                let name = name.split_once(warehouse::PAST).map_or(name, |(name, _)| name);
+                let name = name.split_once(as_of::PAST).map_or(name, |(name, _)| name);
                 names.relation(&TableReference::partial(schema, name)).is_some()
             })?,
             false => query,
@@ -916,7 +931,7 @@ impl Session {
             // A comment may end it.
             false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
         };
-        Ok(tell_past(&query, &session_zone(&state)))
+        Ok(as_of::tell_past(&query, &session_zone(&state)))
     }
 
     /// Writes rows as a part of a statement that does more.
@@ -925,7 +940,7 @@ impl Session {
         let state = self.context().state();
         let plan = state.optimize(&plan)?;
         pending.begin(&kept.transactions).await?;
-        match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text).await? {
+        match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text, statement.explain).await? {
             Outcome::Write(write) => {
                 let batches = write.stream.try_collect().await?;
                 pending.apply(batches, &kept.transactions, &state.task_ctx()).await.map(drop)
@@ -949,7 +964,7 @@ impl Session {
         let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), admission, before, table);
         let plan = state.optimize(&plan)?;
         pending.begin(&kept.transactions).await?;
-        let outcome = self.start(&state, &plan, Some(verb), &statement.text).await?;
+        let outcome = self.start(&state, &plan, Some(verb), &statement.text, statement.explain).await?;
         Ok(match outcome {
             Outcome::Write(write) => Outcome::Write(Write {
                 pending: Some((pending, Arc::clone(kept), state.task_ctx())),
@@ -965,7 +980,7 @@ impl Session {
 /// The tables that a DROP drops, of which `one` is a part.
 fn dropped(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
     let whole = match &statement.form {
-        Form::Sql(Statement::Statement(whole)) => whole.as_ref(),
+        harrier_sql::Statement::Sql(Statement::Statement(whole)) => whole.as_ref(),
         _ => one,
     };
     match whole {
@@ -977,7 +992,7 @@ fn dropped(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::Object
 /// The columns that an INSERT names.
 pub(crate) fn inserted(insert: &ast::Insert) -> Option<Vec<String>> {
     let names = insert.columns.iter().map(|name| match name.0.last().and_then(|part| part.as_ident()) {
-        Some(name) => names::plain(name),
+        Some(name) => identifier::plain(name),
         None => name.to_string(),
     });
     (!insert.columns.is_empty()).then(|| names.collect())
@@ -1037,7 +1052,7 @@ fn only_name(call: &ast::Function) -> Result<ast::ObjectName> {
 fn schema_named(name: &ast::SchemaName) -> Option<String> {
     match name {
         ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {
-            name.0.last().and_then(|part| part.as_ident()).map(names::plain)
+            name.0.last().and_then(|part| part.as_ident()).map(identifier::plain)
         }
         ast::SchemaName::UnnamedAuthorization(_) => None,
     }

@@ -1,9 +1,9 @@
-//! A statement, from its text to its rows: parse, plan, run; sessions, settings and SQL errors. It never
-//! knows how rows travel between ranks, nor who asked for them.
+//! A statement, from its text to its rows: plan, run; sessions, settings and SQL errors. Crate `sql` parses
+//! it. It never knows how rows travel between ranks, nor who asked for them.
 //!
 //! ```text
-//! SQL text ─► split ─► parse ─► file names and tables resolved ─► logical plan ─► physical plan ─► rows
-//!             split.rs          files.rs                          session.rs                       guard.rs
+//! SQL text ─► crate sql ─► file names and tables resolved ─► logical plan ─► physical plan ─► rows
+//!                          files.rs                          session.rs                       guard.rs
 //! ```
 //!
 //! ```no_run
@@ -24,7 +24,6 @@
 
 mod aliased_deletes;
 mod analyze;
-mod analyze_options;
 mod assignments;
 mod auto_analyze;
 mod cast_names;
@@ -36,11 +35,9 @@ mod ddl_retry;
 mod declared_types;
 mod default_values;
 mod describe;
-mod dialect;
 mod engine;
 mod error;
 mod explain;
-mod explain_options;
 mod extensions;
 mod file_kinds;
 mod files;
@@ -58,9 +55,6 @@ mod listing;
 pub mod locked_folder;
 pub mod memory;
 mod memory_tables;
-mod names;
-mod nested_cases;
-pub mod nesting;
 mod origins;
 mod own_catalog;
 mod parameter_types;
@@ -78,7 +72,6 @@ mod session;
 mod session_planner;
 pub mod settings;
 mod spill;
-pub mod split;
 mod sql_types;
 mod store_names;
 mod store_options;

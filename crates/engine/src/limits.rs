@@ -8,10 +8,6 @@ use harrier_error::{SqlError, SqlState};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// How deeply statements may nest, whatever is SET: a level takes some kilobytes of the stacks of those who
-/// parse, plan and print them.
-pub(crate) const NESTING_MAX: usize = 250;
-
 /// `None`: as much as there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {

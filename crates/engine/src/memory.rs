@@ -4,50 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::byte_size::MEMORY_BYTES_MIN;
+pub use harrier_functions::parse::byte_size::parse_bytes;
 
 /// The share of the machine's memory that a process takes when nobody says otherwise. The rest is for what
 /// DataFusion does not account for: decoding buffers, the allocator's slack, the page cache.
 const DEFAULT_MEMORY_PERCENT: u64 = 80;
-
-/// Less than this and not even one batch per operator fits; a smaller limit is a slip of the pen.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
-
-/// Bytes of a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and lone letters count in
-/// 1024s, units ending in `B` without an `i` in 1000s.
-pub fn parse_bytes(text: &str) -> Result<u64, SqlError> {
-    let invalid = || {
-        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid memory size \"{text}\""))
-            .with_hint("write a number and a unit, for example 8GiB or 512MB")
-    };
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| invalid())?;
-    let scale: f64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        "k" | "kib" => 1024.0,
-        "m" | "mib" => 1024.0 * 1024.0,
-        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
-        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(invalid()),
-    };
-    let bytes = number * scale;
-    if !bytes.is_finite() || bytes >= u64::MAX as f64 {
-        return Err(invalid());
-    }
-    let bytes = bytes as u64;
-    if bytes < MEMORY_BYTES_MIN {
-        return Err(SqlError::new(
-            SqlState::INVALID_PARAMETER_VALUE,
-            format!("memory size \"{text}\" is below the least of 1MiB"),
-        ));
-    }
-    Ok(bytes)
-}
 
 /// `bytes` in the largest binary unit that leaves at least one: `7.5GiB`.
 pub fn format_bytes(bytes: u64) -> String {

@@ -20,7 +20,7 @@ use harrier_functions::parse::interval::{self, IntervalStyle};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 /// The version of PostgreSQL whose catalogs and behaviour clients find here.
 pub const SERVER_VERSION: &str = "15.0";

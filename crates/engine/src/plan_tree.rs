@@ -16,8 +16,8 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use harrier_exec::data_files::VisibleRowsExec;
 use harrier_exec::monitor::slice_tree;
 
-use crate::explain_options::Format;
 use harrier_planner::cardinality::filter_selectivity;
+use harrier_sql::tokens::explain_options::Format;
 
 const PAGE_COST: f64 = 1.0;
 const PAGE_BYTES: f64 = 8192.0;

@@ -17,13 +17,13 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::PreparedStatement;
+use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::aliased_deletes;
 use crate::assignments;
 use crate::default_values;
-use crate::names;
 use crate::refused_writes;
 use harrier_planner::analyzer::session_time_zone::session_zone;
 use harrier_planner::analyzer::text_constants::readable;
@@ -207,12 +207,12 @@ fn client_type(of: &DataType) -> DataType {
 
 /// The name of a statement as it is kept.
 fn plain_name(name: &ast::ObjectName) -> String {
-    name.0.iter().filter_map(|part| part.as_ident()).map(names::plain).collect::<Vec<_>>().join(".")
+    name.0.iter().filter_map(|part| part.as_ident()).map(identifier::plain).collect::<Vec<_>>().join(".")
 }
 
 fn name_of(prepare: &ast::Statement) -> Result<String> {
     match prepare {
-        ast::Statement::Prepare { name, .. } => Ok(names::plain(name)),
+        ast::Statement::Prepare { name, .. } => Ok(identifier::plain(name)),
         other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
     }
 }

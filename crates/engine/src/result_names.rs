@@ -17,7 +17,7 @@ pub(crate) fn told_apart(plan: LogicalPlan, asked: Option<&ast::Statement>) -> R
     let Some(asked) = asked else { return Ok(plan) };
     let schema = Arc::clone(plan.schema());
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let names = harrier_pgcatalog::column_names(asked, &planned);
+    let names = harrier_sql::column_names::column_names(asked, &planned);
     let names = distinct_names(names.iter()).unwrap_or(names);
     if names == planned {
         return Ok(plan);

@@ -24,12 +24,14 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::ast_builder;
+use harrier_sql::desugar::result_columns;
+use harrier_sql::desugar::update_from;
+use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::dialect;
 use crate::kept::{self, Kept};
 use crate::memory_tables::Change;
-use crate::names;
 use crate::origins;
 use crate::progress::Progress;
 use crate::session::{Outcome, ParsedStatement, Session, check_change, write_verb};
@@ -83,7 +85,7 @@ pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
     match statement {
         ast::Statement::Insert(_) => "INSERT",
         ast::Statement::Delete(_) => "DELETE",
-        ast::Statement::Merge(_) if !dialect::is_update_from(statement) => "MERGE",
+        ast::Statement::Merge(_) if !update_from::is_update_from(statement) => "MERGE",
         _ => "UPDATE",
     }
 }
@@ -100,7 +102,7 @@ pub(crate) fn listed(statement: &ast::Statement) -> Option<ast::Statement> {
         },
         written => written,
     };
-    let query = dialect::query_of(items(written)?.clone(), vec![]).ok()?;
+    let query = ast_builder::query_of(items(written)?.clone(), vec![]).ok()?;
     Some(ast::Statement::Query(Box::new(query)))
 }
 
@@ -124,7 +126,7 @@ impl Returning {
             ast::Statement::Insert(insert) => {
                 insert.returning = None;
                 let ast::TableObject::TableName(name) = &insert.table else { return Err(no_table()) };
-                let mut from = dialect::table_named(name).ok_or_else(no_table)?;
+                let mut from = ast_builder::table_named(name).ok_or_else(no_table)?;
                 if let (Some(given), TableFactor::Table { alias, .. }) =
                     (insert.table_alias.take(), &mut from.relation)
                 {
@@ -144,21 +146,21 @@ impl Returning {
                 let using = delete.using.clone().unwrap_or_default();
                 let others = if using.is_empty() { Others::None } else { Others::Unknown };
                 from.extend(using);
-                dialect::rewrite_joined(&mut change)?;
+                update_from::rewrite(&mut change)?;
                 (from, others)
             }
             ast::Statement::Merge(merge) => {
                 merge.output = None;
                 let (table, source) = (alone(merge.table.clone()), alone(merge.source.clone()));
-                match dialect::is_update_from(&change) {
+                match update_from::is_update_from(&change) {
                     true => (vec![table, source], Others::Behind),
                     false => (vec![source, table], Others::Before),
                 }
             }
             _ => return Ok(None),
         };
-        let mut query = dialect::query_of(items.clone(), from)?;
-        names::prepare_query(&mut query);
+        let mut query = ast_builder::query_of(items.clone(), from)?;
+        result_columns::prepare_query(&mut query);
         Ok(Some(Self {
             change: Statement::Statement(Box::new(change)),
             query: Statement::Statement(Box::new(ast::Statement::Query(Box::new(query)))),
@@ -269,7 +271,9 @@ impl Session {
         self.spread().await?;
         let answer = over(answer, &|schema| shape.relation(schema, &rows))?;
         let state = in_order(self.context().state());
-        let Outcome::Rows { stream, .. } = self.start(&state, &answer, None, &statement.text).await? else {
+        let Outcome::Rows { stream, .. } =
+            self.start(&state, &answer, None, &statement.text, statement.explain).await?
+        else {
             return Err(DataFusionError::Internal("a query has no rows".to_string()));
         };
         let answer_schema = stream.schema();
@@ -341,7 +345,7 @@ impl Session {
         verb: &'static str,
         text: &str,
     ) -> Result<SendableRecordBatchStream> {
-        match self.start(state, plan, Some(verb), text).await? {
+        match self.start(state, plan, Some(verb), text, ExplainOptions::default()).await? {
             Outcome::Write(write) => Ok(write.stream),
             _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
         }

@@ -1,7 +1,7 @@
 //! A session: one user's tables, settings and prepared statements, and the running of statements in it.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::future::BoxFuture;
@@ -45,33 +45,38 @@ use harrier_functions::math::checked::Operation;
 use harrier_functions::registry;
 use harrier_resources::cancellation::Canceled;
 use harrier_resources::statement_limits::Scope;
+use harrier_sql::desugar;
+use harrier_sql::desugar::result_columns;
+use harrier_sql::desugar::update_from;
+use harrier_sql::dialect::SqlDialect;
+use harrier_sql::identifier;
+use harrier_sql::nesting;
+use harrier_sql::parser::copy as copy_parse;
+use harrier_sql::parser::insert_partition::InsertPartition;
+use harrier_sql::parser::table_clauses::TableClauses;
+use harrier_sql::tokens::explain_options::ExplainOptions;
+use harrier_sql::{ParseOptions, Parsed, Tokens};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::aliased_deletes;
 use crate::analyze;
-use crate::analyze_options::{self, Looks};
 use crate::assignments;
 use crate::coalesce;
-use crate::copy::{self, Copy, CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
+use crate::copy::{CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
 use crate::declared_types;
 use crate::default_values;
 use crate::describe;
-use crate::dialect::{self, SqlDialect};
 use crate::engine::{Engine, setting_error};
-use crate::explain_options;
 use crate::files::{self, ExternalTables, FileTables, FilesAsked};
-use crate::grants::{self, AccessStatement};
 use crate::guard::{guarded, guarded_stream};
-use crate::hive::{self, FolderTable, FolderWrite, PartitionClause, Watched};
+use crate::hive::{self, FolderTable, FolderWrite, Watched};
 use crate::json;
 use crate::kept::Kept;
 use crate::like_tables;
 use crate::limits::{self, Limits};
 use crate::listing;
 use crate::memory_tables;
-use crate::names;
-use crate::nesting;
 use crate::origins::{self, Origin};
 use crate::own_catalog::OwnCatalog;
 use crate::parameter_types::TypedParameters;
@@ -81,11 +86,10 @@ use crate::progress::Progress;
 use crate::refused_writes;
 use crate::result_names;
 use crate::returning::Returning;
-use crate::sequences::{self, SequenceStatement, SessionSequences};
+use crate::sequences::{self, SessionSequences};
 use crate::series::Series;
 use crate::session_planner;
 use crate::settings::{self, HarrierSettings};
-use crate::split::{self, StatementText};
 use crate::store_names;
 use crate::store_options::{self, TableOptions};
 use crate::targets;
@@ -93,7 +97,7 @@ use crate::type_names;
 use crate::unknown_literals;
 use crate::warehouse::{
     self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
-    TableClauses, Transactions,
+    Transactions,
 };
 use crate::write::{Unfinished, Write};
 use harrier_planner::analyzer::decimal_float_coercion;
@@ -103,6 +107,8 @@ use harrier_planner::binder::interval_arithmetic::IntervalArithmeticPlanner;
 use harrier_planner::binder::nested_call_names;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::in_view;
+use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::splitter::{self, StatementText};
 
 /// A statement that has been parsed in a session, with its text for error messages.
 #[derive(Debug, Clone)]
@@ -111,13 +117,17 @@ pub struct ParsedStatement {
     pub text: String,
     /// The line of the whole input, from 1, on which `text` begins.
     pub line: usize,
-    pub(crate) form: Form,
+    pub(crate) form: harrier_sql::Statement,
     /// How the table that it creates or alters is to be kept.
     pub(crate) clauses: Option<TableClauses>,
     /// The table partitions that an INSERT names.
-    pub(crate) partition: Option<PartitionClause>,
+    pub(crate) partition: Option<InsertPartition>,
     /// How much ANALYZE looks at.
-    pub(crate) looks: Looks,
+    pub(crate) sample: SampleSize,
+    /// What EXPLAIN asks for.
+    pub(crate) explain: ExplainOptions,
+    /// The table that it renames is named as a view.
+    pub(crate) renames_view: bool,
     /// It makes a table of the session alone.
     pub(crate) temporary: bool,
     /// What becomes of that table with every commit.
@@ -142,15 +152,6 @@ pub(crate) struct CatalogReads {
     pub(crate) sequences: bool,
     /// Which of its names the schema `public` has in the statement.
     pub(crate) said: Said,
-}
-
-/// A statement as one of the parsers has it.
-#[derive(Debug, Clone)]
-pub(crate) enum Form {
-    Sql(Statement),
-    Copy(Box<Copy>),
-    Access(Box<AccessStatement>),
-    Sequence(Box<SequenceStatement>),
 }
 
 /// What a statement gives back.
@@ -351,129 +352,101 @@ impl Session {
 
     /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.
     pub fn statements(&self, sql: &str) -> Result<Vec<ParsedStatement>, SqlError> {
-        split::split(sql).into_iter().map(|text| self.parse(text)).collect()
+        splitter::split(sql).into_iter().map(|text| self.parse(text)).collect()
     }
 
-    /// One statement, as [`split`] cut it, parsed in this session's dialect.
+    /// One statement, as the splitter cut it, parsed in this session's dialect.
     ///
     /// Errors: of its syntax (42601 and others); it is nested too deeply (54001).
     pub fn parse(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        nesting::bounded(&text.text.clone(), crate::error::sql_error, || {
-            let mut parsed = self.parse_bounded(text)?;
+        self.parse_as(text, |parsed| {
             let sent = parsed.asked.take();
             (parsed.asked, parsed.reads) = self.rewrite(&mut parsed.form, &parsed.text, sent);
-            Ok(parsed)
         })
     }
 
     /// The same with `information_schema` as the planner has it, with its names of types and of what it
     /// lists.
     pub fn parse_for_planner(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        nesting::bounded(&text.text.clone(), crate::error::sql_error, || self.parse_bounded(text))
+        self.parse_as(text, |_| ())
     }
 
-    fn parse_bounded(&self, text: StatementText) -> Result<ParsedStatement, SqlError> {
-        let StatementText { text, line } = text;
-        let mut partition = None;
-        let mut looks = Looks::default();
-        let mut sent = None;
-        let mut copied = None;
-        let mut parsed = || -> Result<(Form, Option<TableClauses>)> {
-            if let Some(statement) = grants::parse(&text)? {
-                return Ok((Form::Access(Box::new(statement)), None));
-            }
-            if let Some(statement) = sequences::parse(&text)? {
-                return Ok((Form::Sequence(Box::new(statement)), None));
-            }
-            let (rest, asked) = analyze_options::cut(&text)?;
-            looks = asked;
-            let (rest, clauses) = match self.kept {
-                Some(_) => warehouse::cut(&rest)?,
-                None => (warehouse::optimized(&rest).unwrap_or(rest), None),
-            };
-            let (rest, named) = hive::cut(rest)?;
-            partition = named;
-            let (rest, row_format) = hive::cut_row_format(rest)?;
-            let Some(mut copy) = copy::parse(&rest)? else {
-                let mut parsed = self.parse_text(&rest, &mut sent)?;
-                if let Some(row_format) = row_format {
-                    row_format.apply(&mut parsed)?;
-                }
-                if clauses.as_ref().is_some_and(|clauses| clauses.no_data) {
-                    dialect::without_rows(&mut parsed);
-                }
-                return Ok((Form::Sql(parsed), clauses));
-            };
-            copied = copy.query_mut().map(|query| Arc::new(ast::Statement::Query(Box::new(query.clone()))));
-            copy.prepare()?;
-            Ok(match copy::to_file(&copy)? {
-                Some(statement) => (Form::Sql(statement), None),
-                None => (Form::Copy(Box::new(copy)), None),
+    /// `change` is done to the statement on a stack that is large enough for it.
+    fn parse_as(
+        &self,
+        text: StatementText,
+        change: impl FnOnce(&mut ParsedStatement),
+    ) -> Result<ParsedStatement, SqlError> {
+        let parse = || -> Result<ParsedStatement> {
+            let (dialect, levels) = self.parser_settings()?;
+            nesting::bounded(Tokens::of(&text.text, dialect.as_ref())?, |tokens| {
+                let options = ParseOptions { has_warehouse: self.kept.is_some(), levels };
+                let mut parsed = self.prepared_statement(harrier_sql::parse(tokens, options)?, &text)?;
+                change(&mut parsed);
+                Ok(parsed)
             })
         };
-        let (mut form, clauses) = parsed().map_err(|error| crate::error::in_statement(&error, &text))?;
-        let (mut temporary, mut at_commit) = (false, None);
-        if let Form::Sql(Statement::Statement(statement)) = &mut form
-            && let ast::Statement::CreateTable(create) = statement.as_mut()
-        {
-            // The planner knows no such tables: to it, all are of the session.
-            temporary = std::mem::take(&mut create.temporary);
-            at_commit = at_commit_of(create, temporary, self.kept.is_some())
-                .map_err(|error| crate::error::in_statement(&error, &text))?;
-        }
-        let (reads, values) = (CatalogReads::default(), Arc::default());
-        Ok(ParsedStatement {
-            text,
-            line,
-            form,
-            clauses,
-            partition,
-            looks,
-            temporary,
-            at_commit,
-            asked: sent.or(copied),
-            reads,
-            values,
-        })
+        parse().map_err(|error| crate::error::in_statement(&error, &text.text))
     }
 
-    /// `asked` becomes what whoever asks has sent, before anything is done to it, if columns are called as
-    /// PostgreSQL calls them.
-    fn parse_text(&self, text: &str, asked: &mut Option<Arc<ast::Statement>>) -> Result<Statement> {
+    /// The dialect that the session is set to, and how deeply a statement may be nested.
+    fn parser_settings(&self) -> Result<(Box<dyn Dialect>, usize)> {
         let state = self.context.state_ref();
-        let (dialect, recursion_limit) = {
-            let state = state.read();
-            let options = &state.config_options().sql_parser;
-            (options.dialect, options.recursion_limit.get().min(limits::NESTING_MAX))
-        };
-        let dialect: Box<dyn Dialect> = match dialect {
+        let state = state.read();
+        let options = &state.config_options().sql_parser;
+        let dialect: Box<dyn Dialect> = match options.dialect {
             config::Dialect::PostgreSQL => Box::new(SqlDialect),
             other => dialect_from_str(other)
                 .ok_or_else(|| DataFusionError::Internal(format!("no dialect {other}")))?,
         };
-        let mut statements = match parse_with(text, dialect.as_ref(), recursion_limit) {
-            Ok(statements) => statements,
-            Err(error) => {
-                return Err(nesting::too_deep_or(text, error, recursion_limit, |limit| {
-                    parse_with(text, dialect.as_ref(), limit).is_ok()
-                }));
+        Ok((dialect, options.recursion_limit.get()))
+    }
+
+    /// A statement in words that the planner knows.
+    fn prepared_statement(&self, parsed: Parsed, text: &StatementText) -> Result<ParsedStatement> {
+        let Parsed { statement: mut form, clauses, partition, sample, explain, renames_view } = parsed;
+        // What a client has sent, before anything is done to it, if columns are called as PostgreSQL calls
+        // them.
+        let mut asked = None;
+        if let harrier_sql::Statement::Copy(copy) = &mut form {
+            asked = copy.query_mut().map(|query| ast::Statement::Query(Box::new(query.clone())));
+            copy.prepare()?;
+            if let Some(statement) = copy_parse::to_file(copy)? {
+                form = harrier_sql::Statement::Sql(statement);
             }
-        };
-        match (statements.pop_front(), statements.is_empty()) {
-            (Some(mut statement), true) => {
-                nesting::settle_statement(&mut statement)?;
-                if self.names_as_postgres() {
-                    *asked = result_names::asked(&statement).map(Arc::new);
-                }
-                dialect::prepare(&mut statement)?;
-                // What is read has PostgreSQL's names, whatever the planner's.
-                names::prepare(&mut statement, self.names_as_postgres());
-                declared_types::settle(&mut statement);
-                nested_call_names::settle(&mut statement, state.read().scalar_functions());
-                Ok(statement)
+        } else if let harrier_sql::Statement::Sql(statement) = &mut form {
+            if self.names_as_postgres() {
+                asked = result_names::asked(statement);
             }
-            _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "not one statement").into_datafusion()),
+            desugar::prepare(statement)?;
+            // What is read has PostgreSQL's names, whatever the planner's.
+            result_columns::prepare(statement, self.names_as_postgres());
+            declared_types::settle(statement);
+            nested_call_names::settle(statement, self.context.state_ref().read().scalar_functions());
         }
+        let (mut temporary, mut at_commit) = (false, None);
+        if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &mut form
+            && let ast::Statement::CreateTable(create) = statement.as_mut()
+        {
+            // The planner knows no such tables: to it, all are of the session.
+            temporary = std::mem::take(&mut create.temporary);
+            at_commit = at_commit_of(create, temporary, self.kept.is_some())?;
+        }
+        Ok(ParsedStatement {
+            text: text.text.clone(),
+            line: text.line,
+            form,
+            clauses,
+            partition,
+            sample,
+            explain,
+            renames_view,
+            temporary,
+            at_commit,
+            asked: asked.map(Arc::new),
+            reads: CatalogReads::default(),
+            values: Arc::default(),
+        })
     }
 
     /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
@@ -588,7 +561,7 @@ impl Session {
             }
             ast::Statement::Deallocate { name, .. } => {
                 let is_all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
-                let name = names::plain(name);
+                let name = identifier::plain(name);
                 self.prepared.deallocate((!is_all).then_some(name.as_str()))?;
                 Ok(Some(if is_all { "DEALLOCATE ALL" } else { "DEALLOCATE" }))
             }
@@ -601,20 +574,20 @@ impl Session {
         statement: &ParsedStatement,
     ) -> Result<Result<Outcome, SqlError>> {
         let parsed = match &statement.form {
-            Form::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
-            Form::Access(_) => {
+            harrier_sql::Statement::Copy(copy) => return self.copy(copy, statement).await.map(Ok),
+            harrier_sql::Statement::Access(_) => {
                 let message = "roles, privileges and resource queues are kept in a warehouse";
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("--warehouse DIR")
                     .into_datafusion());
             }
-            Form::Sequence(_) => {
+            harrier_sql::Statement::Sequence(_) => {
                 let message = "sequences are kept in a warehouse";
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                     .with_hint("--warehouse DIR")
                     .into_datafusion());
             }
-            Form::Sql(parsed) => parsed,
+            harrier_sql::Statement::Sql(parsed) => parsed,
         };
         if let Some(change) = Change::of(parsed) {
             return self.change_parameter(change).await.map(Ok);
@@ -656,7 +629,7 @@ impl Session {
             && let ast::Statement::CreateTable(create) = written.as_ref()
             && warehouse::keys_in_memory(parsed)?
         {
-            let name = create.name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+            let name = create.name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
             notices.extend(name.map(|name| warehouse::keys_notice(&name)));
         }
         let plan = memory_tables::explained(explained_folder(plan)?).await?;
@@ -716,7 +689,7 @@ impl Session {
             return Ok(Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }));
         }
         let (state, plan) = frame.into_parts();
-        Ok(Ok(match self.start(&state, &plan, verb, &statement.text).await? {
+        Ok(Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
                 let schema = origins::told(&type_names::named(&schema, &names), &origins);
                 let schema = self.as_prepared(parsed, schema);
@@ -727,14 +700,14 @@ impl Session {
     }
 
     /// An INSERT that names table partitions, with these among its columns.
-    async fn with_partition(&self, statement: &Statement, clause: &PartitionClause) -> Result<Statement> {
+    async fn with_partition(&self, statement: &Statement, clause: &InsertPartition) -> Result<Statement> {
         if let Statement::Statement(parsed) = statement
             && let ast::Statement::Insert(insert) = parsed.as_ref()
             && let ast::TableObject::TableName(name) = &insert.table
         {
             let table = self.context.table_provider(warehouse::reference(name)?).await?;
             if let Some(table) = table.downcast_ref::<FolderTable>() {
-                let insert = ast::Statement::Insert(clause.apply(insert, table)?);
+                let insert = ast::Statement::Insert(hive::insert_into_partition(clause, insert, table)?);
                 return Ok(Statement::Statement(Box::new(insert)));
             }
         }
@@ -764,7 +737,10 @@ impl Session {
         let Some(change) = memory_tables::Change::of(dml, false).await? else { return Ok(None) };
         let written = self.written(parsed)?;
         let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
-        match self.start(&self.context.state(), &change.plan, Some(verb), &statement.text).await? {
+        match self
+            .start(&self.context.state(), &change.plan, Some(verb), &statement.text, statement.explain)
+            .await?
+        {
             Outcome::Write(write) => {
                 let count = change.apply(write.stream.try_collect().await?).await?;
                 Ok(Some(command(&format!("{verb} {count}"))))
@@ -787,14 +763,15 @@ impl Session {
     pub(crate) async fn insert_into_folder(
         &self,
         dml: &DmlStatement,
-        partition: Option<&PartitionClause>,
+        partition: Option<&InsertPartition>,
         verb: &'static str,
         text: &str,
     ) -> Result<Option<Outcome>> {
         let Some((plan, folder)) = FolderWrite::begin(dml, partition).await? else {
             return Ok(None);
         };
-        let outcome = self.start(&self.context.state(), &plan, Some(verb), text).await?;
+        let outcome =
+            self.start(&self.context.state(), &plan, Some(verb), text, ExplainOptions::default()).await?;
         Ok(Some(match outcome {
             Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
             other => other,
@@ -828,7 +805,7 @@ impl Session {
         let Some((plan, folder)) = FolderWrite::merge(&state, table, reference.table()).await? else {
             return Ok(Some(command("OPTIMIZE 0")));
         };
-        let outcome = self.start(&state, &plan, Some("OPTIMIZE"), &statement.text).await?;
+        let outcome = self.start(&state, &plan, Some("OPTIMIZE"), &statement.text, statement.explain).await?;
         Ok(Some(match outcome {
             Outcome::Write(write) => Outcome::Write(Write { folder: Some(folder), ..write }),
             other => other,
@@ -889,6 +866,7 @@ impl Session {
         plan: &LogicalPlan,
         verb: Option<&'static str>,
         text: &str,
+        explain: ExplainOptions,
     ) -> Result<Outcome> {
         let with_sequences = sequences::settings(state, plan)?;
         let state = with_sequences.as_ref().unwrap_or(state);
@@ -907,18 +885,11 @@ impl Session {
         };
         let history = self.engine.history();
         let told = history.map(|history| (history, text));
-        if let Some(answer) = analyze::answer(
-            state,
-            plan,
-            self.engine.gang(),
-            || self.task_ctx(state),
-            false,
-            told,
-            explain_options::asked(text),
-        )
-        .await?
+        if let Some(answer) =
+            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false, told, explain)
+                .await?
         {
-            return analyze::rows(answer.lines, explain_options::asked(text).0);
+            return analyze::rows(answer.lines, explain.format);
         }
         if let Some(target) = &target {
             targets::check(target)?;
@@ -1216,28 +1187,6 @@ fn add_functions(state: &mut SessionState) {
     }
 }
 
-/// The statements of a text, in a dialect, nested so deeply at most.
-fn parse_with(text: &str, dialect: &dyn Dialect, recursion_limit: usize) -> Result<VecDeque<Statement>> {
-    let tokens = explain_options::tokens(text, dialect);
-    let tokens = dialect::merge_tokens(text, tokens, dialect);
-    let tokens = dialect::word_tokens(text, tokens, dialect)?;
-    let tokens = dialect::operator_tokens(text, tokens, dialect);
-    let tokens = dialect::call_tokens(text, tokens, dialect);
-    let tokens = dialect::quantified_tokens(text, tokens, dialect);
-    let tokens = dialect::grouping_tokens(text, tokens, dialect);
-    let tokens = dialect::only_tokens(text, tokens, dialect);
-    let tokens = dialect::view_tokens(text, tokens, dialect);
-    let input = match dialect::table_tokens(text, tokens, dialect) {
-        Some(tokens) => ParserInput::from(tokens),
-        None => ParserInput::from(text),
-    };
-    DFParserBuilder::new(input)
-        .with_dialect(dialect)
-        .with_recursion_limit(recursion_limit)
-        .build()?
-        .parse_statements()
-}
-
 /// Puts the catalog of a session without a warehouse in the place of the planner's own.
 fn own_catalog(state: &SessionState) -> Option<Arc<OwnCatalog>> {
     let name = &state.config_options().catalog.default_catalog;
@@ -1291,7 +1240,7 @@ fn ddl_tag(ddl: &DdlStatement) -> &'static str {
 /// PostgreSQL's tag for a plan that writes, without its count. `parsed`: the statement that was planned.
 pub(crate) fn write_verb(plan: &LogicalPlan, parsed: Option<&ast::Statement>) -> Option<&'static str> {
     match plan {
-        LogicalPlan::Dml(_) if parsed.is_some_and(dialect::is_update_from) => Some("UPDATE"),
+        LogicalPlan::Dml(_) if parsed.is_some_and(update_from::is_update_from) => Some("UPDATE"),
         LogicalPlan::Copy(_) => Some("COPY"),
         LogicalPlan::Dml(dml) => Some(match dml.op {
             WriteOp::Insert(_) => "INSERT",

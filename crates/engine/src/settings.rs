@@ -8,6 +8,7 @@ use datafusion::error::Result;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::statement_limits::StatementLimits;
+use harrier_sql::nesting;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::limits::{self, Limits};
@@ -263,10 +264,10 @@ pub(crate) fn taken_value<'v>(name: &str, value: &'v str) -> Result<Cow<'v, str>
 /// Errors: the value is more than a setting may have here (22023).
 fn check_value(name: &str, value: &str) -> Result<()> {
     let is_limit = name.eq_ignore_ascii_case("datafusion.sql_parser.recursion_limit");
-    if is_limit && value.trim().parse().is_ok_and(|limit: u128| limit > limits::NESTING_MAX as u128) {
+    if is_limit && value.trim().parse().is_ok_and(|limit: u128| limit > nesting::NESTING_MAX as u128) {
         let message = format!(
             "{value} is outside the valid range for parameter \"{name}\" (1 .. {})",
-            limits::NESTING_MAX
+            nesting::NESTING_MAX
         );
         return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion());
     }

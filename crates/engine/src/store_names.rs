@@ -13,11 +13,12 @@ use datafusion::object_store::{ObjectMeta, ObjectStore};
 use futures::TryStreamExt;
 use glob::Pattern;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::file_names::has_wildcard;
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
 use crate::data_files::{FOLDER_MARK, is_hidden, list_all};
-use crate::files::{FileKind, about_file, has_wildcard, matches, no_match, object_store, parse_url};
+use crate::files::{FileKind, about_file, matches, no_match, object_store, parse_url};
 use crate::store_options::{self, TableOptions};
 
 /// Whether a name is one in a store.

@@ -22,25 +22,25 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_col;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast};
-use datafusion::sql::parser::{DFParserBuilder, ParserInput, Statement};
+use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     self, ExprWithAlias, FunctionArguments, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
-use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::desugar;
+use harrier_sql::desugar::nested_case;
+use harrier_sql::desugar::result_columns;
+use harrier_sql::dialect::SqlDialect;
+use harrier_sql::identifier;
+use harrier_sql::nesting;
+use harrier_sql::tokens::offset;
+use harrier_sql::{Tokens, parser};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments;
 use crate::declared_types;
-use crate::dialect::{self, SqlDialect};
-use crate::limits;
-use crate::names;
-use crate::nested_cases;
-use crate::nesting;
-use crate::warehouse::Words;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_planner::optimizer::simplification;
 
@@ -164,18 +164,7 @@ pub(crate) fn default(state: &SessionState, text: &str, asker: &Asker) -> Result
 /// An expression made ready for the planner.
 fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
     let text = with_bare_users(text);
-    let mut expr = nesting::bounded(
-        &text,
-        |error| error,
-        || {
-            let mut parser =
-                Parser::new(&SqlDialect).with_recursion_limit(limits::NESTING_MAX).try_with_sql(&text)?;
-            let mut expr = parser.parse_expr()?;
-            parser.expect_token(&Token::EOF)?;
-            nesting::settle(&mut expr)?;
-            Ok::<_, DataFusionError>(expr)
-        },
-    )?;
+    let mut expr = parser::expression(&text)?;
     let _ = expr.visit(&mut Users(asker));
     let mut statement = statement("SELECT NULL")?;
     if let Some(place) = only_item(&mut statement) {
@@ -189,7 +178,7 @@ fn expression(text: &str, asker: &Asker) -> Result<ast::Expr> {
 }
 
 fn planned(state: &SessionState, mut expr: ast::Expr, schema: &DFSchema) -> Result<Expr> {
-    nested_cases::settle_in(&mut expr);
+    nested_case::settle_in(&mut expr);
     state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)
 }
 
@@ -205,45 +194,19 @@ fn only_item(statement: &mut Statement) -> Option<&mut ast::Expr> {
 
 /// One statement in Harrier's own dialect.
 fn statement(text: &str) -> Result<Statement> {
-    statement_in(text, &SqlDialect)
-}
-
-fn statement_in(text: &str, dialect: &dyn Dialect) -> Result<Statement> {
-    nesting::bounded(
-        text,
-        |error| error,
-        || {
-            let input =
-                match dialect::table_tokens(text, dialect::quantified_tokens(text, None, dialect), dialect) {
-                    Some(tokens) => ParserInput::from(tokens),
-                    None => ParserInput::from(text),
-                };
-            let mut statements = DFParserBuilder::new(input)
-                .with_dialect(dialect)
-                .with_recursion_limit(limits::NESTING_MAX)
-                .build()?
-                .parse_statements()?;
-            match (statements.pop_front(), statements.is_empty()) {
-                (Some(mut statement), true) => {
-                    nesting::settle_statement(&mut statement)?;
-                    Ok(statement)
-                }
-                _ => Err(coded(SqlState::SYNTAX_ERROR, "not one statement")),
-            }
-        },
-    )
+    parser::planner_statement(text, &SqlDialect)
 }
 
 /// Does to a statement what is done to one of a session, of a client or not, before it is planned.
 fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
-    dialect::prepare(statement)?;
-    names::prepare(statement, of_client);
+    desugar::prepare(statement)?;
+    result_columns::prepare(statement, of_client);
     declared_types::settle(statement);
     if let Statement::Statement(statement) = statement {
         match of_client {
             true => {
                 harrier_pgcatalog::rewrite(statement);
-                names::tell_columns_apart(statement);
+                result_columns::tell_columns_apart(statement);
             }
             false => harrier_pgcatalog::rewrite_catalogs(statement),
         }
@@ -375,12 +338,12 @@ pub(crate) fn view(text: &str, form: ViewForm) -> Result<Statement> {
 /// parser takes.
 fn with_bare_users(text: &str) -> String {
     const USERS: [&str; 4] = ["current_user", "session_user", "current_catalog", "user"];
-    let Some(words) = Words::of(text) else { return text.to_string() };
+    let Ok(words) = Tokens::of(text, &SqlDialect) else { return text.to_string() };
     let mut told = text.to_string();
     for at in (0..words.len().saturating_sub(2)).rev() {
         let has_parentheses =
             || words.token(at + 1) == Some(&Token::LParen) && words.token(at + 2) == Some(&Token::RParen);
-        if USERS.iter().any(|user| words.is_at(at, user)) && has_parentheses() {
+        if USERS.iter().any(|user| words.is(at, user)) && has_parentheses() {
             told.replace_range(words.bytes(at + 1..at + 3), "");
         }
     }
@@ -389,8 +352,8 @@ fn with_bare_users(text: &str) -> String {
 
 /// The query in the text of a CREATE VIEW, as it is written; `None` if the text is none.
 pub(crate) fn query_of_view(text: &str) -> Option<&str> {
-    let words = Words::of(text)?;
-    if !words.is_at(0, "create") {
+    let words = Tokens::of(text, &SqlDialect).ok()?;
+    if !words.is(0, "create") {
         return None;
     }
     let end = (0..words.len()).rev().find(|at| words.token(*at) != Some(&Token::SemiColon))? + 1;
@@ -399,7 +362,7 @@ pub(crate) fn query_of_view(text: &str) -> Option<&str> {
         match words.token(at)? {
             Token::LParen => depth += 1,
             Token::RParen => depth = depth.saturating_sub(1),
-            _ if depth == 0 && words.is_at(at, "as") && at + 1 < end => {
+            _ if depth == 0 && words.is(at, "as") && at + 1 < end => {
                 return text.get(words.bytes(at + 1..end));
             }
             _ => {}
@@ -410,30 +373,27 @@ pub(crate) fn query_of_view(text: &str) -> Option<&str> {
 
 /// The defaults of columns in the text of a CREATE TABLE or ALTER TABLE, as they are written, in their order.
 pub(crate) fn defaults_in(text: &str) -> Vec<&str> {
-    let Ok(tokens) = Tokenizer::new(&SqlDialect, text).tokenize_with_location() else { return vec![] };
+    let Ok(tokens) = Tokens::of(text, &SqlDialect) else { return vec![] };
     let mut found = Vec::new();
     let mut next = 0;
-    while let Some(token) = tokens.get(next) {
-        next += 1;
-        if !matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT)
-        {
+    while next + 1 < tokens.len() {
+        if !tokens.is(next, "default") {
+            next += 1;
             continue;
         }
-        let mut parser = Parser::new(&SqlDialect)
-            .with_recursion_limit(limits::NESTING_MAX)
-            .with_tokens_with_locations(tokens[next - 1..].to_vec());
-        let option = nesting::bounded(
-            text,
-            |error| error,
-            || Ok::<_, DataFusionError>(parser.parse_optional_column_option()?),
-        );
-        let Ok(Some(ast::ColumnOption::Default(_))) = option else { continue };
-        let behind = parser.get_current_token().span.end;
-        let Some(start) = first_of(&tokens[next..]) else { continue };
-        if let Some(written) = text.get(offset(text, start)..offset(text, behind)) {
+        let mut behind = None;
+        let option = nesting::bounded(tokens.part(next..tokens.len()), |tokens| {
+            let mut parser = tokens.parser(nesting::NESTING_MAX);
+            let option = parser.parse_optional_column_option()?;
+            behind = Some(offset(text, parser.get_current_token().span.end));
+            Ok(option)
+        });
+        next += 1;
+        let (Ok(Some(ast::ColumnOption::Default(_))), Some(behind)) = (option, behind) else { continue };
+        if let Some(written) = text.get(tokens.bytes(next..next + 1).start..behind) {
             found.push(written.trim_end());
         }
-        while tokens.get(next).is_some_and(|token| token.span.start < behind) {
+        while next < tokens.len() && tokens.bytes(next..next + 1).start < behind {
             next += 1;
         }
     }
@@ -461,8 +421,8 @@ pub(crate) fn check_text(expr: &ast::Expr, statement: &str) -> Result<String> {
 
 /// What stands in parentheses behind the word CHECK, in any place of a text.
 fn checks_in(text: &str) -> Vec<&str> {
-    let Some(words) = Words::of(text) else { return vec![] };
-    let begins = |at: &usize| words.is_at(*at, "check") && words.token(at + 1) == Some(&Token::LParen);
+    let Ok(words) = Tokens::of(text, &SqlDialect) else { return vec![] };
+    let begins = |at: &usize| words.is(*at, "check") && words.token(at + 1) == Some(&Token::LParen);
     let mut found = vec![];
     for at in (0..words.len()).filter(begins) {
         if let Some(end) = words.after_parentheses(at + 1).filter(|end| at + 2 < end - 1) {
@@ -470,11 +430,6 @@ fn checks_in(text: &str) -> Vec<&str> {
         }
     }
     found
-}
-
-fn first_of(tokens: &[TokenWithSpan]) -> Option<Location> {
-    let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)))?;
-    Some(first.span.start)
 }
 
 /// The texts of the defaults that a statement gives to columns, one after the other.
@@ -502,7 +457,7 @@ pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
     }
     let other = dialect_from_str(dialect)
         .ok_or_else(|| DataFusionError::Internal(format!("no dialect {dialect}")))?;
-    let written = statement_in(query, other.as_ref())?;
+    let written = parser::planner_statement(query, other.as_ref())?;
     match statement(query) {
         Ok(read) if read == written => Ok(()),
         _ => {
@@ -529,17 +484,17 @@ pub(crate) fn select_of(mut expr: ast::Expr) -> Result<Statement> {
 pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> bool) -> Result<String> {
     let Statement::Statement(parsed) = statement(text)? else { return Ok(text.to_string()) };
     let ast::Statement::Query(query) = parsed.as_ref() else { return Ok(text.to_string()) };
-    let defined = names::defined_in(query);
+    let defined = identifier::defined_in(query);
     let is_meant = |name: &str| !defined.contains(name) && exists(name);
     let mut places = Vec::new();
-    names::bare_relations(query, |name| {
-        if is_meant(&names::plain(name)) {
+    identifier::bare_relations(query, |name| {
+        if is_meant(&identifier::plain(name)) {
             places.push(offset(text, name.span.start));
         }
     });
     // The parser does not tell where the name in `TABLE t` is.
-    if let Some(words) = Words::of(text) {
-        for at in (1..words.len()).filter(|at| words.is_at(at - 1, "table")) {
+    if let Ok(words) = Tokens::of(text, &SqlDialect) {
+        for at in (1..words.len()).filter(|at| words.is(at - 1, "table")) {
             let is_bare = words.token(at + 1) != Some(&Token::Period);
             if words.name(at).is_some_and(|name| is_bare && is_meant(&name)) {
                 places.push(words.bytes(at..at + 1).start);
@@ -553,21 +508,6 @@ pub(crate) fn name_schema(text: &str, schema: &str, exists: impl Fn(&str) -> boo
         named.insert_str(place, &format!("\"{}\".", schema.replace('"', "\"\"")));
     }
     Ok(named)
-}
-
-/// The bytes of `text` before a place that the parser tells.
-pub(crate) fn offset(text: &str, place: Location) -> usize {
-    let (mut line, mut column) = (1, 1);
-    for (at, char) in text.char_indices() {
-        if (line, column) >= (place.line, place.column) {
-            return at;
-        }
-        match char {
-            '\n' => (line, column) = (line + 1, 1),
-            _ => column += 1,
-        }
-    }
-    text.len()
 }
 
 fn coded(state: SqlState, message: &str) -> DataFusionError {

@@ -1,5 +1,6 @@
 //! Texts as values, as PostgreSQL reads them.
 
+pub mod byte_size;
 pub mod bytea;
 pub mod datetime;
 pub mod interval;

@@ -2,7 +2,7 @@
 //! which one type evaluates row by row.
 //!
 //! They travel to ranks by their names. What is another function with other arguments is rewritten before it
-//! is planned (`dialect/calls.rs` of crate engine).
+//! is planned (`desugar/calls.rs` of crate sql).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -29,8 +29,8 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_error::exit;
+use harrier_sql::nesting::THREAD_STACK_BYTES;
 use mimalloc::MiMalloc;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use datafusion::error::DataFusionError;
-use harrier_engine::split::StatementText;
 use harrier_engine::{Session, SqlError, SqlState};
+use harrier_sql::splitter::StatementText;
 
 use crate::arguments;
 use crate::output::Format;

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use harrier_engine::split::{Splitter, StatementText};
 use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlState, Written};
+use harrier_sql::splitter::{Splitter, StatementText};
 
 use crate::bar::Bar;
 use crate::copying::Copying;

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory};
 use harrier_exec::Carrier;
 use harrier_exec::Gang;
 use harrier_exec::Launch;
 use harrier_exec::Told;
 use harrier_exec::monitor::statement_history::History;
+use harrier_sql::nesting::THREAD_STACK_BYTES;
 
 use crate::freed_memory;
 use crate::gang;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use harrier_engine::split::Splitter;
+use harrier_sql::splitter::Splitter;
 
 #[derive(Debug, Default)]
 pub(crate) struct Variables(BTreeMap<String, String>);

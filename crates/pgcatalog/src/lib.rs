@@ -28,10 +28,7 @@ use crate::catalog::Catalog;
 use crate::relations::{CatalogSchema, Keywords, Namespace};
 
 pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
-pub use crate::rewrite::{
-    cast_type, column_names, function_call, item_name, planned_type, rewrite, rewrite_catalogs,
-    rewrite_query, twin, without_twin,
-};
+pub use crate::rewrite::{cast_type, planned_type, rewrite, rewrite_catalogs, rewrite_query};
 pub use crate::source::{
     Activity, AdvisoryLock, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement,
     Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, oid,

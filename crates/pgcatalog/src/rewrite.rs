@@ -30,7 +30,6 @@ mod domains;
 mod empty;
 mod json;
 mod lateral;
-mod names;
 mod numbers;
 mod object_columns;
 mod objects;
@@ -45,9 +44,9 @@ use std::sync::LazyLock;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause, Merge, ObjectName,
-    ObjectNamePart, OutputClause, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
-    Statement, TableAlias, TableFactor, Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
+    FunctionArgExpr, FunctionArguments, Ident, LimitClause, Merge, ObjectName, ObjectNamePart, OutputClause,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor,
+    Value, ValueWithSpan, Visit, VisitMut, VisitorMut, visit_relations,
 };
 
 use self::domains::base_type_of;
@@ -56,8 +55,11 @@ use self::objects::{cast, name_objects, plain_type, show_object, show_objects, t
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use harrier_sql::ast_builder::argument_list;
+use harrier_sql::ast_builder::function_call;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
-pub use names::{column_names, item_name};
 pub use objects::{cast_type, planned_type};
 
 /// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
@@ -173,9 +175,9 @@ impl VisitorMut for Rewriter {
         let known = names.map(|common| {
             let columns = match common.alias.columns.is_empty() {
                 true => json::columns(&common.query),
-                false => Some(common.alias.columns.iter().map(|column| normal(&column.name)).collect()),
+                false => Some(common.alias.columns.iter().map(|column| plain(&column.name)).collect()),
             };
-            (normal(&common.alias.name), columns)
+            (plain(&common.alias.name), columns)
         });
         self.common.push(known.collect());
         ControlFlow::Continue(())
@@ -361,7 +363,7 @@ impl VisitorMut for Rewriter {
                         function.name = ObjectName::from(vec![Ident::new("current_user")]);
                     }
                     if is_user || register.contains(&name.as_str()) {
-                        function.args = FunctionArguments::List(list(vec![]));
+                        function.args = FunctionArguments::List(argument_list(vec![]));
                     }
                 }
             }
@@ -373,7 +375,7 @@ impl VisitorMut for Rewriter {
             }
             // `information_schema.tables.table_name`, whose relation has an alias now.
             Expr::CompoundIdentifier(parts)
-                if parts.len() == 3 && normal(&parts[0]) == "information_schema" =>
+                if parts.len() == 3 && plain(&parts[0]) == "information_schema" =>
             {
                 parts.remove(0);
             }
@@ -460,7 +462,7 @@ impl Rewriter {
                     let starred = match expr {
                         Expr::Identifier(_) => has_star,
                         Expr::CompoundIdentifier(parts) => {
-                            has_star || parts.len() == 2 && stars.contains(&normal(&parts[0]))
+                            has_star || parts.len() == 2 && stars.contains(&plain(&parts[0]))
                         }
                         _ => false,
                     };
@@ -470,18 +472,16 @@ impl Rewriter {
                     }
                     // What is inside of another query shows its name there.
                     match expr {
-                        Expr::Identifier(name) => (format!("twin_of_{}", normal(name)), expr.clone()),
+                        Expr::Identifier(name) => (format!("twin_of_{}", plain(name)), expr.clone()),
                         Expr::CompoundIdentifier(names) => {
-                            let name = names.last().map(normal).unwrap_or_default();
+                            let name = names.last().map(plain).unwrap_or_default();
                             (format!("twin_of_{name}"), expr.clone())
                         }
                         _ => ("column".to_string(), expr.clone()),
                     }
                 }
-                SelectItem::ExprWithAlias { expr, alias }
-                    if !seen.insert(format!("as {}", normal(alias))) =>
-                {
-                    (format!("twin_of_{}", normal(alias)), expr.clone())
+                SelectItem::ExprWithAlias { expr, alias } if !seen.insert(format!("as {}", plain(alias))) => {
+                    (format!("twin_of_{}", plain(alias)), expr.clone())
                 }
                 _ => continue,
             };
@@ -510,63 +510,15 @@ fn tell_arrays_apart(arrays: &mut [Expr]) {
     }
 }
 
-/// The name of a column at a place of its list that is to be shown as one of several called `name`.
-pub fn twin(name: &str, at: usize) -> String {
-    format!("__twin_of_{name}_{at}")
-}
-
-/// The name that a column of a twin's name has to a client.
-pub fn without_twin(name: &str) -> &str {
-    let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
-    rest.rsplit_once('_').map_or(name, |(name, _)| name)
-}
-
 /// Functions that DataFusion has by another name alone.
 const OTHER_NAMES: [(&str, &str); 3] = [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")];
-
-/// The parts of a name as DataFusion understands them: small letters unless they are quoted.
-fn parts(name: &ObjectName) -> Vec<String> {
-    name.0.iter().filter_map(|part| part.as_ident().map(normal)).collect()
-}
-
-fn normal(identifier: &Ident) -> String {
-    match identifier.quote_style {
-        Some(_) => identifier.value.clone(),
-        None => identifier.value.to_lowercase(),
-    }
-}
 
 fn null() -> Expr {
     Expr::value(Value::Null)
 }
 
-fn list(arguments: Vec<Expr>) -> FunctionArgumentList {
-    FunctionArgumentList {
-        duplicate_treatment: None,
-        args: arguments
-            .into_iter()
-            .map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)))
-            .collect(),
-        clauses: vec![],
-    }
-}
-
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     Expr::Function(function_call(name, arguments))
-}
-
-/// A call of a function, for whoever rewrites statements.
-pub fn function_call(name: &str, arguments: Vec<Expr>) -> Function {
-    Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(list(arguments)),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    }
 }
 
 fn table_alias(name: &str) -> TableAlias {
@@ -635,8 +587,8 @@ fn compare_with_text(column: &Expr, text: &mut Expr) {
         columns.filter(|column| column.type_name == "bool").map(|column| column.name).collect()
     });
     let name = match column {
-        Expr::Identifier(name) => normal(name),
-        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        Expr::Identifier(name) => plain(name),
+        Expr::CompoundIdentifier(parts) => parts.last().map(plain).unwrap_or_default(),
         _ => return,
     };
     let Some(literal) = text_literal(text) else { return };

@@ -21,10 +21,10 @@ use harrier_functions::format::datetime::{self, formatter};
 use harrier_functions::parse::interval::IntervalStyle;
 
 use super::lists;
-use super::parse::Header;
 use super::rows::Layout;
 use crate::SqlError;
 use crate::progress::Progress;
+use harrier_sql::parser::copy::Header;
 
 /// PostgreSQL's way to write points in time.
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
@@ -283,9 +283,9 @@ mod tests {
 
     use datafusion::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray};
 
-    use super::super::parse::{CopyFormat, CopyOptions};
     use super::super::{Header, layout};
     use super::*;
+    use harrier_sql::parser::copy::{CopyFormat, CopyOptions};
 
     #[test]
     fn values_are_written() {

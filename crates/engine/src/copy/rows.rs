@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::parse::{CopyOptions, Header, OnError};
+use harrier_sql::parser::copy::{CopyOptions, Header, OnError};
 
 const BATCH_ROWS: usize = 8192;
 /// Pieces of input that wait to be read.

@@ -33,8 +33,8 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::out::{encode, encode_json, header};
-use super::parse::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
 use super::rows::Layout;
+use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
 
 /// As [`CopyFormat::name`] has it.
 const NAME: &str = "text";

@@ -1,7 +1,7 @@
 //! Statements about the access to what the open transaction has made, which wait for its commit: until then
 //! nobody else can be given anything of it.
 
-use super::AccessStatement;
+use harrier_sql::parser::access::AccessStatement;
 
 /// What waits, in its order. A savepoint that is gone back to takes along what came after it.
 #[derive(Debug, Default)]

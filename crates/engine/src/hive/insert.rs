@@ -24,10 +24,11 @@ use harrier_exec::data_files::{
     partition_folder,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
+use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
-use super::partition::PartitionClause;
+use super::partition::only_folder;
 use super::spellings::{Replaced, value_of};
 use super::table::{FolderTable, Place, Written, blocking};
 
@@ -113,7 +114,7 @@ impl FolderWrite {
     /// `None`: its target is no folder, or one of a format that DataFusion writes.
     pub(crate) async fn begin(
         dml: &DmlStatement,
-        partition: Option<&PartitionClause>,
+        partition: Option<&InsertPartition>,
     ) -> Result<Option<(LogicalPlan, Self)>> {
         let Some((table, overwrite)) = target(dml)? else {
             return Ok(None);
@@ -121,7 +122,7 @@ impl FolderWrite {
         let Some(written) = table.written()? else {
             return Ok(None);
         };
-        let only = partition.map(|clause| clause.only_folder(&table)).transpose()?.flatten();
+        let only = partition.map(|clause| only_folder(clause, &table)).transpose()?.flatten();
         let emptied = match (overwrite, table.keys().is_empty()) {
             (false, _) => vec![],
             (true, true) => vec![String::new()],

@@ -10,12 +10,14 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_pgcatalog::{function_call, without_twin};
+use harrier_sql::ast_builder::function_call;
+use harrier_sql::column_names::without_twin;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::meanings::{Meaning, meanings, put};
 use super::{Marks, is_mark};
-use crate::{describe, names};
+use crate::describe;
+use harrier_sql::identifier;
 
 /// A column of a relation, or of a join.
 #[derive(Debug, Clone)]
@@ -45,7 +47,7 @@ impl Column {
     /// Whether it is one of the relation's own that is called so.
     pub(super) fn is_of(&self, relation: &ObjectName) -> bool {
         let relation: Vec<String> =
-            relation.0.iter().filter_map(|part| part.as_ident().map(names::plain)).collect();
+            relation.0.iter().filter_map(|part| part.as_ident().map(identifier::plain)).collect();
         self.is_under(&relation)
     }
 
@@ -300,7 +302,7 @@ fn only<'c>(columns: &'c [Column], name: &str, side: &str) -> Result<&'c Column>
 
 fn only_part(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
-        [part] if part.as_ident().is_some() => Ok(part.as_ident().map(names::plain).unwrap_or_default()),
+        [part] if part.as_ident().is_some() => Ok(part.as_ident().map(identifier::plain).unwrap_or_default()),
         _ => {
             let message = format!("USING takes names of columns, which {name} is not");
             Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())

@@ -9,12 +9,13 @@ use datafusion::sql::sqlparser::ast::{
     SelectItemQualifiedWildcardKind, SetExpr, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_pgcatalog::twin;
+use harrier_sql::column_names::twin;
+use harrier_sql::desugar::result_columns;
+use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::from::Column;
 use super::{Marks, mark_of};
-use crate::names;
 
 /// A name, and what it means.
 #[derive(Debug, Clone)]
@@ -62,8 +63,8 @@ pub(super) fn meanings(columns: &[Column], around: &[Meaning]) -> Vec<Meaning> {
 fn meaning_of<'m>(meanings: &'m [Meaning], expr: &Expr) -> Option<&'m Meaning> {
     let is_of = |meaning: &Meaning, parts: &[Ident]| {
         let Some((last, before)) = parts.split_last() else { return false };
-        let before: Vec<String> = before.iter().map(names::plain).collect();
-        meaning.name == names::plain(last)
+        let before: Vec<String> = before.iter().map(identifier::plain).collect();
+        meaning.name == identifier::plain(last)
             && meaning.relation.is_empty() == before.is_empty()
             && meaning.relation.ends_with(&before)
     };
@@ -93,7 +94,7 @@ pub(super) fn rewrite(
     };
     replace(select, order_by, &shown, &meanings(columns, around), marks);
     if is_written {
-        names::tell_twins_apart(select);
+        result_columns::tell_twins_apart(select);
     }
     Ok(())
 }
@@ -107,7 +108,7 @@ pub(super) fn stars_meet(projection: &[SelectItem]) -> bool {
             SelectItem::Wildcard(_) if is_all || !seen.is_empty() => return true,
             SelectItem::Wildcard(_) => is_all = true,
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                let relation = name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+                let relation = name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
                 let relation = relation.unwrap_or_default();
                 if is_all || seen.contains(&relation) {
                     return true;
@@ -165,15 +166,15 @@ fn without<'c>(mut columns: Vec<&'c Column>, options: &WildcardAdditionalOptions
         let message = "joined columns are not renamed or replaced behind *";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
-    let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).map(names::plain);
+    let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
     let mut left_out: Vec<String> = match opt_exclude {
         Some(ExcludeSelectItem::Single(name)) => last(name).into_iter().collect(),
         Some(ExcludeSelectItem::Multiple(names)) => names.iter().filter_map(last).collect(),
         None => vec![],
     };
     if let Some(except) = opt_except {
-        left_out.push(names::plain(&except.first_element));
-        left_out.extend(except.additional_elements.iter().map(names::plain));
+        left_out.push(identifier::plain(&except.first_element));
+        left_out.extend(except.additional_elements.iter().map(identifier::plain));
     }
     if let Some(name) = left_out.iter().find(|name| !columns.iter().any(|column| column.name == **name)) {
         let message = format!("column \"{name}\" does not exist");
@@ -195,12 +196,12 @@ fn replace(
     for item in &mut select.projection {
         // What is no column any more keeps the name.
         if let SelectItem::UnnamedExpr(expr) = item
-            && let inside @ Expr::Identifier(name) = names::without_casts(expr)
+            && let inside @ Expr::Identifier(name) = identifier::without_casts(expr)
             && let Some(Meaning { value: Some(value), .. }) = meaning_of(meanings, inside)
             && !matches!(value, Expr::CompoundIdentifier(_))
         {
-            let alias = match shown.names.contains(&names::plain(name)) {
-                true => Ident::with_quote('"', twin(&names::plain(name), 1)),
+            let alias = match shown.names.contains(&identifier::plain(name)) {
+                true => Ident::with_quote('"', twin(&identifier::plain(name), 1)),
                 false => name.clone(),
             };
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
@@ -221,7 +222,7 @@ fn replace(
         for item in items {
             // A name alone means what is shown under it, if something is.
             let is_result =
-                matches!(&item.expr, Expr::Identifier(name) if results.contains(&names::plain(name)));
+                matches!(&item.expr, Expr::Identifier(name) if results.contains(&identifier::plain(name)));
             if !is_result {
                 put(&mut item.expr, meanings, marks);
             }
@@ -232,9 +233,9 @@ fn replace(
 fn result_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(Expr::Identifier(name)) | SelectItem::ExprWithAlias { alias: name, .. } => {
-            Some(names::plain(name))
+            Some(identifier::plain(name))
         }
-        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(names::plain),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(identifier::plain),
         _ => None,
     }
 }

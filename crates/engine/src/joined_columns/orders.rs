@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::from::Column;
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 /// What the names of columns that are ordered by begin with; behind it is a number.
 const KEY: &str = "\u{1}key ";

@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit, Visitor,
 };
-use harrier_pgcatalog::without_twin;
+use harrier_sql::column_names::without_twin;
 
 use super::from::relations;
 use super::is_mark;
-use crate::names::{plain, without_casts};
-use harrier_planner::binder::column_aliases::count;
+use harrier_sql::column_names::column_count;
+use harrier_sql::identifier::{plain, without_casts};
 
 /// The names that several columns may have, as far as a statement says it.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,8 @@ impl Twins {
 /// Adds those of what WITH defines.
 pub(super) fn define(query: &Query, common: &mut Common) {
     for table in query.with.iter().flat_map(|with| &with.cte_tables) {
-        let twins = named(of_query(&table.query, common), Some(&table.alias), count(&table.query.body));
+        let twins =
+            named(of_query(&table.query, common), Some(&table.alias), column_count(&table.query.body));
         common.insert(plain(&table.alias.name), twins);
     }
 }
@@ -66,7 +67,7 @@ pub(super) fn of_from(from: &[TableWithJoins], common: &Common) -> Twins {
 pub(super) fn of_factor(factor: &TableFactor, common: &Common) -> Twins {
     match factor {
         TableFactor::Derived { subquery, alias, .. } => {
-            named(of_query(subquery, common), alias.as_ref(), count(&subquery.body))
+            named(of_query(subquery, common), alias.as_ref(), column_count(&subquery.body))
         }
         TableFactor::Table { name, alias, args, .. } => {
             let own = match (name.0.as_slice(), args) {

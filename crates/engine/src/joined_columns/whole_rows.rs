@@ -26,12 +26,12 @@ use datafusion::sql::sqlparser::ast::{
     ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::{SqlError, SqlState};
-use harrier_pgcatalog::function_call;
+use harrier_sql::ast_builder::function_call;
+use harrier_sql::desugar::row_comparison;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::from::{Column, relations};
-use crate::dialect;
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 /// Functions that write a row as JSON.
 const OF_JSON: [&str; 7] = [
@@ -305,7 +305,7 @@ impl<'r> Rewriting<'r> {
             Expr::IsNull(inner) | Expr::IsNotNull(inner) => {
                 if let Some(row) = self.row(inner) {
                     **inner = Expr::Tuple(values_of(row));
-                    dialect::compare_rows(expr)?;
+                    row_comparison::rewrite(expr)?;
                 }
             }
             // `t.list[1]`, which is parsed as a row with an access to a field of it.
@@ -335,7 +335,7 @@ impl<'r> Rewriting<'r> {
         }
         let [left, right] = [(left, rows[0]), (right, rows[1])].map(|(side, row)| match (row, side) {
             (Some(row), _) => Some(values_of(row)),
-            (None, side) => dialect::values_of_row(side),
+            (None, side) => row_comparison::row(side),
         });
         let (Some(left), Some(right)) = (left, right) else { return Ok(None) };
         if left.len() != right.len() {

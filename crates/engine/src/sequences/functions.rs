@@ -32,8 +32,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::values::Named;
 use crate::kept::Kept;
-use crate::names::{plain, without_casts};
 use harrier_planner::rewrite::rewritten;
+use harrier_sql::identifier::{plain, without_casts};
 
 /// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences
 /// are, if it has a warehouse.
@@ -269,24 +269,6 @@ fn text_of(expr: &ast::Expr) -> Option<String> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// Has `nextval('s'::regclass)` be `nextval('s')`, and the same of the others: which sequence a text means is
-/// found out when they are called.
-pub(crate) fn bare_name(expr: &mut ast::Expr) {
-    let ast::Expr::Function(function) = expr else { return };
-    let is_one = |name: ast::Ident| ["nextval", "currval", "setval"].contains(&plain(&name).as_str());
-    if !function.name.0.last().and_then(|part| part.as_ident()).cloned().is_some_and(is_one) {
-        return;
-    }
-    let ast::FunctionArguments::List(list) = &mut function.args else { return };
-    let Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))) = list.args.first_mut() else {
-        return;
-    };
-    let is_text = matches!(name, ast::Expr::Cast { .. }) && text_of(without_casts(name)).is_some();
-    if is_text {
-        *name = without_casts(name).clone();
     }
 }
 

@@ -1,15 +1,25 @@
 //! What a sequence is when it is made or altered: PostgreSQL's defaults and rules.
 
 use datafusion::error::{DataFusionError, Result};
-use harrier_catalog::sequences::{Sequence, SequenceType, SequenceValue};
+use harrier_catalog::sequences::{self as catalog, Sequence, SequenceValue};
 use harrier_catalog::state::ObjectId;
 use harrier_error::SqlState;
 use uuid::Uuid;
 
-use super::{SequenceOptions, error};
+use super::error;
+use harrier_sql::parser::sequence::{SequenceOptions, SequenceType};
 
 fn bad(message: String) -> DataFusionError {
     error(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
+/// The type as the catalog keeps it.
+pub(crate) fn kept_type(kind: SequenceType) -> catalog::SequenceType {
+    match kind {
+        SequenceType::SmallInt => catalog::SequenceType::SmallInt,
+        SequenceType::Integer => catalog::SequenceType::Integer,
+        SequenceType::BigInt => catalog::SequenceType::BigInt,
+    }
 }
 
 /// A new sequence. `kind`: of which type it is unless it says so.
@@ -26,7 +36,7 @@ pub(crate) fn defined(
         uuid: Uuid::new_v4().to_string(),
         schema,
         name,
-        kind: options.kind.unwrap_or(kind),
+        kind: kept_type(options.kind.unwrap_or(kind)),
         start: 0,
         increment: options.increment.unwrap_or(1),
         min: 0,
@@ -98,7 +108,7 @@ fn with(
         if sequence.min == least {
             min = min.or(Some(None));
         }
-        sequence.kind = kind;
+        sequence.kind = kept_type(kind);
     }
     if let Some(increment) = options.increment {
         if increment == 0 {

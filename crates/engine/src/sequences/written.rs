@@ -13,19 +13,11 @@ use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Identity, error};
+use super::{error, identity_of};
 use crate::default_values::is_default;
-use crate::names::plain;
 use crate::warehouse::{Names, reference};
-
-/// What an INSERT says of values for identity columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overriding {
-    /// They are written.
-    SystemValue,
-    /// They are left out.
-    UserValue,
-}
+use harrier_sql::identifier::plain;
+use harrier_sql::parser::sequence::{Identity, Overriding};
 
 const ALWAYS: SqlState = SqlState::GENERATED_ALWAYS;
 
@@ -82,12 +74,12 @@ pub(crate) fn check_written(
 /// The table, if it has identity columns.
 fn with_identity(name: &ObjectName, names: &Names) -> Result<Option<Arc<Table>>> {
     let table = names.table(&reference(name)?);
-    Ok(table.filter(|table| table.columns.iter().any(|column| Identity::of(column).is_some())))
+    Ok(table.filter(|table| table.columns.iter().any(|column| identity_of(column).is_some())))
 }
 
 fn is_always(table: &Table, name: &str) -> bool {
     let column = table.columns.iter().find(|column| column.name == name);
-    column.and_then(Identity::of) == Some(Identity::Always)
+    column.and_then(identity_of) == Some(Identity::Always)
 }
 
 /// The columns that values are for, in their order.
@@ -172,7 +164,7 @@ pub(crate) fn without_values(
     let mut insert = insert.clone();
     let targets = targets(&table, &insert.columns);
     let is_identity = |name: &String| {
-        table.columns.iter().any(|column| column.name == *name && Identity::of(column).is_some())
+        table.columns.iter().any(|column| column.name == *name && identity_of(column).is_some())
     };
     match insert.source.as_deref_mut().map(|source| source.body.as_mut()) {
         None => {}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::session::ParsedStatement;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::MemTable;
@@ -19,7 +20,7 @@ use datafusion::sql::unparser::expr_to_sql;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{
     Column, ColumnId, DEFAULT_SCHEMA, DefaultValue, Location, ObjectId, PartitionKey, Schema, SortKey, State,
-    TABLE_PARTITIONS_OPTION, Table, View,
+    TABLE_PARTITIONS_OPTION, Table, Transform, View,
 };
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
@@ -29,11 +30,10 @@ use uuid::Uuid;
 
 use super::access::Viewer;
 use super::alike_names;
-use super::clauses::{TableClauses, table_option};
 use super::dml::{Pending, check_codecs};
 use super::json_columns;
 use super::keys::{check_nullable, cut_column, has_index};
-use super::names::{Names, PAST};
+use super::names::Names;
 use super::partitions::partitions_of;
 use super::system::SYSTEM_SCHEMA;
 use super::table::WarehouseTable;
@@ -41,14 +41,16 @@ use super::transaction::Transactions;
 use super::types::{column_of, declared, has_unsure_buckets, type_of};
 use super::values::{constant, text_as_now};
 use crate::declared_types;
-use crate::dialect;
 use crate::memory_tables;
-use crate::names::{plain, without_casts};
-use crate::sequences::{GeneratedColumn, Identity, SEQUENCE_TAG, named_in};
+use crate::sequences::{SEQUENCE_TAG, identity_of, named_in};
 use crate::stored::{self, ViewForm, WrittenDefaults};
 use crate::type_names;
 use harrier_planner::analyzer::session_time_zone::session_zone;
 use harrier_planner::analyzer::text_constants::readable;
+use harrier_sql::identifier::{plain, without_casts};
+use harrier_sql::parser::as_of::PAST;
+use harrier_sql::parser::sequence::GeneratedColumn;
+use harrier_sql::parser::table_clauses::{self, TableClauses, table_option};
 
 mod partitions;
 mod sequences;
@@ -168,7 +170,7 @@ impl Ddl<'_> {
                 }
                 KeptDefaults::Like(table) => {
                     let own = table.columns.iter().find(|own| own.name == *name);
-                    let sequence = own.filter(|own| Identity::of(own).is_none());
+                    let sequence = own.filter(|own| identity_of(own).is_none());
                     if let Some(uuid) = sequence.and_then(|own| own.tags.get(SEQUENCE_TAG)) {
                         column.tags.insert(SEQUENCE_TAG.to_string(), uuid.clone());
                     }
@@ -487,15 +489,16 @@ impl Ddl<'_> {
             .await
     }
 
-    /// ALTER TABLE of a table of the warehouse, as `text` says it; returns what is to be told of it.
+    /// ALTER TABLE of a table of the warehouse; returns what is to be told of it.
     pub(crate) async fn alter_table(
         &self,
         alter: &ast::AlterTable,
         clauses: Option<&TableClauses>,
-        text: &str,
+        statement: &ParsedStatement,
     ) -> Result<Vec<String>> {
+        let text = statement.text.as_str();
         let name = reference(&alter.name)?;
-        if dialect::renames_view(text) {
+        if statement.renames_view {
             return self.alter_view(alter, &name).await;
         }
         let mut notices = vec![];
@@ -1027,11 +1030,18 @@ fn drop_column(table: &mut Table, name: &str, if_exists: bool) -> Result<()> {
 
 fn partition_keys(
     columns: &[Column],
-    keys: Vec<(String, harrier_catalog::state::Transform)>,
+    keys: Vec<(String, table_clauses::Transform)>,
 ) -> Result<Vec<PartitionKey>> {
-    use harrier_catalog::state::Transform;
     keys.into_iter()
         .map(|(name, transform)| {
+            let transform = match transform {
+                table_clauses::Transform::Identity => Transform::Identity,
+                table_clauses::Transform::Year => Transform::Year,
+                table_clauses::Transform::Month => Transform::Month,
+                table_clauses::Transform::Day => Transform::Day,
+                table_clauses::Transform::Hour => Transform::Hour,
+                table_clauses::Transform::Bucket(count) => Transform::Bucket(count),
+            };
             let column = columns.iter().find(|column| column.name == name).ok_or_else(|| {
                 error(
                     SqlState::UNDEFINED_COLUMN,
@@ -1066,7 +1076,7 @@ fn partition_keys(
         .collect()
 }
 
-fn sort_keys(columns: &[Column], keys: Vec<super::clauses::SortClause>) -> Result<Vec<SortKey>> {
+fn sort_keys(columns: &[Column], keys: Vec<table_clauses::SortClause>) -> Result<Vec<SortKey>> {
     keys.into_iter()
         .map(|key| {
             let Some(column) = columns.iter().find(|column| column.name == key.column) else {

@@ -32,7 +32,6 @@ pub(super) use change::check_nullable;
 pub(super) use checks::{RowCheck, of_table as checks_of};
 pub(crate) use declared::{Declared, cut, in_memory};
 pub(crate) use statements::{cut_column, notice};
-pub(crate) use texts::cut_text;
 pub(super) use told::told;
 
 mod change;
@@ -42,7 +41,6 @@ mod expressions;
 mod like;
 mod naming;
 mod statements;
-mod texts;
 mod told;
 
 /// What is declared of a table.

@@ -26,12 +26,12 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::Barrier;
 use harrier_functions::datetime::time_zone::in_utc;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
+use harrier_sql::parser::as_of::PAST;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
 use super::access::{SessionRole, Viewer, denied};
 use super::at_commit::{AtCommit, AtCommits};
-use super::clauses::read_past;
 use super::ddl::wrong_kind;
 use super::explain;
 use super::guarded_view::GuardedView;
@@ -455,7 +455,7 @@ impl Names {
         let state = stored::with_own_settings(state);
         let form = ViewForm::of(&view.dialect);
         let sql = match form {
-            Some(_) => read_past(&view.sql),
+            Some(_) => view.sql.clone(),
             // How DuckDB writes down a count of rows.
             None => view.sql.replace("count_star()", "count(*)"),
         };
@@ -508,9 +508,6 @@ impl Place {
         }
     }
 }
-
-/// Between a table's name and the snapshot or time at which it is to be read.
-pub(crate) const PAST: &str = "\u{1}as of ";
 
 fn is_default(schema: &str) -> bool {
     schema == DEFAULT_SCHEMA || schema == PUBLIC_SCHEMA

@@ -322,8 +322,8 @@ impl SessionSource {
                 Some(SequenceOwner {
                     relation: owner.table,
                     column: column.name.clone(),
-                    identity: sequences::Identity::of(column)
-                        .map(|identity| identity == sequences::Identity::Always),
+                    identity: sequences::identity_of(column)
+                        .map(|identity| identity == harrier_sql::parser::sequence::Identity::Always),
                 })
             });
             let column = |(name, kind): (&str, DataType)| Column {
@@ -375,7 +375,7 @@ impl SessionSource {
 
 /// The default of a column whose values come from a sequence: none of an identity column.
 fn next_value(state: &State, column: &harrier_catalog::state::Column, says_main: bool) -> Option<String> {
-    let sequence = sequence_of(state, column).filter(|_| sequences::Identity::of(column).is_none())?;
+    let sequence = sequence_of(state, column).filter(|_| sequences::identity_of(column).is_none())?;
     let schema = state.schemas.get(&sequence.schema)?;
     let quoted = |name: &str| match name
         .chars()

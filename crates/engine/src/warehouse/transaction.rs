@@ -24,7 +24,7 @@ use super::names::{Names, Sight};
 use super::writers::Writers;
 use super::written_files::WrittenFiles;
 use super::{Warehouse, explain};
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {

@@ -12,7 +12,7 @@ mod ledger;
 mod plans;
 mod session_memory;
 
-use harrier_engine::nesting::THREAD_STACK_BYTES;
+use harrier_sql::nesting::THREAD_STACK_BYTES;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The processor time of this process: whoever looks at it has it alone.

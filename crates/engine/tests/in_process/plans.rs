@@ -7,10 +7,10 @@ use std::sync::Arc;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
-use harrier_engine::nesting::THREAD_STACK_BYTES;
 use harrier_engine::{Engine, EngineOptions, Session};
 use harrier_exec::functions;
 use harrier_exec::transport::plan_codec;
+use harrier_sql::nesting::THREAD_STACK_BYTES;
 
 use crate::together;
 

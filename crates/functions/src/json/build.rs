@@ -42,7 +42,7 @@ enum Kind {
 }
 
 /// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `the
-/// engine's `dialect/json.rs`.
+/// crate sql's `desugar/json.rs`.
 const FUNCTIONS: [(&str, Kind, bool); 17] = [
     ("to_json", Kind::Value, false),
     ("to_jsonb", Kind::Value, true),

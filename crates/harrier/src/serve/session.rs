@@ -22,7 +22,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use harrier_engine::{
     CopyIn, CopyInRows, CopyOut, Cursor, Engine, ParsedStatement, PreparedStatement, StatementKind,
-    Surroundings, Written, split,
+    Surroundings, Written,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admit, Admitted};
@@ -34,6 +34,7 @@ use harrier_server::backend::{
     Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
+use harrier_sql::splitter;
 use harrier_sqlstate::external;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
@@ -252,7 +253,7 @@ impl EngineSession {
 
     fn boxed_parse<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<Statement, SqlError>> {
         async move {
-            let whole = split::StatementText { text: text.to_string(), line: 1 };
+            let whole = splitter::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
             let parsed = self.there(async move { session.parse(whole) }).await?;
             let kind = match parsed.kind() {
@@ -516,7 +517,7 @@ impl Session for EngineSession {
     fn split(&self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut rest, mut offset) = (text, 0);
-        for statement in split::split(text) {
+        for statement in splitter::split(text) {
             // The text of a statement stands in the whole as it is.
             let at = rest.find(&statement.text).unwrap_or(0);
             offset += rest[..at].chars().count();

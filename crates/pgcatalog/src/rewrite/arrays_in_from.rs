@@ -17,8 +17,10 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::sets::{no_query, unfold};
-use super::{call, normal, parts, table_alias};
+use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// What is unfolded: an array of a relation, by the name that the relation has where it is unfolded.
 struct Array {
@@ -48,7 +50,7 @@ pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
         let joined = entry.joins.iter_mut().map(|join| &mut join.relation);
         for factor in std::iter::once(&mut entry.relation).chain(joined) {
             let Some((arrays, alias, lists)) = unfolded(factor) else { continue };
-            let Some((relation, key)) = relation_of(&normal(&arrays[0].column)) else { continue };
+            let Some((relation, key)) = relation_of(&plain(&arrays[0].column)) else { continue };
             *made_up += 1;
             let of = Ident::with_quote('"', format!("__of_{made_up}"));
             let mut items = vec![SelectItem::ExprWithAlias {
@@ -146,7 +148,7 @@ fn array(expr: &Expr) -> Option<Array> {
         Expr::Nested(inner) => return array(inner),
         _ => return None,
     };
-    relation_of(&normal(&found.column)).map(|_| found)
+    relation_of(&plain(&found.column)).map(|_| found)
 }
 
 /// The names of the columns: those that were given, or as PostgreSQL has them.
@@ -177,7 +179,7 @@ impl VisitorMut for Same {
         if let Expr::CompoundIdentifier(parts) = expr {
             let is = |other: &[Ident]| {
                 parts.len() == other.len()
-                    && parts.iter().zip(other).all(|(one, other)| normal(one) == normal(other))
+                    && parts.iter().zip(other).all(|(one, other)| plain(one) == plain(other))
             };
             if let Some((_, own)) = self.0.iter().find(|(outside, _)| is(outside)) {
                 *parts = own.clone();

@@ -10,8 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, TableFactor,
 };
 
-use super::parts;
 use crate::CATALOG_SCHEMA;
+use harrier_sql::column_names::parts;
 
 /// Functions of one row that such queries call, beside those whose names begin with `pg_`.
 const OF_ROWS: [&str; 5] = ["coalesce", "col_description", "format_type", "nullif", "obj_description"];

@@ -9,8 +9,11 @@ use datafusion::sql::sqlparser::ast::{
     Visitor,
 };
 
-use super::names::of_expression;
-use super::{normal, parts, table_alias, twin};
+use super::table_alias;
+use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::parts;
+use harrier_sql::column_names::twin;
+use harrier_sql::identifier::plain;
 
 /// Gives PostgreSQL's names to the columns of a query that have none. Those of which two would have the same
 /// keep the planner's, or with `as_twins` get names of twins, which are shown as what they are twins of.
@@ -43,7 +46,7 @@ pub(super) fn name(query: &mut Query, as_twins: bool) {
 fn name_of(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
-        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         _ => None,
     }
 }
@@ -53,7 +56,7 @@ fn name_of(item: &SelectItem) -> Option<String> {
 pub(super) fn name_twins(alias: &mut TableAlias) {
     let mut seen = HashSet::new();
     for (at, column) in alias.columns.iter_mut().enumerate() {
-        let name = normal(&column.name);
+        let name = plain(&column.name);
         if column.data_type.is_none() && seen.contains(&name) {
             column.name = Ident::with_quote('"', twin(&name, at));
         }
@@ -94,7 +97,7 @@ pub(super) fn names_value(statement: &Statement) -> bool {
                 Expr::CompoundIdentifier(parts) => parts.last(),
                 _ => None,
             };
-            match name.is_some_and(|name| normal(name) == "value") {
+            match name.is_some_and(|name| plain(name) == "value") {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }

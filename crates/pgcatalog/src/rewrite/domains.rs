@@ -2,8 +2,8 @@
 //! no plan joins that to what is around it.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SelectItem, SetExpr, TableFactor};
-
-use super::{normal, parts};
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// The type whose base a subquery looks for, if it follows `pg_type.typbasetype` from there on: `WITH
 /// RECURSIVE b AS (SELECT typbasetype … FROM pg_type t2 WHERE t2.oid = … UNION ALL …) SELECT oid FROM b ORDER
@@ -19,8 +19,8 @@ pub(super) fn base_type_of(query: &Query) -> Option<Expr> {
         _ => return None,
     };
     let is_column = |expr: &Expr, wanted: &str| match expr {
-        Expr::Identifier(name) => normal(name) == wanted,
-        Expr::CompoundIdentifier(names) => names.last().is_some_and(|name| normal(name) == wanted),
+        Expr::Identifier(name) => plain(name) == wanted,
+        Expr::CompoundIdentifier(names) => names.last().is_some_and(|name| plain(name) == wanted),
         _ => false,
     };
     if !is_column(column, "typbasetype") {
@@ -31,10 +31,10 @@ pub(super) fn base_type_of(query: &Query) -> Option<Expr> {
     if parts(name).last()? != "pg_type" || !from.joins.is_empty() {
         return None;
     }
-    let own = alias.as_ref().map_or_else(|| "pg_type".to_string(), |alias| normal(&alias.name));
+    let own = alias.as_ref().map_or_else(|| "pg_type".to_string(), |alias| plain(&alias.name));
     let is_own = |expr: &Expr| match expr {
         Expr::CompoundIdentifier(names) => {
-            names.len() >= 2 && normal(&names[names.len() - 2]) == own && is_column(expr, "oid")
+            names.len() >= 2 && plain(&names[names.len() - 2]) == own && is_column(expr, "oid")
         }
         _ => false,
     };

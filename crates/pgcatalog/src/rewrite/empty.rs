@@ -11,9 +11,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::sets::no_query;
-use super::{cast_to, normal, null, parts, table_alias};
+use super::{cast_to, null, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// The columns that hold arrays and never have a value here: those of relations that have no rows, and
 /// options.
@@ -39,7 +41,7 @@ pub(super) fn is_never(expr: &Expr) -> bool {
         Expr::CompoundIdentifier(parts) => parts.last(),
         _ => None,
     };
-    name.is_some_and(|name| is_empty_array(&normal(name)))
+    name.is_some_and(|name| is_empty_array(&plain(name)))
 }
 
 /// Whether something has a column in it that is such an array.
@@ -53,7 +55,7 @@ fn has_empty_array<N: Visit>(node: &N) -> bool {
                 Expr::CompoundIdentifier(parts) => parts.last(),
                 _ => None,
             };
-            match name.is_some_and(|name| is_empty_array(&normal(name))) {
+            match name.is_some_and(|name| is_empty_array(&plain(name))) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }

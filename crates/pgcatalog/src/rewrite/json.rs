@@ -12,10 +12,13 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
-use super::names::of_expression;
-use super::{call, normal, parts, without_twin};
+use super::call;
 use crate::CATALOG_SCHEMA;
 use crate::system::SYSTEM;
+use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::parts;
+use harrier_sql::column_names::without_twin;
+use harrier_sql::identifier::plain;
 
 /// The columns of what FROM may name, by its name.
 pub(super) type Known = (String, Option<Vec<String>>);
@@ -54,7 +57,7 @@ pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
     impl Rows<'_> {
         fn row(&self, argument: &Expr) -> Option<Expr> {
             let Expr::Identifier(name) = argument else { return None };
-            let named = normal(name);
+            let named = plain(name);
             // A column is nearer than a table.
             if self.0.iter().any(|(_, columns)| columns.as_ref().is_some_and(|all| all.contains(&named))) {
                 return None;
@@ -90,9 +93,9 @@ fn named(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
         TableFactor::Derived { subquery, alias: Some(alias), .. } => {
             let columns = match alias.columns.is_empty() {
                 true => columns(subquery),
-                false => Some(alias.columns.iter().map(|column| normal(&column.name)).collect()),
+                false => Some(alias.columns.iter().map(|column| plain(&column.name)).collect()),
             };
-            Some((normal(&alias.name), columns))
+            Some((plain(&alias.name), columns))
         }
         TableFactor::Table { name, alias, args: None, .. } => {
             let known = parts(name);
@@ -103,7 +106,7 @@ fn named(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
                 [name] => common.iter().rev().flatten().find(|(common, _)| common == name)?.1.clone(),
                 _ => None,
             };
-            let name = alias.as_ref().map(|alias| normal(&alias.name)).or(known.last().cloned())?;
+            let name = alias.as_ref().map(|alias| plain(&alias.name)).or(known.last().cloned())?;
             Some((name, columns))
         }
         _ => None,
@@ -123,7 +126,7 @@ pub(super) fn columns(query: &Query) -> Option<Vec<String>> {
     };
     let name = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) => Some(of_expression(expr)),
-        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         _ => None,
     };
     select.projection.iter().map(name).collect()

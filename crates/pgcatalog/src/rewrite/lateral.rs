@@ -15,10 +15,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::sets::no_query;
-use super::{call, normal, parts, table_alias};
+use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::functions::ACL_COLUMNS;
 use crate::system::SYSTEM;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// Rewrites the FROM of a SELECT and what refers to it.
 pub(super) fn unfold(select: &mut Select, made_up: &mut usize) {
@@ -121,11 +123,11 @@ fn unfolded(factor: &TableFactor) -> Option<Unfolded> {
     }
     let named = alias.as_ref().map_or(&[][..], |alias: &TableAlias| &alias.columns);
     let column = |(place, name): (usize, &&str)| {
-        named.get(place).map_or_else(|| name.to_string(), |column| normal(&column.name))
+        named.get(place).map_or_else(|| name.to_string(), |column| plain(&column.name))
     };
     Some(Unfolded {
         argument: argument.clone(),
-        alias: alias.as_ref().map_or_else(|| "aclexplode".to_string(), |alias| normal(&alias.name)),
+        alias: alias.as_ref().map_or_else(|| "aclexplode".to_string(), |alias| plain(&alias.name)),
         columns: ACL_COLUMNS.iter().enumerate().map(column).collect(),
     })
 }
@@ -151,11 +153,11 @@ fn named(factor: &TableFactor) -> Option<(String, Vec<String>)> {
                 [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation)?,
                 _ => return None,
             };
-            let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| normal(&alias.name));
+            let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| plain(&alias.name));
             Some((name, relation.columns.iter().map(|column| column.name.to_string()).collect()))
         }
         TableFactor::Derived { subquery, alias: Some(alias), .. } if alias.columns.is_empty() => {
-            Some((normal(&alias.name), super::json::columns(subquery)?))
+            Some((plain(&alias.name), super::json::columns(subquery)?))
         }
         _ => None,
     }
@@ -168,10 +170,10 @@ fn owner(from: &[TableWithJoins], argument: &Expr) -> Option<String> {
         type Break = ();
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
-                Expr::Identifier(name) => self.0.push((None, normal(name))),
+                Expr::Identifier(name) => self.0.push((None, plain(name))),
                 Expr::CompoundIdentifier(parts) => {
                     if let [.., relation, name] = parts.as_slice() {
-                        self.0.push((Some(normal(relation)), normal(name)));
+                        self.0.push((Some(plain(relation)), plain(name)));
                     }
                 }
                 _ => {}
@@ -205,12 +207,12 @@ impl Fields {
         let name = match expr {
             Expr::Identifier(name) => name,
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [relation, name] if normal(relation) == self.alias => name,
+                [relation, name] if plain(relation) == self.alias => name,
                 _ => return None,
             },
             _ => return None,
         };
-        let place = self.columns.iter().position(|column| *column == normal(name))?;
+        let place = self.columns.iter().position(|column| *column == plain(name))?;
         Some((place, ACL_COLUMNS[place]))
     }
 }

@@ -9,8 +9,9 @@ use datafusion::sql::sqlparser::ast::{
     DataType, Expr, Select, SelectItem, TableFactor, UnaryOperator, Value, ValueWithSpan,
 };
 
-use super::{cast_to, null, parts};
+use super::{cast_to, null};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use harrier_sql::column_names::parts;
 
 /// Casts the items of a list that are nothing but numbers which `integer` has. Those without a name are left:
 /// a cast has another one.

@@ -15,7 +15,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::objects::{MAKE_TEXT, names_of};
-use super::{call, json, normal, parts};
+use super::{call, json};
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// A relation of FROM by its name, with its columns and the functions by which they become names.
 struct Relation {
@@ -31,7 +33,7 @@ pub(super) fn show(query: &mut Query) {
         .iter()
         .flat_map(|with| &with.cte_tables)
         .filter(|common| common.alias.columns.is_empty())
-        .filter_map(|common| relation(normal(&common.alias.name), &common.query))
+        .filter_map(|common| relation(plain(&common.alias.name), &common.query))
         .collect();
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let factors = select.from.iter().flat_map(|entry| {
@@ -71,7 +73,7 @@ pub(super) fn show(query: &mut Query) {
             _ => format!("__object_{at}"),
         };
         let alias = match item {
-            SelectItem::ExprWithAlias { alias, .. } if normal(alias) == name => alias.clone(),
+            SelectItem::ExprWithAlias { alias, .. } if plain(alias) == name => alias.clone(),
             _ => Ident::with_quote('"', name),
         };
         *item = SelectItem::ExprWithAlias { expr: shown, alias };
@@ -81,9 +83,9 @@ pub(super) fn show(query: &mut Query) {
 /// The name of an item, if it is a column or has one.
 fn name(item: &SelectItem) -> Option<String> {
     match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
-        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
-        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(plain(name)),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(plain),
         _ => None,
     }
 }
@@ -97,13 +99,13 @@ fn relation(name: String, query: &Query) -> Option<Relation> {
 fn found(factor: &TableFactor, common: &[Relation]) -> Option<Relation> {
     match factor {
         TableFactor::Derived { subquery, alias: Some(alias), .. } if alias.columns.is_empty() => {
-            relation(normal(&alias.name), subquery)
+            relation(plain(&alias.name), subquery)
         }
         TableFactor::Table { name, alias, args: None, .. } => {
             let [name] = <[String; 1]>::try_from(parts(name)).ok()?;
             let common = common.iter().find(|common| common.name == name)?;
             let name = match alias {
-                Some(alias) if alias.columns.is_empty() => normal(&alias.name),
+                Some(alias) if alias.columns.is_empty() => plain(&alias.name),
                 Some(_) => return None,
                 None => name,
             };
@@ -121,9 +123,9 @@ impl Scope<'_> {
     fn shown(&self, expr: &Expr) -> Option<Expr> {
         let (relation, column) = match expr {
             Expr::Nested(inner) => return self.shown(inner),
-            Expr::Identifier(column) => (None, normal(column)),
+            Expr::Identifier(column) => (None, plain(column)),
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [relation, column] => (Some(normal(relation)), normal(column)),
+                [relation, column] => (Some(plain(relation)), plain(column)),
                 _ => return None,
             },
             _ => return None,

@@ -9,39 +9,11 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, Select, SelectItem, SetExpr, TimezoneInfo, Value,
 };
 
-use super::{array_of_text, call, names, normal, null, parts};
-use crate::CATALOG_SCHEMA;
+use harrier_sql::column_names::{self, OBJECT_TYPES, custom_type, parts};
+use harrier_sql::identifier::plain;
+
+use super::{array_of_text, call, null};
 use crate::system::SYSTEM;
-
-/// The types whose values are numbers of objects and whose texts are names of objects.
-pub(super) const OBJECT_TYPES: [&str; 11] = [
-    "regclass",
-    "regtype",
-    "regproc",
-    "regprocedure",
-    "regnamespace",
-    "regrole",
-    "regcollation",
-    "regconfig",
-    "regdictionary",
-    "regoper",
-    "oid",
-];
-
-/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
-pub(super) fn custom_type(data_type: &DataType) -> Option<String> {
-    match data_type {
-        DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
-            [name] => Some(name.clone()),
-            [schema, name] if schema == CATALOG_SCHEMA || schema == "information_schema" => {
-                Some(name.clone())
-            }
-            _ => None,
-        },
-        DataType::Regclass => Some("regclass".to_string()),
-        _ => None,
-    }
-}
 
 /// Types whose values are held as others are, and that clients are told of by their own names. Casts to them,
 /// and to arrays of them, keep those.
@@ -199,10 +171,10 @@ fn object_text(expr: &Expr) -> Option<Expr> {
             renamed.name = ObjectName::from(vec![Ident::new(format!("{name}out"))]);
             Some(Expr::Function(renamed))
         }
-        Expr::Identifier(column) if is_function_column(&normal(column)) => {
+        Expr::Identifier(column) if is_function_column(&plain(column)) => {
             Some(call("regprocout", vec![expr.clone()]))
         }
-        Expr::CompoundIdentifier(parts) if is_function_column(&normal(parts.last()?)) => {
+        Expr::CompoundIdentifier(parts) if is_function_column(&plain(parts.last()?)) => {
             Some(call("regprocout", vec![expr.clone()]))
         }
         _ => None,
@@ -242,8 +214,8 @@ pub(super) fn text_of_name(expr: &mut Expr) {
     });
     let Expr::Cast { expr: inner, data_type: DataType::Text, .. } = expr else { return };
     let column = match inner.as_ref() {
-        Expr::Identifier(column) => normal(column),
-        Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),
+        Expr::Identifier(column) => plain(column),
+        Expr::CompoundIdentifier(parts) => parts.last().map(plain).unwrap_or_default(),
         _ => return,
     };
     if NAMES.contains(column.as_str()) {
@@ -326,9 +298,9 @@ pub(super) fn name_objects(body: &mut SetExpr) {
             let mut taken: HashSet<String> = HashSet::new();
             for item in &select.projection {
                 taken.extend(match item {
-                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(normal(name)),
-                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(normal),
-                    SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+                    SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(plain(name)),
+                    SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last().map(plain),
+                    SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
                     _ => None,
                 });
             }
@@ -338,7 +310,7 @@ pub(super) fn name_objects(body: &mut SetExpr) {
                         let Some(named) = object_text(expr) else { continue };
                         // The name that the expression had before, so that ORDER BY finds it, unless another
                         // has it.
-                        let name = names::of_expression(expr);
+                        let name = column_names::of_expression(expr);
                         let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
                         *item = match taken.insert(name.clone()) || is_column {
                             true => {

@@ -13,14 +13,18 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::{array_of_text, call, cast_to, function_call, list, normal, parts, table_alias};
+use super::{array_of_text, call, cast_to, table_alias};
 use crate::system::SYSTEM;
+use harrier_sql::ast_builder::argument_list;
+use harrier_sql::ast_builder::function_call;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
 pub(super) fn field_access(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let [AccessExpr::Dot(Expr::Identifier(field))] = access_chain.as_slice() else { return };
-    let field = Expr::value(Value::SingleQuotedString(normal(field)));
+    let field = Expr::value(Value::SingleQuotedString(plain(field)));
     let root = match &**root {
         Expr::Nested(inner) => (**inner).clone(),
         other => other.clone(),
@@ -60,7 +64,7 @@ pub(super) fn from_zero(expr: &mut Expr) {
     };
     // The driver for Java says `i_indoption` where it selects from a query of its own.
     let named = |name: &str| type_of(name).or_else(|| type_of(name.strip_prefix("i_")?));
-    let Some(type_name) = named(&normal(&column)) else { return };
+    let Some(type_name) = named(&plain(&column)) else { return };
     if type_name == "name" {
         *expr = call("name_letter", vec![root, index.clone()]);
     } else if type_name.ends_with("vector") {
@@ -81,7 +85,7 @@ fn is_vector(expr: &Expr) -> bool {
         Expr::CompoundIdentifier(parts) => parts.last(),
         _ => None,
     };
-    column.and_then(|name| type_of(&normal(name))).is_some_and(|type_name| type_name.ends_with("vector"))
+    column.and_then(|name| type_of(&plain(name))).is_some_and(|type_name| type_name.ends_with("vector"))
 }
 
 /// The type of a column of system relations, of which no two of one name differ in having subscripts from 0
@@ -223,7 +227,7 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
             select.projection.as_slice()
     {
         let item = item.clone();
-        let mut arguments = list(vec![item.clone()]);
+        let mut arguments = argument_list(vec![item.clone()]);
         if let Some(OrderByKind::Expressions(mut order)) = order.map(|order| order.kind) {
             for by in &mut order {
                 // `ORDER BY 1` is by the item itself.
@@ -290,7 +294,7 @@ fn is_of_several(function: &Function) -> bool {
 /// The only column of any query as an array, in the order of its rows.
 fn collected(query: Box<Query>) -> Expr {
     let column = Ident::new("__item");
-    let items = list(vec![Expr::Identifier(column.clone())]);
+    let items = argument_list(vec![Expr::Identifier(column.clone())]);
     of_rows(query, column, items)
 }
 
@@ -327,7 +331,7 @@ fn unfolded(query: &Query) -> Option<Expr> {
         return None;
     }
     let column = Ident::new("__item");
-    let mut arguments = list(vec![Expr::Identifier(column.clone())]);
+    let mut arguments = argument_list(vec![Expr::Identifier(column.clone())]);
     let mut rows = query.clone();
     if let Some(OrderByKind::Expressions(mut order)) = rows.order_by.take().map(|order| order.kind) {
         for by in &mut order {

@@ -20,10 +20,12 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use super::names::of_expression;
-use super::{call, normal, parts, table_alias};
+use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
 use crate::system::{SYSTEM, SystemRelation};
+use harrier_sql::column_names::of_expression;
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// The relations of a subquery, by the names that they have in it.
 type Scope = Vec<(String, &'static SystemRelation)>;
@@ -128,7 +130,7 @@ pub(super) fn count_in_list(select: &mut Select) {
 /// The name of a column that has one without being planned.
 fn own_name(item: &SelectItem) -> Option<String> {
     match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(normal(alias)),
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
         SelectItem::UnnamedExpr(expr @ (Expr::Identifier(_) | Expr::CompoundIdentifier(_))) => {
             Some(of_expression(expr))
         }
@@ -144,8 +146,8 @@ pub(super) fn name_tables(select: &mut Select) {
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Expr::CompoundIdentifier(parts) = expr
                 && let [.., relation, column] = parts.as_slice()
-                && normal(column) == "tableoid"
-                && let Some((_, relation)) = self.0.iter().find(|(name, _)| *name == normal(relation))
+                && plain(column) == "tableoid"
+                && let Some((_, relation)) = self.0.iter().find(|(name, _)| *name == plain(relation))
             {
                 *expr = Expr::value(datafusion::sql::sqlparser::ast::Value::Number(
                     relation.oid.to_string(),
@@ -158,7 +160,7 @@ pub(super) fn name_tables(select: &mut Select) {
     for item in &mut select.projection {
         // The column keeps its name.
         if let SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) = item
-            && matches!(&*expr, Expr::CompoundIdentifier(parts) if parts.last().is_some_and(|c| normal(c) == "tableoid"))
+            && matches!(&*expr, Expr::CompoundIdentifier(parts) if parts.last().is_some_and(|c| plain(c) == "tableoid"))
         {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new("tableoid") };
         }
@@ -180,7 +182,7 @@ fn named(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
         [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation)?,
         _ => return None,
     };
-    let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| normal(&alias.name));
+    let name = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| plain(&alias.name));
     Some((name, relation))
 }
 
@@ -457,11 +459,11 @@ fn reach(expr: &Expr, scope: &Scope) -> Option<Reach> {
 fn is_inside(expr: &Expr, scope: &Scope) -> bool {
     match expr {
         Expr::Identifier(name) => {
-            let name = normal(name);
+            let name = plain(name);
             scope.iter().any(|(_, relation)| relation.columns.iter().any(|column| column.name == name))
         }
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-            [.., relation, _] => scope.iter().any(|(name, _)| *name == normal(relation)),
+            [.., relation, _] => scope.iter().any(|(name, _)| *name == plain(relation)),
             _ => false,
         },
         _ => false,

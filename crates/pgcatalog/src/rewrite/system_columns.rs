@@ -9,9 +9,11 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Value, VisitMut, VisitorMut,
 };
 
-use super::{call, normal, parts};
+use super::call;
 use crate::CATALOG_SCHEMA;
 use crate::system::{SYSTEM, SystemRelation};
+use harrier_sql::column_names::parts;
+use harrier_sql::identifier::plain;
 
 /// Those that are numbers of transactions or commands, and what they always are; `xmin` is not.
 const COLUMNS: [(&str, &str); 4] = [("xmin", ""), ("xmax", "0"), ("cmin", "0"), ("cmax", "0")];
@@ -49,7 +51,7 @@ pub(super) fn name(select: &mut Select) {
 pub(super) fn name_in_order(select: &Select, order: &mut impl VisitMut) {
     let shown = |name: &str| {
         select.projection.iter().any(|item| match item {
-            SelectItem::ExprWithAlias { alias, .. } => normal(alias) == name,
+            SelectItem::ExprWithAlias { alias, .. } => plain(alias) == name,
             _ => false,
         })
     };
@@ -72,7 +74,7 @@ fn of(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
         _ => return None,
     };
     // Views have none.
-    let named = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| normal(&alias.name));
+    let named = alias.as_ref().map_or_else(|| relation.name.to_string(), |alias| plain(&alias.name));
     (relation.kind == "r").then_some((named, relation))
 }
 
@@ -86,16 +88,16 @@ impl Columns {
     /// Which of the columns an expression is.
     fn named(&self, expr: &Expr) -> Option<&'static str> {
         let find =
-            |name: &Ident| COLUMNS.iter().find(|(column, _)| *column == normal(name)).map(|known| known.0);
+            |name: &Ident| COLUMNS.iter().find(|(column, _)| *column == plain(name)).map(|known| known.0);
         match expr {
-            Expr::Identifier(name) if self.hidden.contains(&normal(name).as_str()) => None,
-            Expr::Identifier(name) if normal(name) == "tableoid" => {
+            Expr::Identifier(name) if self.hidden.contains(&plain(name).as_str()) => None,
+            Expr::Identifier(name) if plain(name) == "tableoid" => {
                 (self.own.len() == 1).then_some("tableoid")
             }
             Expr::Identifier(name) => find(name),
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
                 [.., relation, name] => {
-                    self.own.iter().find(|(own, _)| *own == normal(relation)).and_then(|_| find(name))
+                    self.own.iter().find(|(own, _)| *own == plain(relation)).and_then(|_| find(name))
                 }
                 _ => None,
             },
@@ -141,9 +143,9 @@ fn is_transaction(expr: &Expr) -> bool {
         Expr::Function(function) => {
             parts(&function.name).last().is_some_and(|name| name == "xid_of_catalog" || name == "xidin")
         }
-        Expr::Identifier(name) => is_transaction_column(&normal(name)),
+        Expr::Identifier(name) => is_transaction_column(&plain(name)),
         Expr::CompoundIdentifier(parts) => {
-            parts.last().is_some_and(|name| is_transaction_column(&normal(name)))
+            parts.last().is_some_and(|name| is_transaction_column(&plain(name)))
         }
         _ => false,
     }

@@ -15,12 +15,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
-use datafusion::sql::sqlparser::ast::{
-    Ident, Query, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor,
-};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
-use harrier_pgcatalog::twin;
+use datafusion::sql::sqlparser::ast::{Ident, TableAlias, TableAliasColumnDef, TableFactor};
+use harrier_sql::column_names::{column_count, twin};
 
 /// Plans a relation of which not all columns are named, with their own names for the others.
 #[derive(Debug)]
@@ -61,36 +57,11 @@ impl RelationPlanner for ColumnAliasPlanner {
     }
 }
 
-/// Has common table expressions of which not all columns are named read a relation of which the same is so.
-///
-/// Errors: none that the parser does not have.
-pub fn in_with(query: &mut Query) -> Result<()> {
-    let Some(with) = query.with.as_mut().filter(|with| !with.recursive) else { return Ok(()) };
-    for table in &mut with.cte_tables {
-        let given = table.alias.columns.len();
-        if given == 0 || count(&table.query.body).is_some_and(|count| count <= given) {
-            continue;
-        }
-        let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM (SELECT 1) AS q")?;
-        let mut all = parser.parse_query()?;
-        if let SetExpr::Select(select) = all.body.as_mut()
-            && let Some(TableFactor::Derived { subquery, alias, .. }) =
-                select.from.first_mut().map(|item| &mut item.relation)
-        {
-            std::mem::swap(subquery, &mut table.query);
-            let columns = std::mem::take(&mut table.alias.columns);
-            *alias = Some(TableAlias { columns, ..table.alias.clone() });
-        }
-        table.query = all;
-    }
-    Ok(())
-}
-
 /// The names of a relation's columns, where there may be fewer than columns.
 fn named(relation: &mut TableFactor) -> Option<&mut Vec<TableAliasColumnDef>> {
     let count = match relation {
         TableFactor::Table { args: None, .. } => None,
-        TableFactor::Derived { subquery, .. } => count(&subquery.body),
+        TableFactor::Derived { subquery, .. } => column_count(&subquery.body),
         _ => return None,
     };
     let columns = &mut alias_of(relation)?.columns;
@@ -101,22 +72,6 @@ fn named(relation: &mut TableFactor) -> Option<&mut Vec<TableAliasColumnDef>> {
 fn alias_of(relation: &mut TableFactor) -> Option<&mut TableAlias> {
     match relation {
         TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } => alias.as_mut(),
-        _ => None,
-    }
-}
-
-/// The number of columns of a query, if it has no star.
-pub fn count(body: &SetExpr) -> Option<usize> {
-    match body {
-        SetExpr::SetOperation { left, .. } => count(left),
-        SetExpr::Query(query) => count(&query.body),
-        SetExpr::Select(select) => {
-            let is_one = |item: &SelectItem| {
-                matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
-            };
-            select.projection.iter().all(is_one).then_some(select.projection.len())
-        }
-        SetExpr::Values(values) => values.rows.first().map(|row| row.content.len()),
         _ => None,
     }
 }

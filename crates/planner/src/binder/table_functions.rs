@@ -30,7 +30,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_pgcatalog::function_call;
+use harrier_sql::ast_builder::function_call;
 
 /// Functions of rows, which are no functions of a value there, although some have a namesake among those.
 const OF_ROWS: [&str; 3] = ["generate_series", "range", "pg_get_keywords"];

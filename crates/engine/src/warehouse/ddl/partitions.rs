@@ -23,9 +23,6 @@ use harrier_functions::datetime::time_zone::is_local;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Ddl, error, reference};
-use crate::warehouse::clauses::{
-    CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
-};
 use crate::warehouse::dml::{Dml, Pending, column as row_value};
 use crate::warehouse::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::WarehouseTable;
@@ -33,6 +30,9 @@ use crate::warehouse::types::type_of;
 use crate::warehouse::values::parse_one;
 use harrier_planner::analyzer::session_time_zone::session_zone;
 use harrier_planner::analyzer::text_constants::readable;
+use harrier_sql::parser::table_clauses::{
+    self, CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
+};
 
 /// A bound as a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,9 +83,12 @@ impl Ddl<'_> {
             let message = format!("column \"{name}\" named in a partition key does not exist");
             error(SqlState::UNDEFINED_COLUMN, message)
         })?;
-        check_key(column, division.by)?;
-        let mut partitions =
-            TablePartitions { column: column.id, by: division.by, partitions: vec![], next: 1 };
+        let by = match division.by {
+            table_clauses::DividedBy::Range => DividedBy::Range,
+            table_clauses::DividedBy::List => DividedBy::List,
+        };
+        check_key(column, by)?;
+        let mut partitions = TablePartitions { column: column.id, by, partitions: vec![], next: 1 };
         self.add(&mut partitions, column, &division.partitions).await?;
         partitions.text()
     }

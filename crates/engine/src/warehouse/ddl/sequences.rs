@@ -7,7 +7,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{self, AlterColumnOperation, ObjectName};
 use harrier_catalog::Transaction;
 use harrier_catalog::access::Object;
-use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceType, SequenceValue, get, own_value};
+use harrier_catalog::sequences::{Sequence, SequenceOwner, SequenceValue, get, own_value};
 use harrier_catalog::state::{Column, ObjectId, State, Table};
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
@@ -16,8 +16,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::super::explain;
 use super::{Ddl, column_mut, error, no_relation, reference, unsupported, wrong_kind};
 use crate::sequences::{
-    GeneratedColumn, IDENTITY_TAG, Identity, IdentityChange, SEQUENCE_TAG, SequenceOptions,
-    SequenceStatement, altered, defined, named_in_text, sequence_of,
+    IDENTITY_TAG, SEQUENCE_TAG, altered, defined, identity_of, kept_type, named_in_text, sequence_of,
+};
+use harrier_sql::parser::sequence::{
+    GeneratedColumn, IdentityChange, SequenceOptions, SequenceStatement, SequenceType,
 };
 
 /// Bytes of a name, as PostgreSQL cuts them.
@@ -141,7 +143,7 @@ impl Ddl<'_> {
                 .with_hint("Specify OWNED BY table.column or OWNED BY NONE.")
                 .into_datafusion());
         }
-        let column = owner.0[parts - 1].as_ident().map(crate::names::plain).unwrap_or_default();
+        let column = owner.0[parts - 1].as_ident().map(harrier_sql::identifier::plain).unwrap_or_default();
         let name = reference(&ObjectName(owner.0[..parts - 1].to_vec()))?;
         let within = self.schema_in(state, &name)?.id;
         let table = state.table(within, name.table()).ok_or_else(|| no_relation("relation", &name))?;
@@ -287,7 +289,7 @@ impl Ddl<'_> {
             let message = format!("{relation} is not an identity column");
             error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
         };
-        let is_identity = Identity::of(&found).is_some();
+        let is_identity = identity_of(&found).is_some();
         let state = self.names.sight().state.unwrap_or_else(|| unreachable!("a table without a state"));
         match change {
             IdentityChange::Add(..) if is_identity => {
@@ -482,7 +484,7 @@ pub(super) fn settle(transaction: &mut Transaction, dropped: &[Arc<Sequence>]) -
         state.sequences.values().filter(|sequence| sequence.owner.is_some_and(|owner| owner.is_identity))
     {
         let kind = column_of(sequence).and_then(|column| type_of_sequence(column.kind));
-        if let Some(kind) = kind.filter(|kind| *kind != sequence.kind) {
+        if let Some(kind) = kind.filter(|kind| kept_type(*kind) != sequence.kind) {
             let options = SequenceOptions { kind: Some(kind), ..SequenceOptions::default() };
             widened.push(altered(sequence, &options, sequence.beginning())?.0);
         }
@@ -604,7 +606,7 @@ fn free_name(state: &State, schema: ObjectId, table: &str, column: &str) -> Stri
 
 /// Errors: the operation is not for identity columns (42601).
 pub(super) fn check_identity(column: &Column, table: &Table, operation: &AlterColumnOperation) -> Result<()> {
-    if Identity::of(column).is_none() {
+    if identity_of(column).is_none() {
         return Ok(());
     }
     let coded = || {

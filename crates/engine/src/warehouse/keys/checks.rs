@@ -4,23 +4,20 @@ use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{ScalarValue, TableReference};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, cast, lit, not};
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::{CHECK, ColumnId, State, Table};
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::parser;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Check, Constraint, Keys, Kind, TAG, change, expressions};
-use crate::dialect::SqlDialect;
-use crate::limits;
-use crate::names::plain;
-use crate::nesting;
 use crate::stored::{self, Asker, Condition};
 use crate::warehouse::ddl::Ddl;
 use crate::warehouse::types::{schema_of, type_of};
+use harrier_sql::identifier::plain;
 
 /// A CHECK constraint, ready to be computed over the columns of its table.
 #[derive(Debug, Clone)]
@@ -141,18 +138,7 @@ fn own_columns(sql: String, table: &str) -> Result<String> {
             ControlFlow::Continue(())
         }
     }
-    let mut parsed = nesting::bounded(
-        &sql,
-        |error| error,
-        || {
-            Ok::<_, DataFusionError>(
-                Parser::new(&SqlDialect)
-                    .with_recursion_limit(limits::NESTING_MAX)
-                    .try_with_sql(&sql)?
-                    .parse_expr()?,
-            )
-        },
-    )?;
+    let mut parsed = parser::expression(&sql)?;
     let mut own = Own { table, is_changed: false };
     // No hook of the visitor ever breaks off.
     let _ = VisitMut::visit(&mut parsed, &mut own);

@@ -15,7 +15,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::Action;
-use crate::names::plain;
+use harrier_sql::identifier::plain;
 
 /// A key or a CHECK constraint that a statement declares.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,33 +6,19 @@ use std::ops::ControlFlow;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Visit, VisitMut, Visitor, VisitorMut};
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_catalog::state::Table;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::parser;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Expression, column_called, name_of};
-use crate::dialect::SqlDialect;
-use crate::limits;
-use crate::names::plain;
-use crate::nesting;
+use harrier_sql::identifier::plain;
 
 /// The same of a text. `what` it is of.
 ///
 /// Errors: it does not parse (42601), and those of [`of`].
 pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
-    let parsed = nesting::bounded(
-        sql,
-        |error| error,
-        || {
-            Ok::<_, datafusion::error::DataFusionError>(
-                Parser::new(&SqlDialect)
-                    .with_recursion_limit(limits::NESTING_MAX)
-                    .try_with_sql(sql)?
-                    .parse_expr()?,
-            )
-        },
-    )?;
+    let parsed = parser::expression(sql)?;
     let found = read(&parsed, table, what)?;
     Ok(Expression { sql: sql.to_string(), ..found })
 }
@@ -111,18 +97,7 @@ pub(super) fn text(expression: &Expression, table: &Table) -> String {
             ControlFlow::Continue(())
         }
     }
-    let parsed = nesting::bounded(
-        &expression.sql,
-        |error| error,
-        || {
-            Ok::<_, datafusion::error::DataFusionError>(
-                Parser::new(&SqlDialect)
-                    .with_recursion_limit(limits::NESTING_MAX)
-                    .try_with_sql(&expression.sql)?
-                    .parse_expr()?,
-            )
-        },
-    );
+    let parsed = parser::expression(&expression.sql);
     match parsed {
         Ok(mut expr) => {
             let _ = VisitMut::visit(&mut expr, &mut Rename(renamed));

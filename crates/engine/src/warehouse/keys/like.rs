@@ -9,8 +9,8 @@ use harrier_catalog::state::{ColumnId, State, Table};
 use super::declared::Declaration;
 use super::statements::notice;
 use super::{Declared, Expression, Index, Item, Keys, Kind, What, change, name_of, naming};
-use crate::warehouse::clauses::LikeOptions;
 use crate::warehouse::ddl::Ddl;
+use harrier_sql::parser::table_clauses::LikeOptions;
 
 impl Ddl<'_> {
     /// Gives `table`, which has the columns of `source`, what `options` say of that; returns what is to be

@@ -15,8 +15,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use super::change::{self, error};
 use super::declared::{Declaration, of_column, of_constraint};
 use super::{Declared, Index, Item, Keys, What, column_called, expressions, naming};
-use crate::names::plain;
 use crate::warehouse::ddl::{Ddl, no_relation, reference};
+use harrier_sql::identifier::plain;
 
 /// What a client hears of keys that it declares.
 pub(crate) fn notice(table: &str) -> String {

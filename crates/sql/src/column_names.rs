@@ -1,0 +1,263 @@
+//! The names that PostgreSQL gives the columns of a result, which are not DataFusion's.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, BinaryOperator, DataType, Expr, FunctionArguments, ObjectName, Query, SelectItem, SetExpr,
+    Statement, Visit, Visitor,
+};
+
+use crate::identifier::plain;
+
+/// The types whose values are numbers of objects and whose texts are names of objects.
+pub const OBJECT_TYPES: [&str; 11] = [
+    "regclass",
+    "regtype",
+    "regproc",
+    "regprocedure",
+    "regnamespace",
+    "regrole",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regoper",
+    "oid",
+];
+
+/// The schemas whose names may stand before a type of PostgreSQL's.
+const TYPE_SCHEMAS: [&str; 2] = ["pg_catalog", "information_schema"];
+
+const UNKNOWN: &str = "?column?";
+
+/// The names of a result's columns: PostgreSQL's where the statement, as the client has sent it, has an
+/// expression for the column, and the planned one where a `*` stands for it. They are as many as were
+/// planned.
+pub fn column_names(statement: &Statement, planned: &[String]) -> Vec<String> {
+    let Statement::Query(query) = statement else { return planned.to_vec() };
+    let Some(items) = items(query) else { return planned.to_vec() };
+    let mut names: Vec<String> = planned.iter().map(|name| without_twin(name).to_string()).collect();
+    if reads_queries(query) {
+        without_numbers(&mut names);
+    }
+    let is_star =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    let before = items.iter().position(is_star).unwrap_or(items.len());
+    for (name, item) in names.iter_mut().zip(&items[..before]) {
+        *name = of_item(item);
+    }
+    let behind = items.iter().rev().position(is_star).unwrap_or(0);
+    let (names_after, items_after) = (names.iter_mut().rev().take(behind), items.iter().rev());
+    for (name, item) in names_after.zip(items_after) {
+        *name = of_item(item);
+    }
+    names
+}
+
+/// Whether a query reads the columns of another one.
+fn reads_queries(query: &Query) -> bool {
+    struct Queries(usize);
+    impl Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 += 1;
+            if self.0 > 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    query.visit(&mut Queries(0)).is_break()
+}
+
+/// The planner calls the second column of a query that is called `a` there `a:1`.
+fn without_numbers(names: &mut [String]) {
+    let mut seen: HashSet<String> = HashSet::new();
+    for name in names {
+        if let Some((own, number)) = name.rsplit_once(':')
+            && number.parse::<usize>().is_ok()
+            && seen.contains(own)
+        {
+            name.truncate(own.len());
+        }
+        seen.insert(name.clone());
+    }
+}
+
+fn items(query: &Query) -> Option<&[SelectItem]> {
+    let mut body = &*query.body;
+    loop {
+        match body {
+            SetExpr::Select(select) => return Some(&select.projection),
+            SetExpr::SetOperation { left, .. } => body = left,
+            SetExpr::Query(query) => body = &query.body,
+            _ => return None,
+        }
+    }
+}
+
+/// The name of a column of a result; `None`: a star, which stands for those of its columns.
+pub fn item_name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { .. } | SelectItem::UnnamedExpr(_) => Some(of_item(item)),
+        _ => None,
+    }
+}
+
+fn of_item(item: &SelectItem) -> String {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => plain(alias),
+        SelectItem::UnnamedExpr(expr) => of_expression(expr),
+        _ => UNKNOWN.to_string(),
+    }
+}
+
+/// The name of an expression without an alias.
+pub fn of_expression(expr: &Expr) -> String {
+    figure(expr).map_or_else(|| UNKNOWN.to_string(), |(name, _)| name)
+}
+
+/// The name, and whether it is a strong one: that of a type gives way to what the cast is of.
+fn figure(expr: &Expr) -> Option<(String, bool)> {
+    let strong = |name: &str| Some((name.to_string(), true));
+    match expr {
+        Expr::Identifier(name) => Some((plain(name), true)),
+        Expr::CompoundIdentifier(parts) => Some((plain(parts.last()?), true)),
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            match access_chain.iter().rev().find_map(|access| match access {
+                AccessExpr::Dot(Expr::Identifier(name)) => Some(plain(name)),
+                _ => None,
+            }) {
+                Some(name) => Some((name, true)),
+                None => figure(root),
+            }
+        }
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => figure(inner),
+        Expr::Function(function) => {
+            let name = parts(&function.name).pop()?;
+            // What the rewriting has put in place of a cast.
+            let object = name.strip_suffix("in").or_else(|| name.strip_suffix("out"));
+            match (object.filter(|name| OBJECT_TYPES.contains(name)), &function.args) {
+                (Some(object), FunctionArguments::List(list)) => {
+                    let inner = list.args.first().and_then(|argument| match argument {
+                        datafusion::sql::sqlparser::ast::FunctionArg::Unnamed(
+                            datafusion::sql::sqlparser::ast::FunctionArgExpr::Expr(expr),
+                        ) => figure(expr),
+                        _ => None,
+                    });
+                    inner.filter(|(_, strong)| *strong).or_else(|| Some((object.to_string(), false)))
+                }
+                _ => Some((name, true)),
+            }
+        }
+        Expr::Cast { expr, data_type, .. } => {
+            figure(expr).filter(|(_, strong)| *strong).or_else(|| Some((type_name(data_type), false)))
+        }
+        Expr::TypedString(typed) => Some((type_name(&typed.data_type), false)),
+        Expr::Interval(_) => Some(("interval".to_string(), false)),
+        Expr::Case { else_result, .. } => {
+            let inner = else_result.as_ref().and_then(|expr| figure(expr)).filter(|(_, strong)| *strong);
+            inner.or_else(|| Some(("case".to_string(), false)))
+        }
+        Expr::Array(_) => strong("array"),
+        Expr::Exists { .. } => strong("exists"),
+        Expr::Subquery(query) => match items(query)?.first()? {
+            SelectItem::ExprWithAlias { alias, .. } => Some((plain(alias), true)),
+            SelectItem::UnnamedExpr(expr) => figure(expr),
+            _ => None,
+        },
+        Expr::Extract { .. } => strong("extract"),
+        Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => strong("overlaps"),
+        Expr::Position { .. } => strong("position"),
+        Expr::Substring { .. } => strong("substring"),
+        Expr::Trim { trim_where, .. } => strong(match trim_where.map(|side| side.to_string()).as_deref() {
+            Some("LEADING") => "ltrim",
+            Some("TRAILING") => "rtrim",
+            _ => "btrim",
+        }),
+        Expr::Overlay { .. } => strong("overlay"),
+        Expr::Ceil { .. } => strong("ceil"),
+        Expr::Floor { .. } => strong("floor"),
+        Expr::AtTimeZone { .. } => strong("timezone"),
+        Expr::Tuple(_) => strong("row"),
+        _ => None,
+    }
+}
+
+fn type_name(data_type: &DataType) -> String {
+    if let Some(name) = custom_type(data_type) {
+        return name;
+    }
+    match data_type {
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int4(_) => "int4",
+        DataType::BigInt(_) | DataType::Int8(_) => "int8",
+        DataType::SmallInt(_) | DataType::Int2(_) => "int2",
+        DataType::Boolean | DataType::Bool => "bool",
+        DataType::Real | DataType::Float4 => "float4",
+        DataType::Float(_) | DataType::Float8 | DataType::Double(_) | DataType::DoublePrecision => "float8",
+        DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_) => "numeric",
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar",
+        DataType::Char(_) | DataType::Character(_) => "bpchar",
+        DataType::Timestamp(_, zone)
+            if zone.to_string().is_empty() || zone.to_string().contains("WITHOUT") =>
+        {
+            "timestamp"
+        }
+        DataType::Timestamp(..) => "timestamptz",
+        DataType::Array(_) => return inner_name(data_type),
+        other => return other.to_string().to_lowercase(),
+    }
+    .to_string()
+}
+
+/// A cast to an array is named after the elements' type.
+fn inner_name(data_type: &DataType) -> String {
+    use datafusion::sql::sqlparser::ast::ArrayElemTypeDef::{AngleBracket, SquareBracket};
+    match data_type {
+        DataType::Array(SquareBracket(inner, _) | AngleBracket(inner)) => type_name(inner),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+/// The name of a type of `pg_catalog`, if it is one that DataFusion does not know by itself.
+pub fn custom_type(data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::Custom(name, modifiers) if modifiers.is_empty() => match parts(name).as_slice() {
+            [name] => Some(name.clone()),
+            [schema, name] if TYPE_SCHEMAS.contains(&schema.as_str()) => Some(name.clone()),
+            _ => None,
+        },
+        DataType::Regclass => Some("regclass".to_string()),
+        _ => None,
+    }
+}
+
+/// The parts of a name as the planner understands them: in lower case unless they are quoted.
+pub fn parts(name: &ObjectName) -> Vec<String> {
+    name.0.iter().filter_map(|part| part.as_ident().map(plain)).collect()
+}
+
+/// The name of a column at a place of its list that is to be shown as one of several called `name`.
+pub fn twin(name: &str, at: usize) -> String {
+    format!("__twin_of_{name}_{at}")
+}
+
+/// The name that a column of a twin's name has to a client.
+pub fn without_twin(name: &str) -> &str {
+    let Some(rest) = name.strip_prefix("__twin_of_") else { return name };
+    rest.rsplit_once('_').map_or(name, |(name, _)| name)
+}
+
+/// The number of columns of a query, if it has no star.
+pub fn column_count(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::SetOperation { left, .. } => column_count(left),
+        SetExpr::Query(query) => column_count(&query.body),
+        SetExpr::Select(select) => {
+            let is_one = |item: &SelectItem| {
+                matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+            };
+            select.projection.iter().all(is_one).then_some(select.projection.len())
+        }
+        SetExpr::Values(values) => values.rows.first().map(|row| row.content.len()),
+        _ => None,
+    }
+}

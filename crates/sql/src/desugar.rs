@@ -1,0 +1,338 @@
+//! What PostgreSQL's SQL has and the planner has not, in words that it has: texts of intervals, days and
+//! times, AT TIME ZONE, FETCH, windows made of windows, TABLE, SIMILAR TO, MERGE that does nothing, types as
+//! functions, texts for truth values, WITH before what writes, `SET (a, b) = …`, rows that are compared. Only
+//! what would fail, or be misunderstood, is rewritten.
+
+mod aggregate_order;
+mod alter_column_using;
+mod boolean_literals;
+mod calls;
+mod create_table_as;
+mod cte_before_dml;
+mod cte_columns;
+mod escapes;
+mod exact_number;
+mod exact_values;
+pub mod external_table;
+mod fetch_to_limit;
+mod grouping;
+mod hypothetical_set;
+pub mod insert_values;
+mod json;
+mod limit;
+mod multi_column_assignment;
+mod named_window;
+pub mod nested_case;
+mod not_exists;
+mod numeric_constants;
+mod operator_functions;
+mod ordered_set;
+mod recursive_query;
+pub mod result_columns;
+mod result_order;
+pub mod row_comparison;
+mod sequence_calls;
+mod set_functions;
+mod similar_to;
+pub mod update_from;
+mod update_targets;
+
+use std::ops::ControlFlow;
+
+use crate::ast_builder::{function_call, select_all, text_of};
+use crate::tokens::merge_nothing;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
+    TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use exact_number::exact_number;
+use harrier_functions::parse;
+
+/// Rewrites a statement in place, before it is planned.
+///
+/// Errors: a window that another is made of is not defined (42704), or is changed where it must not be
+/// (42P20).
+pub fn prepare(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Statement(statement) => {
+            create_table_as::create_into(statement.as_mut());
+            alter_column_using::leave_out(statement.as_mut());
+            update_targets::read(statement.as_mut());
+            create_table_as::refuse_computed(statement)?;
+            cte_before_dml::rewrite(statement.as_mut());
+            multi_column_assignment::rewrite(statement.as_mut())?;
+            merge_nothing::settle(statement.as_mut());
+            insert_values::unbind_values(statement.as_mut());
+            numeric_constants::rewrite(statement.as_mut());
+            exact_values::rewrite(statement.as_mut());
+            update_from::rewrite(statement.as_mut())?;
+            row_comparison::in_conditions_of_change(statement.as_mut())?;
+            rewrite(statement.as_mut())
+        }
+        Statement::Explain(explain) => prepare(&mut explain.statement),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut()),
+            datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
+        },
+        Statement::CreateExternalTable(create) => {
+            external_table::rename_codec(create);
+            for column in &mut create.columns {
+                count_microseconds(&mut column.data_type);
+            }
+            Ok(())
+        }
+        Statement::Reset(_) => Ok(()),
+    }
+}
+
+/// The same for a query that is part of a statement.
+///
+/// Errors: as [`prepare`].
+pub fn prepare_query(query: &mut Query) -> Result<()> {
+    rewrite(query)
+}
+
+fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
+    match node.visit(&mut Dialect) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Dialect;
+
+impl VisitorMut for Dialect {
+    type Break = DataFusionError;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<DataFusionError> {
+        if let Err(error) = recursive_query::settle(query) {
+            return ControlFlow::Break(error);
+        }
+        read_tables(&mut query.body);
+        set_functions::unfold(query);
+        fetch_to_limit::to_limit(query);
+        let read = limit::read(query).and_then(|()| named_window::complete(query));
+        let read = read.and_then(|()| result_order::read(query)).and_then(|()| cte_columns::in_with(query));
+        let read = read.and_then(|()| hypothetical_set::rewrite_groups(query));
+        match read.and_then(|()| row_comparison::in_conditions_of(&mut query.body)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<DataFusionError> {
+        match boolean_literals::in_select(select) {
+            Ok(()) => {
+                grouping::complete(select);
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        sequence_calls::bare_name(expr);
+        if let Err(error) = row_comparison::rewrite(expr)
+            .and_then(|()| boolean_literals::in_expr(expr))
+            .and_then(|()| aggregate_order::rewrite(expr))
+            .and_then(|()| ordered_set::rewrite(expr))
+            .and_then(|()| hypothetical_set::rewrite(expr))
+        {
+            return ControlFlow::Break(error);
+        }
+        operator_functions::rewrite(expr);
+        calls::rewrite(expr);
+        json::aggregate(expr);
+        not_exists::rewrite(expr);
+        escapes::rewrite(expr);
+        match expr {
+            Expr::Interval(interval) => plain_interval(interval),
+            Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => {
+                if let Some(exact) = exact_number(text) {
+                    *expr = exact;
+                }
+            }
+            Expr::Cast { expr: inner, data_type: DataType::Interval { .. }, .. } => {
+                if let Some(text) = text_of(inner).and_then(parse::interval::normal) {
+                    *expr = Expr::Interval(Interval {
+                        value: Box::new(Expr::value(Value::SingleQuotedString(text))),
+                        leading_field: None,
+                        leading_precision: None,
+                        last_field: None,
+                        fractional_seconds_precision: None,
+                    });
+                }
+            }
+            Expr::Cast { expr: inner, data_type, .. } => {
+                count_microseconds(data_type);
+                let kind = kind_of(data_type);
+                if let (Some(text), Some(kind)) = (text_of(inner), kind) {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
+                        (Some(value), _) => **inner = value,
+                        (None, Some(text)) => **inner = Expr::value(Value::SingleQuotedString(text)),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::TypedString(typed) => {
+                count_microseconds(&mut typed.data_type);
+                if let (Some(kind), Value::SingleQuotedString(text)) =
+                    (kind_of(&typed.data_type), &typed.value.value)
+                {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
+                        (Some(value), _) => {
+                            *expr = Expr::Cast {
+                                kind: CastKind::Cast,
+                                expr: Box::new(value),
+                                data_type: typed.data_type.clone(),
+                                array: false,
+                                format: None,
+                            };
+                        }
+                        (None, Some(text)) => typed.value.value = Value::SingleQuotedString(text),
+                        (None, None) => {}
+                    }
+                }
+            }
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let arguments = [time_zone, timestamp]
+                    .map(|argument| std::mem::replace(argument.as_mut(), Expr::value(Value::Null)));
+                *expr = Expr::Function(function_call("timezone", arguments.to_vec()));
+            }
+            Expr::SimilarTo { negated, expr: text, pattern, escape_char } => {
+                let escape = match escape_char.as_ref().map(|escape| &escape.value) {
+                    Some(Value::SingleQuotedString(escape)) => Some(escape.as_str()),
+                    _ => None,
+                };
+                if let Some(regex) =
+                    text_of(pattern).and_then(|text| similar_to::regex_of_similar(text, escape))
+                {
+                    *expr = Expr::BinaryOp {
+                        left: text.clone(),
+                        op: if *negated {
+                            BinaryOperator::PGRegexNotMatch
+                        } else {
+                            BinaryOperator::PGRegexMatch
+                        },
+                        right: Box::new(Expr::value(Value::SingleQuotedString(regex))),
+                    };
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `INTERVAL '1 day 02:03'` and `INTERVAL '1 02:03' DAY TO MINUTE`.
+fn plain_interval(interval: &mut Interval) {
+    if interval.leading_field.is_some() && interval.last_field.is_none() {
+        return;
+    }
+    if let Some(text) = text_of(&interval.value).and_then(parse::interval::normal) {
+        *interval.value = Expr::value(Value::SingleQuotedString(text));
+        (interval.leading_field, interval.last_field) = (None, None);
+    }
+}
+
+/// What texts of a type are read as.
+fn kind_of(data_type: &DataType) -> Option<parse::datetime::Kind> {
+    use TimezoneInfo::{None as Bare, Tz, WithTimeZone, WithoutTimeZone};
+    match data_type {
+        DataType::Date => Some(parse::datetime::Kind::Date),
+        DataType::Timestamp(_, Bare | WithoutTimeZone) => Some(parse::datetime::Kind::Timestamp),
+        DataType::Timestamp(_, Tz | WithTimeZone) => Some(parse::datetime::Kind::TimestampWithZone),
+        DataType::Time(_, Bare | WithoutTimeZone) => Some(parse::datetime::Kind::Time),
+        _ => None,
+    }
+}
+
+/// TIMESTAMPTZ counts microseconds, as tables do: by itself nanoseconds, of which it has too few. (TIMESTAMP:
+/// `sql_types`.)
+fn count_microseconds(data_type: &mut DataType) {
+    if let DataType::Timestamp(precision @ None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) = data_type {
+        *precision = Some(6);
+    }
+}
+
+/// The words that stand for a day or a moment.
+fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
+    let sql = match (text.trim().to_lowercase().as_str(), kind) {
+        (_, parse::datetime::Kind::Time | parse::datetime::Kind::Interval) => return None,
+        ("epoch", parse::datetime::Kind::Date) => "'1970-01-01'",
+        ("epoch", parse::datetime::Kind::Timestamp) => "'1970-01-01 00:00:00'",
+        ("epoch", parse::datetime::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
+        // As DuckDB has them in its tables.
+        ("infinity", parse::datetime::Kind::Date) => "arrow_cast(arrow_cast(2147483647, 'Int32'), 'Date32')",
+        ("-infinity", parse::datetime::Kind::Date) => {
+            "arrow_cast(arrow_cast(-2147483647, 'Int32'), 'Date32')"
+        }
+        ("infinity", parse::datetime::Kind::Timestamp) => "arrow_cast(9223372036854775807, 'Timestamp(µs)')",
+        ("-infinity", parse::datetime::Kind::Timestamp) => {
+            "arrow_cast(-9223372036854775807, 'Timestamp(µs)')"
+        }
+        ("infinity", parse::datetime::Kind::TimestampWithZone) => {
+            "arrow_cast(9223372036854775807, 'Timestamp(µs, \"UTC\")')"
+        }
+        ("-infinity", parse::datetime::Kind::TimestampWithZone) => {
+            "arrow_cast(-9223372036854775807, 'Timestamp(µs, \"UTC\")')"
+        }
+        ("now", _) => "now()",
+        ("today", _) => "current_date()",
+        ("tomorrow", _) => "current_date() + 1",
+        ("yesterday", _) => "current_date() - 1",
+        _ => return None,
+    };
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
+}
+
+/// `TABLE t` as `SELECT * FROM t`, wherever a query may be.
+fn read_tables(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            read_tables(left);
+            read_tables(right);
+        }
+        SetExpr::Table(table) => {
+            let parts =
+                table.schema_name.iter().chain(&table.table_name).map(|part| Ident::new(part.clone()));
+            if let Some(select) = select_all(&ObjectName::from(parts.collect::<Vec<_>>())) {
+                *body = SetExpr::Select(Box::new(select));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn rewritten(sql: &str) -> Result<String> {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)?;
+        rewrite(&mut statements[0])?;
+        Ok(statements[0].to_string())
+    }
+
+    #[test]
+    fn statements_are_made_plannable() {
+        let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql).unwrap(), expected);
+        check("SELECT 1 UNION ALL TABLE t", "SELECT 1 UNION ALL SELECT * FROM t");
+        check("SELECT INTERVAL '1 day'", "SELECT INTERVAL '1 day'");
+        check("SELECT '02:03'::interval", "SELECT INTERVAL '0 months 0 days 7380000000000 nanoseconds'");
+        check(
+            "SELECT INTERVAL '1 02:03' DAY TO MINUTE",
+            "SELECT INTERVAL '0 months 1 days 7380000000000 nanoseconds'",
+        );
+        check("SELECT INTERVAL '5' DAY", "SELECT INTERVAL '5' DAY");
+        check("SELECT DATE 'Jan 5, 2024'", "SELECT DATE '2024-01-05'");
+        check("SELECT '2024-01-05 10:00'::timestamp", "SELECT '2024-01-05 10:00:00'::TIMESTAMP");
+        check("SELECT 1.5, 0.1234567890123456", "SELECT 1.5, CAST('0.1234567890123456' AS DECIMAL(16,16))");
+        check("SELECT DATE 'today'", "SELECT CAST(current_date() AS DATE)");
+        check("SELECT a NOT SIMILAR TO 'x%' FROM t", "SELECT a !~ '^(?:x(?s:.*))$' FROM t");
+    }
+}

@@ -1,0 +1,567 @@
+//! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
+//! `substring` by a pattern.
+
+use std::ops::ControlFlow;
+
+use crate::ast_builder::function_call;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
+    visit_expressions,
+};
+
+use super::similar_to;
+use crate::identifier::plain;
+use crate::tokens::call_words;
+
+/// The function that has the replacement of `regexp_replace` be what the planner's understands.
+const REPLACEMENT: &str = "harrier_replacement";
+
+/// Rewrites an expression, if it is one.
+pub(super) fn rewrite(expr: &mut Expr) {
+    match expr {
+        Expr::Substring { expr: text, substring_from: Some(from), substring_for, .. } => {
+            let length = substring_for.as_deref();
+            if let Some(found) = by_pattern(text, from, length) {
+                *expr = found;
+            }
+        }
+        Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(None), .. } => {
+            if let Expr::Function(function) = inner.as_ref()
+                && let Some((name, arguments)) = plain_call(function)
+                && let ("trim_scale", [value]) = (name.as_str(), arguments.as_slice())
+            {
+                *expr = call_of("harrier_trimmed_text", vec![Expr::clone(value)]);
+            }
+        }
+        Expr::IsNormalized { expr: text, form, negated } => {
+            let form = form.map_or("NFC".to_string(), |form| form.to_string());
+            let is_normal = call("is_normalized", text, &quoted(&form));
+            *expr = match negated {
+                true => Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(is_normal) },
+                false => is_normal,
+            };
+        }
+        Expr::Function(function) => {
+            if matches!(function.args, FunctionArguments::None) {
+                if let Some(data_type) = local_now(function) {
+                    *expr = cast(&Expr::Function(function_call("now", vec![])), data_type);
+                }
+                return;
+            }
+            count_pairs(function);
+            if let Some(named) = interval_of_named(function) {
+                *expr = Expr::Function(named);
+                return;
+            }
+            let Some((name, arguments)) = plain_call(function) else { return };
+            let found = match (name.as_str(), arguments.as_slice()) {
+                ("substring", [text, from]) => by_pattern(text, from, None),
+                ("substring", [text, from, escape]) => by_pattern(text, from, Some(escape)),
+                ("to_timestamp", [text, pattern]) if !is_of_chrono(pattern) => {
+                    let read = call("harrier_to_timestamp", text, pattern);
+                    let moment = DataType::Timestamp(Some(6), TimezoneInfo::Tz);
+                    Some(cast(&read, moment))
+                }
+                ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_of_chrono(pattern) => {
+                    Some(call(&format!("harrier_{name}"), value, pattern))
+                }
+                ("regexp_replace", [text, pattern, replacement, flags @ ..])
+                    if flags.len() < 2 && !is_call_of(replacement, REPLACEMENT) =>
+                {
+                    let normal = function_call(REPLACEMENT, vec![Expr::clone(replacement)]);
+                    let mut arguments = vec![Expr::clone(text), Expr::clone(pattern), Expr::Function(normal)];
+                    arguments.extend(flags.iter().copied().cloned());
+                    Some(Expr::Function(function_call("regexp_replace", arguments)))
+                }
+                ("age", [from]) => {
+                    let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
+                    Some(call("age", &today, from))
+                }
+                ("to_hex", [number]) if is_integer(number) => {
+                    let number = cast(number, DataType::Integer(None));
+                    Some(call_of("to_hex", vec![number]))
+                }
+                // The list and the value stand there twice: nests would double with every level.
+                ("array_remove", [list, value])
+                    if is_null(value) || !is_value(value) && !is_computed(list) && !is_computed(value) =>
+                {
+                    let all = call("array_remove_all", list, value);
+                    let nulls = call_of("harrier_without_nulls", vec![Expr::clone(list)]);
+                    Some(if_null(value, nulls, all))
+                }
+                // PostgreSQL's take all of them, the planner's the first one.
+                ("array_remove" | "array_replace", arguments) => {
+                    let arguments = arguments.iter().copied().cloned().collect();
+                    Some(Expr::Function(function_call(&format!("{name}_all"), arguments)))
+                }
+                ("concat" | "concat_ws" | "format", arguments) if arguments.iter().any(|one| is_row(one)) => {
+                    let texts = arguments.iter().map(|argument| match is_row(argument) {
+                        true => cast(argument, DataType::Text),
+                        false => Expr::clone(argument),
+                    });
+                    Some(call_of(&name, texts.collect()))
+                }
+                ("trim_scale", [value]) => trimmed(value),
+                ("concat", [all]) => variadic(all).map(|all| call("array_to_string", all, &quoted(""))),
+                ("concat_ws", [between, all]) => {
+                    variadic(all).map(|all| call("array_to_string", all, between))
+                }
+                ("format", [format, all]) => variadic(all).and_then(|all| formatted(format, all)),
+                ("json_build_array", [all]) => {
+                    // With the blanks that the function writes.
+                    variadic(all).map(|all| cast(&call_of("to_jsonb", vec![all.clone()]), DataType::JSON))
+                }
+                ("jsonb_build_array", [all]) => {
+                    variadic(all).map(|all| call_of("to_jsonb", vec![all.clone()]))
+                }
+                ("normalize", [text, Expr::Identifier(form)]) => {
+                    Some(call("normalize", text, &quoted(&form.value)))
+                }
+                ("array_fill", [value, sizes, first @ ..]) if first.len() < 2 => {
+                    filled(value, sizes, first.first().copied())
+                }
+                ("date_trunc", [unit, moment]) => text_of(unit).and_then(|unit| truncated(unit, moment)),
+                ("date_trunc", [unit, moment, zone]) => {
+                    let local = call("timezone", zone, moment);
+                    Some(call("timezone", zone, &call("date_trunc", unit, &local)))
+                }
+                ("make_timestamptz", [parts @ .., zone]) if parts.len() == 6 => {
+                    let parts = parts.iter().copied().cloned().collect();
+                    let local = Expr::Function(function_call("make_timestamp", parts));
+                    Some(call("timezone", zone, &local))
+                }
+                ("make_timestamptz", parts) if parts.len() == 6 => {
+                    let parts = parts.iter().copied().cloned().collect();
+                    let local = Expr::Function(function_call("make_timestamp", parts));
+                    Some(cast(&local, DataType::Timestamp(None, TimezoneInfo::Tz)))
+                }
+                (name, [value]) => type_of(name).map(|data_type| cast(value, data_type)),
+                _ => None,
+            };
+            if let Some(found) = found {
+                *expr = found;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The type of LOCALTIMESTAMP and LOCALTIME, which are registers.
+fn local_now(register: &Function) -> Option<DataType> {
+    match register.name.0.as_slice() {
+        [name] => match name_of(name.as_ident()?).as_str() {
+            "localtimestamp" => Some(DataType::Timestamp(None, TimezoneInfo::None)),
+            "localtime" => Some(DataType::Time(None, TimezoneInfo::None)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `date_trunc` to a unit by another of its names, which the planner's does not know.
+fn truncated(unit: &str, moment: &Expr) -> Option<Expr> {
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "y" | "yr" | "yrs" | "years" => "year",
+        "mon" | "mons" | "months" => "month",
+        "w" | "weeks" => "week",
+        "d" | "days" => "day",
+        "h" | "hr" | "hrs" | "hours" => "hour",
+        "m" | "min" | "mins" | "minutes" => "minute",
+        "s" | "sec" | "secs" | "seconds" => "second",
+        "ms" | "msec" | "msecs" | "milliseconds" => "millisecond",
+        "us" | "usec" | "usecs" | "microseconds" => "microsecond",
+        "qtr" | "quarters" => "quarter",
+        _ => return None,
+    };
+    Some(call("date_trunc", &Expr::value(Value::SingleQuotedString(unit.to_string())), moment))
+}
+
+const TIMESTAMP: DataType = DataType::Timestamp(None, TimezoneInfo::None);
+
+/// `make_interval(days => 10)` with its arguments in their places, and `make_interval()`.
+fn interval_of_named(function: &Function) -> Option<Function> {
+    const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+    let [name] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_named = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(value) => assigned(value).is_some(),
+        _ => true,
+    };
+    let is_plain = !list.args.is_empty() && !list.args.iter().any(is_named);
+    if is_plain || name_of(name.as_ident()?) != "make_interval" {
+        return None;
+    }
+    let mut parts = vec![Expr::value(Value::Number("0".to_string(), false)); PARTS.len()];
+    for (at, argument) in list.args.iter().enumerate() {
+        let (at, value) = match argument {
+            FunctionArg::Unnamed(value) => match assigned(value) {
+                Some((name, value)) => {
+                    let name = name_of(name);
+                    parts[PARTS.iter().position(|part| *part == name)?] = value.clone();
+                    continue;
+                }
+                None => (at, value),
+            },
+            FunctionArg::Named { name, arg, .. } => {
+                let name = name_of(name);
+                (PARTS.iter().position(|part| *part == name)?, arg)
+            }
+            FunctionArg::ExprNamed { name: Expr::Identifier(name), arg, .. } => {
+                let name = name_of(name);
+                (PARTS.iter().position(|part| *part == name)?, arg)
+            }
+            FunctionArg::ExprNamed { .. } => return None,
+        };
+        let FunctionArgExpr::Expr(value) = value else { return None };
+        *parts.get_mut(at)? = value.clone();
+    }
+    Some(function_call("make_interval", parts))
+}
+
+/// The name and the value of an argument with `:=`.
+fn assigned(argument: &FunctionArgExpr) -> Option<(&Ident, &Expr)> {
+    match argument {
+        FunctionArgExpr::Expr(Expr::BinaryOp { left, op: BinaryOperator::Assignment, right }) => {
+            match left.as_ref() {
+                Expr::Identifier(name) => Some((name, right)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The name and the arguments of a call with nothing else to it.
+fn plain_call(function: &Function) -> Option<(String, Vec<&Expr>)> {
+    let Function { name, args, filter: None, null_treatment: None, over: None, .. } = function else {
+        return None;
+    };
+    let name = match name.0.as_slice() {
+        [name] => name.as_ident()?,
+        [schema, name] if schema.as_ident()?.value.eq_ignore_ascii_case("pg_catalog") => name.as_ident()?,
+        _ => return None,
+    };
+    let FunctionArguments::List(list) = args else { return None };
+    if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+        return None;
+    }
+    let arguments = list.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    });
+    Some((name_of(name), arguments.collect::<Option<Vec<_>>>()?))
+}
+
+fn is_call_of(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Function(function) if plain_call(function).is_some_and(|(called, _)| called == name))
+}
+
+fn name_of(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
+}
+
+/// The type that a function of this name casts to.
+fn type_of(name: &str) -> Option<DataType> {
+    Some(match name {
+        "date" => DataType::Date,
+        "bool" => DataType::Boolean,
+        "int2" => DataType::SmallInt(None),
+        "int4" => DataType::Integer(None),
+        "int8" => DataType::BigInt(None),
+        "float4" => DataType::Real,
+        "float8" => DataType::DoublePrecision,
+        "numeric" => DataType::Numeric(ExactNumberInfo::None),
+        "text" => DataType::Text,
+        "timestamptz" => DataType::Timestamp(None, TimezoneInfo::Tz),
+        _ => return None,
+    })
+}
+
+fn cast(value: &Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(value.clone()), data_type, array: false, format: None }
+}
+
+fn call(name: &str, first: &Expr, second: &Expr) -> Expr {
+    call_of(name, vec![first.clone(), second.clone()])
+}
+
+fn call_of(name: &str, arguments: Vec<Expr>) -> Expr {
+    Expr::Function(function_call(name, arguments))
+}
+
+fn quoted(text: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(text.to_string()))
+}
+
+fn number(number: usize) -> Expr {
+    Expr::value(Value::Number(number.to_string(), false))
+}
+
+/// A row that is written out, of which a function does not know that it becomes a text.
+fn is_row(expr: &Expr) -> bool {
+    match expr {
+        Expr::Tuple(_) => true,
+        Expr::Function(function) => plain_call(function).is_some_and(|(name, _)| name == "row"),
+        _ => false,
+    }
+}
+
+/// `regr_count(y, x)`, of which the planner has a number without a sign: how often `y` is there where `x` is.
+fn count_pairs(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let [
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(first)),
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(second)),
+    ] = list.args.as_mut_slice()
+    else {
+        return;
+    };
+    let is_one = function
+        .name
+        .0
+        .last()
+        .and_then(|name| name.as_ident())
+        .is_some_and(|name| plain(name) == "regr_count");
+    if is_one && list.duplicate_treatment.is_none() {
+        let pair = if_null(second, Expr::value(Value::Null), first.clone());
+        list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))];
+        function.name = ObjectName::from(vec![Ident::new("count")]);
+    }
+}
+
+/// Whether an expression is a number that is an integer of 32 bits, as those in a statement are that fit.
+fn is_integer(expr: &Expr) -> bool {
+    number_of(expr).is_some_and(|number| i32::try_from(number).is_ok())
+}
+
+fn number_of(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Nested(inner) => number_of(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => number_of(expr)?.checked_neg(),
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Whether an expression is a value that is not NULL.
+fn is_value(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_value(inner),
+        Expr::UnaryOp { expr, .. } => is_value(expr),
+        Expr::Value(value) => value.value != Value::Null,
+        _ => false,
+    }
+}
+
+/// Whether an expression would be computed twice if it stood there twice.
+fn is_computed(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Function(_) | Expr::Case { .. } | Expr::Subquery(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(ValueWithSpan { value: Value::Null, .. }))
+}
+
+fn if_null(value: &Expr, null: Expr, other: Expr) -> Expr {
+    if is_null(value) {
+        return null;
+    }
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen { condition: Expr::IsNull(Box::new(value.clone())), result: null }],
+        else_result: Some(Box::new(other)),
+    }
+}
+
+/// `trim_scale` of a number in the statement: how many digits it has is known.
+fn trimmed(value: &Expr) -> Option<Expr> {
+    let text = match value {
+        Expr::Nested(inner) => return trimmed(inner),
+        Expr::Cast { expr, data_type: DataType::Numeric(info), .. } => {
+            let text = text_of(expr)?;
+            let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i64);
+            let is_whole = match info {
+                ExactNumberInfo::None => true,
+                ExactNumberInfo::Precision(_) => digits == 0,
+                ExactNumberInfo::PrecisionAndScale(_, scale) => digits <= *scale,
+            };
+            Some(text).filter(|_| is_whole)?
+        }
+        Expr::TypedString(typed) => match (&typed.data_type, &typed.value.value) {
+            (DataType::Numeric(ExactNumberInfo::None), Value::SingleQuotedString(text)) => text,
+            _ => return None,
+        },
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text,
+        _ => return None,
+    };
+    let trimmed = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    };
+    numeric_of(trimmed)
+}
+
+/// A number that is a text as the decimal with as many digits behind the point as the text has; `None`: it is
+/// written otherwise, or has more digits than a decimal.
+pub(super) fn numeric_of(text: &str) -> Option<Expr> {
+    const DIGITS_MAX: usize = 38;
+    let number = text.trim().trim_start_matches(['+', '-']);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !(whole.is_empty() && fraction.is_empty()) && are_digits(whole) && are_digits(fraction);
+    let digits = whole.trim_start_matches('0').len().max(1) + fraction.len();
+    if !is_number || digits > DIGITS_MAX {
+        return None;
+    }
+    let scale = i64::try_from(fraction.len()).ok()?;
+    let info = ExactNumberInfo::PrecisionAndScale(digits as u64, scale);
+    Some(cast(&quoted(text.trim()), DataType::Numeric(info)))
+}
+
+/// The array that stands behind VARIADIC.
+fn variadic(argument: &Expr) -> Option<&Expr> {
+    let Expr::Function(function) = argument else { return None };
+    match plain_call(function)? {
+        (name, arguments) if name == call_words::VARIADIC => arguments.first().copied(),
+        _ => None,
+    }
+}
+
+/// `format(f, VARIADIC a)`: with the elements of a list, or as many of another array as the format, which is
+/// a text in the statement, names.
+fn formatted(format: &Expr, all: &Expr) -> Option<Expr> {
+    let mut arguments = vec![format.clone()];
+    match all {
+        Expr::Array(list) => arguments.extend(list.elem.iter().cloned()),
+        other => {
+            let format = text_of(format)?;
+            // One that is not named is the next behind the last one.
+            let (mut next, mut most) = (1, 0);
+            for part in format.replace("%%", "").split('%').skip(1) {
+                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+                let is_place = part[digits.len()..].starts_with('$');
+                let place = digits.parse().ok().filter(|_| is_place).unwrap_or(next);
+                // A width may be an argument, too.
+                let widths =
+                    part.chars().take_while(|sign| !sign.is_ascii_alphabetic()).filter(|sign| *sign == '*');
+                next = place + 1 + widths.count();
+                most = most.max(next - 1);
+            }
+            if most > FORMAT_ARGUMENTS_MAX {
+                return None;
+            }
+            arguments.extend((1..=most).map(|at| {
+                let checked = call("harrier_format_argument", other, &number(at));
+                call("array_element", &checked, &number(at))
+            }));
+        }
+    }
+    Some(call_of("format", arguments))
+}
+
+/// Elements of an array that a format is given.
+const FORMAT_ARGUMENTS_MAX: usize = 30;
+
+/// `array_fill(v, ARRAY[2, 3])`: arrays in arrays; of an array that is not written out, one dimension.
+fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
+    let sizes: Vec<Expr> = match (sizes, first) {
+        (Expr::Array(list), None) if !list.elem.is_empty() => {
+            list.elem.iter().map(|size| call_of("harrier_array_size", vec![size.clone()])).collect()
+        }
+        (sizes, first) => {
+            let arguments = std::iter::once(sizes).chain(first).cloned().collect();
+            vec![call_of("harrier_array_size", arguments)]
+        }
+    };
+    Some(
+        sizes.into_iter().rev().fold(value.clone(), |value, size| call_of("array_repeat", vec![value, size])),
+    )
+}
+
+/// Whether a pattern is one of the planner's functions, `%Y`, which PostgreSQL's are not.
+fn is_of_chrono(pattern: &Expr) -> bool {
+    let is_letter = |text: &str| {
+        text.split('%')
+            .skip(1)
+            .any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || "-:.%#^".contains(c)))
+    };
+    text_of(pattern).is_some_and(is_letter)
+}
+
+/// The part of a text that meets a pattern, which has to be a text in the statement: what its parentheses
+/// take in, if it has some. With an escape, a pattern of SIMILAR TO.
+fn by_pattern(text: &Expr, pattern: &Expr, escape: Option<&Expr>) -> Option<Expr> {
+    let pattern = text_of(pattern)?;
+    let pattern = match escape {
+        None => pattern.to_string(),
+        Some(escape) => similar_to::regex_of_part(pattern, text_of(escape)?)?,
+    };
+    let pattern = Expr::value(Value::SingleQuotedString(pattern));
+    let found = Expr::Function(function_call("regexp_match", vec![text.clone(), pattern]));
+    let one = Expr::value(Value::Number("1".to_string(), false));
+    Some(Expr::Function(function_call("array_element", vec![found, one])))
+}
+
+fn text_of(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Nested(inner) => text_of(inner),
+        Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn calls_are_what_the_planner_has() {
+        for (sql, expected) in [
+            (
+                "SELECT to_timestamp(a, 'YYYY')",
+                "SELECT CAST(harrier_to_timestamp(a, 'YYYY') AS TIMESTAMPTZ(6))",
+            ),
+            (
+                "SELECT to_char(a, 'DD'), to_char(a, '%d')",
+                "SELECT harrier_to_char(a, 'DD'), to_char(a, '%d')",
+            ),
+            ("SELECT LOCALTIMESTAMP", "SELECT CAST(now() AS TIMESTAMP)"),
+            (
+                "SELECT make_interval(1, days => 2), make_interval(1)",
+                "SELECT make_interval(1, 0, 0, 2, 0, 0, 0), make_interval(1)",
+            ),
+            ("SELECT make_interval()", "SELECT make_interval(0, 0, 0, 0, 0, 0, 0)"),
+            ("SELECT age(a)", "SELECT age(CAST(current_date() AS TIMESTAMP), a)"),
+            ("SELECT date_trunc('mon', a)", "SELECT date_trunc('month', a)"),
+            (
+                "SELECT date_trunc('day', a, 'UTC')",
+                "SELECT timezone('UTC', date_trunc('day', timezone('UTC', a)))",
+            ),
+            ("SELECT to_timestamp(a)", "SELECT to_timestamp(a)"),
+            ("SELECT date(a)", "SELECT CAST(a AS DATE)"),
+            ("SELECT pg_catalog.int4('7')", "SELECT CAST('7' AS INTEGER)"),
+            ("SELECT date, text FROM t", "SELECT date, text FROM t"),
+            (
+                "SELECT regexp_replace(a, 'b', '$1', 'g')",
+                "SELECT regexp_replace(a, 'b', harrier_replacement('$1'), 'g')",
+            ),
+            ("SELECT substring(a FROM '...$')", "SELECT array_element(regexp_match(a, '...$'), 1)"),
+            ("SELECT substring(a, '(b)c')", "SELECT array_element(regexp_match(a, '(b)c'), 1)"),
+            ("SELECT substring(a FROM 2 FOR 3)", "SELECT SUBSTRING(a FROM 2 FOR 3)"),
+            (
+                "SELECT count(a) FILTER (WHERE date(b) > c)",
+                "SELECT count(a) FILTER (WHERE CAST(b AS DATE) > c)",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! WITH before INSERT, UPDATE, DELETE and MERGE, which the planner knows in queries only: those in the
+//! statement get it.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Insert, ObjectNamePart, Query, SetExpr, Statement, TableAlias, TableFactor, UpdateTableFromKind,
+    VisitMut, VisitorMut, With,
+};
+
+use crate::identifier::plain;
+
+/// Rewrites such a statement in place. What it names of the WITH is worked out anew for each query in it that
+/// does.
+pub(super) fn rewrite(statement: &mut Statement) {
+    match statement {
+        Statement::Prepare { statement, .. } => rewrite(statement),
+        Statement::Query(query) => {
+            let (SetExpr::Insert(change)
+            | SetExpr::Update(change)
+            | SetExpr::Delete(change)
+            | SetExpr::Merge(change)) = query.body.as_ref()
+            else {
+                return;
+            };
+            let mut change = change.clone();
+            if let Some(with) = &query.with {
+                give(with, &mut change);
+            }
+            *statement = change;
+        }
+        _ => {}
+    }
+}
+
+fn give(with: &With, change: &mut Statement) {
+    let named = with.cte_tables.iter().map(|table| plain(&table.alias.name)).collect();
+    let mut relations = Relations { named, depth: 0 };
+    let mut queries = Queries { with, depth: 0 };
+    let _ = match change {
+        Statement::Insert(Insert { source, returning, .. }) => {
+            let _ = returning.visit(&mut queries);
+            source.visit(&mut queries)
+        }
+        Statement::Update(update) => {
+            if let Some(UpdateTableFromKind::BeforeSet(from) | UpdateTableFromKind::AfterSet(from)) =
+                &mut update.from
+            {
+                let _ = from.visit(&mut relations);
+            }
+            update.visit(&mut queries)
+        }
+        Statement::Delete(delete) => {
+            let _ = delete.using.visit(&mut relations);
+            delete.visit(&mut queries)
+        }
+        Statement::Merge(merge) => {
+            let _ = merge.source.visit(&mut relations);
+            merge.visit(&mut queries)
+        }
+        _ => ControlFlow::Continue(()),
+    };
+}
+
+/// Has relations that are named in a WITH, and are in no query, be read by one.
+struct Relations {
+    named: HashSet<String>,
+    depth: usize,
+}
+
+impl VisitorMut for Relations {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    // After what is in it, for there is a query in it then.
+    fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
+        if self.depth == 0
+            && let TableFactor::Table { name, alias, args: None, .. } = relation
+            && let [ObjectNamePart::Identifier(own)] = name.0.as_slice()
+            && self.named.contains(&plain(own))
+            && let Some(all) = crate::ast_builder::select_all(name)
+        {
+            let own = TableAlias { explicit: true, name: own.clone(), columns: vec![], at: None };
+            let body = SetExpr::Select(Box::new(all));
+            *relation = TableFactor::Derived {
+                lateral: false,
+                subquery: Box::new(query_of(None, body)),
+                alias: Some(alias.take().unwrap_or(own)),
+                sample: None,
+            };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Gives a WITH to the queries that are in no other one.
+struct Queries<'w> {
+    with: &'w With,
+    depth: usize,
+}
+
+impl VisitorMut for Queries<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        if self.depth == 0 {
+            let with = Some(self.with.clone());
+            match query.with {
+                None => query.with = with,
+                // One within the other, so that every name means what it did.
+                Some(_) => *query = query_of(with, SetExpr::Query(Box::new(query.clone()))),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn query_of(with: Option<With>, body: SetExpr) -> Query {
+    Query {
+        with,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: vec![],
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+        rewrite(&mut statements[0]);
+        statements[0].to_string()
+    }
+
+    #[test]
+    fn queries_in_the_statement_get_it() {
+        for (sql, expected) in [
+            (
+                "WITH w AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM w",
+                "INSERT INTO t WITH w AS (SELECT 1 AS a) SELECT a FROM w",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) INSERT INTO t VALUES ((SELECT a FROM w))",
+                "INSERT INTO t WITH w AS (SELECT 1 AS a) VALUES ((SELECT a FROM w))",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) INSERT INTO t WITH v AS (SELECT * FROM w) SELECT a FROM v",
+                "INSERT INTO t WITH w AS (SELECT 1 AS a) (WITH v AS (SELECT * FROM w) SELECT a FROM v)",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) UPDATE t SET a = (SELECT max(a) FROM w) WHERE a IN (SELECT a FROM (SELECT * FROM w))",
+                "UPDATE t SET a = (WITH w AS (SELECT 1 AS a) SELECT max(a) FROM w) \
+                 WHERE a IN (WITH w AS (SELECT 1 AS a) SELECT a FROM (SELECT * FROM w))",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) UPDATE t SET a = w.a FROM W, u AS w2 WHERE t.a = w.a",
+                "UPDATE t SET a = w.a FROM (WITH w AS (SELECT 1 AS a) SELECT * FROM W) AS W, u AS w2 WHERE t.a = w.a",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) DELETE FROM t USING w AS x WHERE t.a = x.a",
+                "DELETE FROM t USING (WITH w AS (SELECT 1 AS a) SELECT * FROM w) AS x WHERE t.a = x.a",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM w RETURNING (SELECT max(a) FROM w)",
+                "INSERT INTO t WITH w AS (SELECT 1 AS a) SELECT a FROM w \
+                 RETURNING (WITH w AS (SELECT 1 AS a) SELECT max(a) FROM w)",
+            ),
+            (
+                "PREPARE p AS WITH w AS (SELECT 1 AS a) DELETE FROM w WHERE a = $1",
+                "PREPARE p AS DELETE FROM w WHERE a = $1",
+            ),
+            (
+                "WITH w AS (SELECT 1 AS a) MERGE INTO t USING w ON t.a = w.a WHEN MATCHED THEN DELETE",
+                "MERGE INTO t USING (WITH w AS (SELECT 1 AS a) SELECT * FROM w) AS w ON t.a = w.a WHEN MATCHED THEN DELETE",
+            ),
+        ] {
+            assert_eq!(rewritten(sql), expected);
+        }
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        for sql in
+            ["WITH w AS (SELECT 1) SELECT * FROM w", "INSERT INTO t WITH w AS (SELECT 1) SELECT * FROM w"]
+        {
+            assert_eq!(rewritten(sql), sql);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Numbers with a point that statements write to tables, exactly as they were written:
+//! `INSERT INTO t SELECT 1.005`. To the planner they are doubles, of which 1.005 is less than that and 2.5 an
+//! even number away from 3. What stands in VALUES or is set is cast right away, and taken care of then
+//! (`decimal_float_coercion` of crate planner); here is what comes out of a SELECT first.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, MergeAction, MergeInsertKind,
+    ObjectName, Select, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan,
+    VisitMut, VisitorMut,
+};
+
+use super::exact_number::exact_decimal;
+
+/// Rewrites what a statement writes.
+pub(super) fn rewrite(statement: &mut Statement) {
+    let _ = match statement {
+        Statement::Insert(insert) => match &mut insert.source {
+            Some(source) => source.visit(&mut Items),
+            None => ControlFlow::Continue(()),
+        },
+        Statement::Update(update) => {
+            update.assignments.iter_mut().for_each(|assignment| inner(&mut assignment.value));
+            update.from.visit(&mut Items)
+        }
+        Statement::Merge(merge) => {
+            for clause in &mut merge.clauses {
+                match &mut clause.action {
+                    MergeAction::Insert(insert) => {
+                        if let MergeInsertKind::Values(values) = &mut insert.kind {
+                            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(exact);
+                        }
+                    }
+                    MergeAction::Update(update) => {
+                        update.assignments.iter_mut().for_each(|assignment| exact(&mut assignment.value));
+                    }
+                    _ => {}
+                }
+            }
+            merge.source.visit(&mut Items)
+        }
+        Statement::Prepare { statement, .. } | Statement::Explain { statement, .. } => {
+            rewrite(statement);
+            ControlFlow::Continue(())
+        }
+        _ => ControlFlow::Continue(()),
+    };
+}
+
+/// Finds what SELECTs give.
+struct Items;
+
+impl VisitorMut for Items {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Derived { subquery, .. } = factor
+            && let SetExpr::Values(values) = subquery.body.as_mut()
+        {
+            values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(exact);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => exact(expr),
+                _ => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Makes decimals of numbers with a point among what an expression chooses from.
+fn inner(expr: &mut Expr) {
+    match expr {
+        Expr::Nested(inner_one) => inner(inner_one),
+        Expr::Case { conditions, else_result, .. } => {
+            conditions.iter_mut().for_each(|when| exact(&mut when.result));
+            else_result.iter_mut().for_each(|result| exact(result));
+        }
+        Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) if chooses(name) => {
+            for argument in &mut list.args {
+                if let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = argument {
+                    exact(argument);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a function gives one of its arguments.
+fn chooses(name: &ObjectName) -> bool {
+    let name = name.to_string();
+    ["coalesce", "nullif", "greatest", "least"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Makes a decimal of a number with a point.
+fn exact(expr: &mut Expr) {
+    match expr {
+        Expr::Case { .. } | Expr::Function(_) => inner(expr),
+        Expr::Nested(number)
+        | Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr: number } => exact(number),
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) if text.contains('.') => {
+            if let Some(decimal) = exact_decimal(text) {
+                *expr = decimal;
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    #[test]
+    fn what_is_written_is_exact() {
+        for (sql, expected) in [
+            (
+                "INSERT INTO t SELECT 1.005, -(2.5), a * 1.5, 3 FROM u",
+                "INSERT INTO t SELECT CAST('1.005' AS DECIMAL(4,3)), -(CAST('2.5' AS DECIMAL(2,1))), a * 1.5, 3 FROM u",
+            ),
+            (
+                "UPDATE t SET a = q.a FROM (SELECT .5 AS a) AS q",
+                "UPDATE t SET a = q.a FROM (SELECT CAST('.5' AS DECIMAL(1,1)) AS a) AS q",
+            ),
+            (
+                "UPDATE t SET a = coalesce(b, 1.5), c = 1.5",
+                "UPDATE t SET a = coalesce(b, CAST('1.5' AS DECIMAL(2,1))), c = 1.5",
+            ),
+            (
+                "INSERT INTO t SELECT a FROM (VALUES (1.5), (2)) AS v (a)",
+                "INSERT INTO t SELECT a FROM (VALUES (CAST('1.5' AS DECIMAL(2,1))), (2)) AS v (a)",
+            ),
+            ("INSERT INTO t SELECT 1e3", "INSERT INTO t SELECT 1e3"),
+            ("SELECT 1.005", "SELECT 1.005"),
+        ] {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            super::rewrite(&mut statements[0]);
+            assert_eq!(statements[0].to_string(), expected);
+        }
+    }
+}

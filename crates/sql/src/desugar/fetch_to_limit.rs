@@ -1,0 +1,213 @@
+//! `FETCH FIRST n ROWS ONLY` as LIMIT, and `WITH TIES` as a condition on the rank.
+
+use std::ops::ControlFlow;
+
+use crate::ast_builder::function_call;
+use crate::column_names::item_name;
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, Fetch, Function, Ident, LimitClause, OrderByExpr, OrderByKind, Query,
+    SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, WindowSpec, WindowType,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+/// Rewrites the FETCH of a query. What stays is what cannot be said otherwise, and fails when it is planned.
+pub(super) fn to_limit(query: &mut Query) {
+    let Some(fetch) = query.fetch.take() else { return };
+    let is_done = match (fetch.percent, fetch.with_ties) {
+        (true, _) => false,
+        (false, false) => limit(query, count(&fetch)),
+        (false, true) => with_ties(query, count(&fetch)).is_some(),
+    };
+    if !is_done {
+        query.fetch = Some(fetch);
+    }
+}
+
+fn count(fetch: &Fetch) -> Expr {
+    fetch.quantity.clone().unwrap_or_else(|| Expr::value(Value::Number("1".to_string(), false)))
+}
+
+fn limit(query: &mut Query, count: Expr) -> bool {
+    match &mut query.limit_clause {
+        clause @ None => {
+            *clause =
+                Some(LimitClause::LimitOffset { limit: Some(count), offset: None, limit_by: Vec::new() });
+        }
+        Some(LimitClause::LimitOffset { limit: limit @ None, .. }) => *limit = Some(count),
+        Some(_) => return false,
+    }
+    true
+}
+
+/// The rows whose rank is not behind that of the last: OFFSET stays and leaves the first of them out.
+fn with_ties(query: &mut Query, count: Expr) -> Option<()> {
+    let offset = match &query.limit_clause {
+        None => None,
+        Some(LimitClause::LimitOffset { limit: None, offset, .. }) => {
+            offset.as_ref().map(|offset| offset.value.clone())
+        }
+        Some(_) => return None,
+    };
+    let has_places = match &query.order_by.as_ref()?.kind {
+        OrderByKind::Expressions(keys) => keys.iter().any(|key| matches!(key.expr, Expr::Value(_))),
+        OrderByKind::All(_) => return None,
+    };
+    if !is_of_rows(&query.body, has_places) {
+        wrap(query)?;
+    }
+    let OrderByKind::Expressions(keys) = &query.order_by.as_ref()?.kind else { return None };
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    let order_by = keys.iter().map(|key| of_row(key, &select.projection)).collect::<Option<Vec<_>>>()?;
+    let last = match offset {
+        Some(offset) => Expr::BinaryOp {
+            left: Box::new(Expr::Nested(Box::new(count))),
+            op: BinaryOperator::Plus,
+            right: Box::new(Expr::Nested(Box::new(offset))),
+        },
+        None => count,
+    };
+    select.qualify = Some(Expr::BinaryOp {
+        left: Box::new(rank(order_by)),
+        op: BinaryOperator::LtEq,
+        right: Box::new(last),
+    });
+    Some(())
+}
+
+/// Whether the rank of a result's row is that of a row of a SELECT, beside which it can be computed.
+fn is_of_rows(body: &SetExpr, has_places: bool) -> bool {
+    let SetExpr::Select(select) = body else { return false };
+    let has_window = ast::visit_expressions(&select.projection, |part| match part {
+        Expr::Function(Function { over: Some(_), .. }) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    let is_known = !has_places || select.projection.iter().all(is_one);
+    select.qualify.is_none() && select.distinct.is_none() && has_window.is_continue() && is_known
+}
+
+/// Has the result be a relation, `SELECT * FROM (…)`, which is ordered by its columns' names. `None`: a key
+/// is no column of the result, or its name is that of several.
+fn wrap(query: &mut Query) -> Option<()> {
+    let names = result_names(&query.body)?;
+    let only = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let OrderByKind::Expressions(keys) = &mut query.order_by.as_mut()?.kind else { return None };
+    let mut named = Vec::with_capacity(keys.len());
+    for key in keys.iter() {
+        let name = match &key.expr {
+            Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
+                names.get(number.parse::<usize>().ok()?.checked_sub(1)?)?.clone()
+            }
+            Expr::Identifier(name) => crate::identifier::plain(name),
+            _ => return None,
+        };
+        if !only(&name) {
+            return None;
+        }
+        let expr = Expr::Identifier(Ident::with_quote('"', name));
+        named.push(OrderByExpr { expr, ..key.clone() });
+    }
+    *keys = named;
+    let sql = "SELECT * FROM (SELECT 1) AS _harrier_ties";
+    let mut outer = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok()?;
+    if let SetExpr::Select(select) = outer.body.as_mut()
+        && let Some(TableFactor::Derived { subquery, .. }) =
+            select.from.first_mut().map(|item| &mut item.relation)
+    {
+        std::mem::swap(&mut subquery.body, &mut query.body);
+    }
+    query.body = outer.body;
+    Some(())
+}
+
+/// The names of the columns of a result; `None`: a star stands for some of them.
+fn result_names(body: &SetExpr) -> Option<Vec<String>> {
+    match body {
+        SetExpr::Select(select) => match (select.projection.as_slice(), select.from.as_slice()) {
+            ([SelectItem::Wildcard(_)], [table]) if table.joins.is_empty() => relation_names(&table.relation),
+            (items, _) => items.iter().map(item_name).collect(),
+        },
+        SetExpr::SetOperation { left, .. } => result_names(left),
+        SetExpr::Query(query) => result_names(&query.body),
+        SetExpr::Values(values) => {
+            let count = values.rows.first()?.len();
+            Some((1..=count).map(|number| format!("column{number}")).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The names of the columns of a subquery in FROM.
+fn relation_names(factor: &TableFactor) -> Option<Vec<String>> {
+    let TableFactor::Derived { subquery, alias, .. } = factor else { return None };
+    let mut names = result_names(&subquery.body)?;
+    let given = alias.iter().flat_map(|alias| &alias.columns);
+    for (name, given) in names.iter_mut().zip(given) {
+        *name = crate::identifier::plain(&given.name);
+    }
+    Some(names)
+}
+
+/// A key of ORDER BY by what it means before there are columns of the result.
+fn of_row(key: &OrderByExpr, items: &[SelectItem]) -> Option<OrderByExpr> {
+    let expr = match &key.expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => {
+            let before = items.get(..number.parse::<usize>().ok()?)?;
+            match before.last()? {
+                // A `*` before it would move it.
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }
+                    if before.iter().all(is_one) =>
+                {
+                    expr.clone()
+                }
+                _ => return None,
+            }
+        }
+        Expr::Identifier(name) => {
+            let named = items.iter().find_map(|item| match item {
+                SelectItem::ExprWithAlias { expr, alias } if same(alias, name) => Some(expr),
+                _ => None,
+            });
+            named.unwrap_or(&key.expr).clone()
+        }
+        other => other.clone(),
+    };
+    Some(OrderByExpr { expr, ..key.clone() })
+}
+
+fn is_one(item: &SelectItem) -> bool {
+    matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+}
+
+fn same(one: &Ident, other: &Ident) -> bool {
+    crate::identifier::plain(one) == crate::identifier::plain(other)
+}
+
+fn rank(order_by: Vec<OrderByExpr>) -> Expr {
+    let over = Some(WindowType::WindowSpec(WindowSpec {
+        window_name: None,
+        partition_by: Vec::new(),
+        order_by,
+        window_frame: None,
+    }));
+    Expr::Function(Function { over, ..function_call("rank", vec![]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn fetch_is_limit_or_rank() {
+        let check = |sql: &str, expected: &str| assert_eq!(rewritten(sql).unwrap(), expected);
+        check("SELECT a FROM t FETCH FIRST 2 ROWS ONLY", "SELECT a FROM t LIMIT 2");
+        check("SELECT a FROM t OFFSET 1 FETCH NEXT ROW ONLY", "SELECT a FROM t LIMIT 1 OFFSET 1");
+        check(
+            "SELECT a + 1 AS b FROM t ORDER BY b DESC, 1 OFFSET 3 FETCH FIRST 2 ROWS WITH TIES",
+            "SELECT a + 1 AS b FROM t QUALIFY rank() OVER (ORDER BY a + 1 DESC, a + 1) <= (2) + (3) ORDER BY b DESC, 1 OFFSET 3",
+        );
+        // Without an order there are no ties.
+        let sql = "SELECT a FROM t FETCH FIRST 2 ROWS WITH TIES";
+        check(sql, sql);
+    }
+}

@@ -1,0 +1,288 @@
+//! Aggregates of hypothetical rows: the rank that one would have among others.
+//!
+//! ```text
+//! rank(v) WITHIN GROUP (ORDER BY x)          ──►  count(*) FILTER (WHERE x < v) + 1
+//! dense_rank(v) WITHIN GROUP (ORDER BY x)    ──►  count(DISTINCT x) FILTER (WHERE x < v) + 1
+//! percent_rank(v) WITHIN GROUP (ORDER BY x)  ──►  count(*) FILTER (WHERE x < v) / count(*), 0 of no rows
+//! cume_dist(v) WITHIN GROUP (ORDER BY x)     ──►  (count(*) FILTER (WHERE x <= v) + 1) / (count(*) + 1)
+//! ```
+//!
+//! A value may speak of columns by which rows are grouped: all rows of a group have the same. In a grouping
+//! set that leaves them out they are NULL to the value, but not to the rows.
+
+use std::ops::ControlFlow;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, OrderByExpr, Query,
+    Select, SelectItem, SetExpr, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::parser::Parser;
+
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::dialect::SqlDialect;
+use crate::identifier::plain;
+
+/// The functions.
+const NAMES: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
+
+/// Rewrites a call, if it is one.
+///
+/// Errors: none that the parser does not have.
+pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
+    rewrite_with(expr, &Keys::default())
+}
+
+/// Rewrites the calls of a query whose values speak of columns that it groups by.
+///
+/// Errors: as of [`rewrite`].
+pub(super) fn rewrite_groups(query: &mut Query) -> Result<()> {
+    let SetExpr::Select(select) = query.body.as_mut() else { return Ok(()) };
+    let keys = Keys::of(select);
+    if keys.columns.is_empty() {
+        return Ok(());
+    }
+    let mut calls = Calls { keys, depth: 0 };
+    let mut visited = VisitMut::visit(&mut select.projection, &mut calls);
+    if visited.is_continue() {
+        visited = select.having.visit(&mut calls);
+    }
+    if visited.is_continue() {
+        visited = query.order_by.visit(&mut calls);
+    }
+    match visited {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The columns by which a query groups.
+#[derive(Default)]
+struct Keys {
+    columns: Vec<Expr>,
+    /// There are groups of which some are left out.
+    are_sets: bool,
+}
+
+impl Keys {
+    fn of(select: &Select) -> Self {
+        let GroupByExpr::Expressions(given, modifiers) = &select.group_by else { return Self::default() };
+        let mut keys = Self { columns: vec![], are_sets: !modifiers.is_empty() };
+        for key in given {
+            match key {
+                Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+                    keys.are_sets = true;
+                    keys.columns.extend(sets.iter().flatten().cloned());
+                }
+                Expr::Value(ValueWithSpan { value: Value::Number(place, _), .. }) => {
+                    let item = place.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+                    match item.and_then(|at| select.projection.get(at)) {
+                        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => {
+                            keys.columns.push(expr.clone());
+                        }
+                        _ => {}
+                    }
+                }
+                other => keys.columns.push(other.clone()),
+            }
+        }
+        keys.columns.retain(is_column);
+        keys
+    }
+
+    /// Those of which a value speaks, if it speaks of nothing else.
+    fn in_value(&self, value: &Expr) -> Option<Vec<Expr>> {
+        let mut found: Vec<Expr> = Vec::new();
+        let visited = ast::visit_expressions(value, |part| match part {
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => {
+                match self.columns.iter().find(|key| last_part(key) == last_part(part)) {
+                    Some(key) if !found.contains(key) => found.push(key.clone()),
+                    Some(_) => {}
+                    None => return ControlFlow::Break(()),
+                }
+                ControlFlow::Continue(())
+            }
+            Expr::Subquery(_) | Expr::Function(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        visited.is_continue().then_some(found)
+    }
+}
+
+fn is_column(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+}
+
+fn last_part(column: &Expr) -> Option<String> {
+    match column {
+        Expr::Identifier(name) => Some(plain(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(plain),
+        _ => None,
+    }
+}
+
+/// The calls of a query, subqueries apart.
+struct Calls {
+    keys: Keys,
+    depth: usize,
+}
+
+impl VisitorMut for Calls {
+    type Break = DataFusionError;
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<DataFusionError> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<DataFusionError> {
+        if self.depth > 0 {
+            return ControlFlow::Continue(());
+        }
+        match rewrite_with(expr, &self.keys) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+fn rewrite_with(expr: &mut Expr, grouped: &Keys) -> Result<()> {
+    let Expr::Function(function) = expr else { return Ok(()) };
+    let is_call = |name: &String| NAMES.contains(&name.as_str()) && !function.within_group.is_empty();
+    let Some(name) = name_of(function).filter(is_call) else { return Ok(()) };
+    let (keys, Some(values)) = (&function.within_group, arguments_of(function)) else { return Ok(()) };
+    if keys.len() != values.len() || function.over.is_some() {
+        return Ok(());
+    }
+    // A value that speaks of columns is one of the group, where those of the filter are of rows.
+    let mut of_groups: Vec<Expr> = Vec::new();
+    for value in &values {
+        let Some(found) = grouped.in_value(value) else { return refuse(grouped) };
+        of_groups.extend(found);
+    }
+    of_groups.dedup();
+    let Some(call) = counted(function, &name, keys, &values)? else { return Ok(()) };
+    *expr = match (grouped.are_sets, of_groups.as_slice()) {
+        (false, _) | (true, []) => call,
+        (true, [key]) => {
+            let missing = values.iter().map(|value| without(value, key)).collect::<Vec<_>>();
+            let Some(otherwise) = counted(function, &name, keys, &missing)? else { return Ok(()) };
+            let sql = format!("CASE WHEN GROUPING({key}) = 0 THEN {call} ELSE {otherwise} END");
+            Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?
+        }
+        (true, _) => return refuse(&Keys::default()),
+    };
+    Ok(())
+}
+
+/// Errors: a value is none of a group (0A000), which is known when the keys of the query have been looked at.
+fn refuse(grouped: &Keys) -> Result<()> {
+    if !grouped.columns.is_empty() {
+        return Ok(());
+    }
+    let message = "ranks of values that are neither constants nor columns of GROUP BY are not supported";
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+}
+
+/// A value of which a column is NULL.
+fn without(value: &Expr, column: &Expr) -> Expr {
+    let mut value = value.clone();
+    let _: ControlFlow<()> = ast::visit_expressions_mut(&mut value, |part| {
+        if is_column(part) && last_part(part) == last_part(column) {
+            *part = Expr::value(Value::Null);
+        }
+        ControlFlow::Continue(())
+    });
+    value
+}
+
+/// A call as what is counted of the rows; `None`: it is none of these functions.
+fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Result<Option<Expr>> {
+    let own = function.filter.as_ref().map_or("true".to_string(), |filter| format!("({filter})"));
+    let before = precedes(keys, values);
+    let count = |what: &str, filter: &str| format!("count({what}) FILTER (WHERE {own} AND ({filter}))");
+    let all = count("*", "true");
+    let sql = match (name, keys) {
+        ("rank", _) => format!("({} + 1)", count("*", &before)),
+        ("dense_rank", [key]) => {
+            let x = &key.expr;
+            let nulls = count("*", &format!("({x}) IS NULL AND ({before})"));
+            format!(
+                "({} + CASE WHEN {nulls} > 0 THEN 2 ELSE 1 END)",
+                count(&format!("DISTINCT {x}"), &before)
+            )
+        }
+        ("percent_rank", _) => format!(
+            "CASE WHEN {all} = 0 THEN 0.0::double precision ELSE {}::double precision / {all} END",
+            count("*", &before)
+        ),
+        ("cume_dist", _) => {
+            let is_peer = keys.iter().zip(values).map(|(key, value)| is_peer(key, value));
+            let until = format!("{before} OR ({})", is_peer.collect::<Vec<_>>().join(" AND "));
+            format!("(({} + 1)::double precision / ({all} + 1))", count("*", &until))
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?))
+}
+
+/// Whether a row comes before the hypothetical one.
+fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> String {
+    let mut ways = Vec::with_capacity(keys.len());
+    let mut before = String::new();
+    for (key, value) in keys.iter().zip(values) {
+        let (x, v) = (&key.expr, value);
+        let descends = key.options.asc == Some(false);
+        let operator = if descends { ">" } else { "<" };
+        let nulls = match key.options.nulls_first.unwrap_or(descends) {
+            true => format!("({x}) IS NULL AND ({v}) IS NOT NULL"),
+            false => format!("({x}) IS NOT NULL AND ({v}) IS NULL"),
+        };
+        ways.push(format!("{before}(({x}) {operator} ({v}) OR {nulls})"));
+        before.push_str(&format!("{} AND ", is_peer(key, value)));
+    }
+    ways.join(" OR ")
+}
+
+fn is_peer(key: &OrderByExpr, value: &Expr) -> String {
+    format!("({}) IS NOT DISTINCT FROM ({value})", key.expr)
+}
+
+fn name_of(function: &Function) -> Option<String> {
+    match function.name.0.as_slice() {
+        [.., name] => name.as_ident().map(plain),
+        [] => None,
+    }
+}
+
+fn arguments_of(function: &Function) -> Option<Vec<Expr>> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let values = list.args.iter().map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    });
+    values.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn ranks_are_counts() {
+        let before = "((a) < (2) OR (a) IS NOT NULL AND (2) IS NULL)";
+        assert_eq!(
+            rewritten("SELECT rank(2) WITHIN GROUP (ORDER BY a)").unwrap(),
+            format!("SELECT (count(*) FILTER (WHERE true AND ({before})) + 1)")
+        );
+        let window = "SELECT rank() OVER (ORDER BY a)";
+        assert_eq!(rewritten(window).unwrap(), window);
+    }
+}

@@ -1,0 +1,179 @@
+//! `INSERT INTO t VALUES (1)` into a table of more columns: the others get their defaults. And VALUES in
+//! subqueries of an INSERT.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+/// Whether an INSERT tells how many values its rows have, and does not say for which columns.
+pub fn has_bare_rows(insert: &Insert) -> bool {
+    insert.columns.is_empty() && width(insert).is_some()
+}
+
+/// Says for which columns the values are, where they are fewer than the table has.
+pub fn name_columns(insert: &mut Insert, columns: &[&str]) {
+    let Some(width) = width(insert).filter(|width| *width < columns.len()) else { return };
+    let names = columns[..width].iter().map(|name| ObjectName::from(vec![Ident::with_quote('"', *name)]));
+    insert.columns = names.collect();
+}
+
+/// Has `CREATE TABLE … AS` of a query take no row of it.
+pub fn without_rows(statement: &mut datafusion::sql::parser::Statement) {
+    use datafusion::sql::parser::Statement as Parsed;
+    match statement {
+        Parsed::Explain(explain) => without_rows(&mut explain.statement),
+        Parsed::Statement(statement) => {
+            if let Statement::CreateTable(create) = statement.as_mut()
+                && let Some(query) = &mut create.query
+            {
+                let zero = Expr::value(Value::Number("0".to_string(), false));
+                query.fetch = None;
+                query.limit_clause =
+                    Some(LimitClause::LimitOffset { limit: Some(zero), offset: None, limit_by: vec![] });
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Has VALUES in subqueries of a statement that writes rows be relations: as queries the planner takes them
+/// for rows of the table.
+pub(super) fn unbind_values(statement: &mut Statement) {
+    let writes = match statement {
+        Statement::Insert(_) => true,
+        Statement::CreateTable(create) => create.query.is_some(),
+        Statement::Prepare { statement, .. } => return unbind_values(statement),
+        _ => false,
+    };
+    if writes {
+        let _ = statement.visit(&mut Subqueries { depth: 0 });
+    }
+}
+
+struct Subqueries {
+    depth: usize,
+}
+
+impl VisitorMut for Subqueries {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    // After what is in it: a relation of VALUES is a subquery, too.
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        if self.depth > 0 {
+            as_relation(&mut query.body);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `VALUES …` as `SELECT * FROM (VALUES …) AS rows`.
+fn as_relation(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            as_relation(left);
+            as_relation(right);
+        }
+        SetExpr::Values(values) => {
+            let sql = "SELECT * FROM (VALUES (1)) AS rows";
+            let parsed = Parser::parse_sql(&PostgreSqlDialect {}, sql).ok().and_then(|mut all| all.pop());
+            let Some(Statement::Query(mut query)) = parsed else { return };
+            if let SetExpr::Select(select) = query.body.as_mut()
+                && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
+                    select.from.first_mut()
+            {
+                *subquery.body = SetExpr::Values(values.clone());
+                *body = *query.body;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// How many values each row has.
+fn width(insert: &Insert) -> Option<usize> {
+    let Query { body, .. } = insert.source.as_deref()?;
+    width_of(body)
+}
+
+fn width_of(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::Values(values) => {
+            let first = values.rows.first()?.len();
+            values.rows.iter().all(|row| row.len() == first).then_some(first)
+        }
+        SetExpr::Select(select) => {
+            let is_one = |item: &SelectItem| {
+                matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+            };
+            select.projection.iter().all(is_one).then_some(select.projection.len())
+        }
+        SetExpr::SetOperation { left, .. } => width_of(left),
+        SetExpr::Query(query) => width_of(&query.body),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_named_where_values_are_missing() {
+        let check = |sql: &str, expected: &str| {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            let Statement::Insert(insert) = &mut statements[0] else { panic!("an INSERT") };
+            if has_bare_rows(insert) {
+                name_columns(insert, &["a", "B", "c"]);
+            }
+            assert_eq!(statements[0].to_string(), expected);
+        };
+        check("INSERT INTO t VALUES (1, 2), (3, 4)", "INSERT INTO t (\"a\", \"B\") VALUES (1, 2), (3, 4)");
+        check("INSERT INTO t SELECT 1 UNION SELECT 2", "INSERT INTO t (\"a\") SELECT 1 UNION SELECT 2");
+        for same in [
+            "INSERT INTO t VALUES (1, 2, 3)",
+            "INSERT INTO t VALUES (1, 2, 3, 4)",
+            "INSERT INTO t VALUES (1), (2, 3)",
+            "INSERT INTO t (a) VALUES (1)",
+            "INSERT INTO t SELECT * FROM u",
+            "INSERT INTO t SELECT 1, 2, 3",
+        ] {
+            check(same, same);
+        }
+    }
+
+    #[test]
+    fn values_of_subqueries_are_relations() {
+        let check = |sql: &str, expected: &str| {
+            let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+            unbind_values(&mut statements[0]);
+            assert_eq!(statements[0].to_string(), expected);
+        };
+        check(
+            "INSERT INTO t WITH w AS (VALUES (1)) SELECT * FROM w WHERE a IN (SELECT 1 UNION ALL VALUES (2))",
+            "INSERT INTO t WITH w AS (SELECT * FROM (VALUES (1)) AS rows) SELECT * FROM w \
+             WHERE a IN (SELECT 1 UNION ALL SELECT * FROM (VALUES (2)) AS rows)",
+        );
+        check(
+            "PREPARE p AS INSERT INTO t WITH w AS (VALUES (1)) SELECT * FROM w",
+            "PREPARE p AS INSERT INTO t WITH w AS (SELECT * FROM (VALUES (1)) AS rows) SELECT * FROM w",
+        );
+        for same in [
+            "INSERT INTO t VALUES (1), (2)",
+            "INSERT INTO t SELECT 1 UNION ALL VALUES (2)",
+            "SELECT * FROM (VALUES (1)) v",
+        ] {
+            check(same, same);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Names in a parsed statement, made ready for the planner: files in FROM clauses, and columns of the same
+//! name.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr,
+    Value, VisitMut, VisitorMut,
+};
+
+use crate::column_names::twin;
+
+use crate::file_names;
+use crate::identifier::{plain, without_casts};
+
+/// Gives single-quoted table names that do not look like files' a form that does, and result columns that the
+/// planner would refuse for having the same name, as in `SELECT a, a::text`, names of their own.
+/// What a client has sent keeps its names, and means what it means to PostgreSQL.
+pub fn prepare(statement: &mut Statement, is_client: bool) {
+    match statement {
+        Statement::Statement(statement) => {
+            // A table or a view has the columns that it is given, or an error.
+            let defines =
+                matches!(statement.as_ref(), ast::Statement::CreateTable(_) | ast::Statement::CreateView(_));
+            if let ast::Statement::Query(query) = statement.as_mut() {
+                name_beside_stars(query);
+            }
+            let tells_given_apart = !is_client && !defines;
+            let _ =
+                statement.visit(&mut Names { tells_apart: !is_client, tells_given_apart, as_twins: false });
+        }
+        Statement::Explain(explain) => prepare(&mut explain.statement, is_client),
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => prepare_query(query),
+            CopyToSource::Relation(name) => mark_file(name),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
+    }
+}
+
+/// Gives result columns names of their own, where that was left out.
+pub fn tell_columns_apart(statement: &mut datafusion::sql::sqlparser::ast::Statement) {
+    let mut names = Names { tells_apart: true, tells_given_apart: false, as_twins: true };
+    let _ = statement.visit(&mut names);
+}
+
+/// The same for a query.
+pub fn prepare_query(query: &mut Query) {
+    let mut names = Names { tells_apart: true, tells_given_apart: true, as_twins: false };
+    let _ = query.visit(&mut names);
+}
+
+struct Names {
+    tells_apart: bool,
+    tells_given_apart: bool,
+    /// With names of twins, which are shown as what they are twins of.
+    as_twins: bool,
+}
+
+impl VisitorMut for Names {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        mark_file(name);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if self.tells_given_apart {
+            for_selects(&mut query.body, tell_given_apart);
+        }
+        if self.tells_apart {
+            for_selects(&mut query.body, if self.as_twins { tell_twins_apart } else { tell_apart });
+            tell_sorted_apart(query);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Gives columns beside a star in the list of a result names of twins: the planner refuses what it has by
+/// another item already, as in `SELECT t.b, t.* FROM t`.
+fn name_beside_stars(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    if !select.projection.iter().any(is_star) {
+        return;
+    }
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        if let SelectItem::UnnamedExpr(expression) = item
+            && is_column(expression)
+            && let Some(name) = name_of(item)
+            && let SelectItem::UnnamedExpr(expression) = item
+        {
+            let alias = Ident::with_quote('"', twin(&name, 2 * PLACES_MAX + at));
+            *item = SelectItem::ExprWithAlias {
+                expr: std::mem::replace(expression, Expr::value(Value::Null)),
+                alias,
+            };
+        }
+    }
+}
+
+fn is_star(item: &SelectItem) -> bool {
+    matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..))
+}
+
+pub fn mark_file(name: &mut ObjectName) {
+    if let [ObjectNamePart::Identifier(part)] = name.0.as_mut_slice()
+        && part.quote_style == Some('\'')
+        && let Some(marked) = file_names::quoted_file_name(&part.value)
+    {
+        part.value = marked;
+    }
+}
+
+/// The SELECTs of a query. One in parentheses is visited by itself.
+fn for_selects(body: &mut SetExpr, change: fn(&mut Select)) {
+    match body {
+        SetExpr::Select(select) => change(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            for_selects(left, change);
+            for_selects(right, change);
+        }
+        _ => {}
+    }
+}
+
+/// Numbers the names that a query gives to columns, from the second of a name on.
+fn tell_given_apart(select: &mut Select) {
+    let mut given: Vec<String> = Vec::new();
+    for item in &mut select.projection {
+        if let SelectItem::ExprWithAlias { alias, .. } = item {
+            let name = plain(alias);
+            let earlier = given.iter().filter(|other| **other == name).count();
+            if earlier > 0 {
+                *alias = Ident::with_quote('"', format!("{name}_{earlier}"));
+            }
+            given.push(name);
+        }
+    }
+}
+
+/// What the planner calls a column that is a subquery, while it looks for names that are there twice.
+const SUBQUERY: &str = "(<subquery>)";
+
+/// The planner names a column after its expression without casts, and at last a subquery after its own
+/// column. It takes columns of the same name only if all of them are tables' own.
+fn tell_apart(select: &mut Select) {
+    tell_apart_as(select, |name, earlier, _| format!("{name}_{earlier}"));
+}
+
+/// More than the columns of a list that are numbered by their places.
+const PLACES_MAX: usize = 1_000_000;
+
+/// The same with names of twins.
+pub fn tell_twins_apart(select: &mut Select) {
+    // Beside those that are numbered by their places.
+    tell_apart_as(select, |name, _, at| twin(name, PLACES_MAX + at));
+}
+
+/// `named` makes a name of the one that several columns have, of how many have it before, and of the place.
+fn tell_apart_as(select: &mut Select, named: fn(&str, usize, usize) -> String) {
+    let own = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(expression) if is_column(without_casts(expression)));
+    let others: BTreeSet<String> =
+        select.projection.iter().filter(|item| !own(item)).filter_map(name_of).collect();
+    let mut seen: Vec<String> = Vec::with_capacity(select.projection.len());
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let name = name_of(item);
+        let SelectItem::UnnamedExpr(expression) = item else {
+            continue;
+        };
+        let base = without_casts(expression);
+        let key = match base {
+            Expr::Subquery(_) => SUBQUERY.to_string(),
+            Expr::Identifier(name) => key_of(std::slice::from_ref(name)),
+            Expr::CompoundIdentifier(names) => key_of(names),
+            _ => all_without_casts(base).to_string().to_lowercase(),
+        };
+        let mut earlier = seen.iter().filter(|other| **other == key).count();
+        if is_column(base) && name.as_ref().is_some_and(|name| others.contains(name)) {
+            earlier += 1;
+        }
+        if earlier > 0 {
+            let name = match base {
+                Expr::Identifier(name) => name.value.clone(),
+                Expr::CompoundIdentifier(names) => {
+                    names.last().map(|name| name.value.clone()).unwrap_or_default()
+                }
+                Expr::Subquery(_) => SUBQUERY.to_string(),
+                other => other.to_string(),
+            };
+            *item = SelectItem::ExprWithAlias {
+                expr: expression.clone(),
+                alias: Ident::with_quote('"', named(&name, earlier, at)),
+            };
+        }
+        seen.push(key);
+    }
+}
+
+/// Gives casts of columns in a sorted result the names of these, as PostgreSQL does: to the planner they
+/// would be the columns themselves, which it has beside them where the order is by them. Where that says
+/// whose column it is, the cast has another name.
+fn tell_sorted_apart(query: &mut Query) {
+    let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else { return };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    if select.projection.iter().any(is_star) {
+        return;
+    }
+    let names: Vec<Option<String>> = select.projection.iter().map(name_of).collect();
+    for (at, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::UnnamedExpr(expression) = item else { continue };
+        let Some(name) = names[at].as_ref().filter(|_| is_column(without_casts(expression))) else {
+            continue;
+        };
+        if is_column(expression) || names.iter().filter(|other| *other == &names[at]).count() > 1 {
+            continue;
+        }
+        let is_qualified = order.iter().any(|by| match &by.expr {
+            Expr::CompoundIdentifier(parts) => parts.last().is_some_and(|part| plain(part) == *name),
+            _ => false,
+        });
+        let alias = if is_qualified { format!("{name}_1") } else { name.clone() };
+        *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
+/// One for all ways to write the name of a column.
+fn key_of(names: &[Ident]) -> String {
+    names.iter().map(|name| format!("\"{}\"", plain(name))).collect::<Vec<_>>().join(".")
+}
+
+fn is_column(expression: &Expr) -> bool {
+    matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+}
+
+/// The name of a column of a result, where it says one; a subquery's is that of its column.
+fn name_of(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
+        SelectItem::UnnamedExpr(expression) => match without_casts(expression) {
+            Expr::Identifier(name) => Some(plain(name)),
+            Expr::CompoundIdentifier(names) => names.last().map(plain),
+            Expr::Subquery(query) => match query.body.as_ref() {
+                SetExpr::Select(select) => select.projection.first().and_then(name_of),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// An expression without the casts inside of it, either: types before texts are casts to the planner.
+fn all_without_casts(expression: &Expr) -> Expr {
+    struct Casts;
+    impl VisitorMut for Casts {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Cast { expr: inner, .. } => *expr = std::mem::replace(inner, Expr::value(Value::Null)),
+                Expr::TypedString(typed) => *expr = Expr::Value(typed.value.clone()),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut plain = expression.clone();
+    let _ = plain.visit(&mut Casts);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::parser::DFParser;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+
+    use super::*;
+
+    #[test]
+    fn statements() {
+        for (sql, expected) in [
+            ("SELECT a, b FROM t", "SELECT a, b FROM t"),
+            ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
+            ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
+            ("SELECT a::text FROM t ORDER BY a", "SELECT a::TEXT AS \"a\" FROM t ORDER BY a"),
+            (
+                "SELECT a::text, a FROM t ORDER BY a",
+                "SELECT a::TEXT AS \"a\", a AS \"a_1\" FROM t ORDER BY a",
+            ),
+            ("SELECT a::text FROM t ORDER BY t.a", "SELECT a::TEXT AS \"a_1\" FROM t ORDER BY t.a"),
+            ("SELECT f(a), f(a::int)", "SELECT f(a), f(a::INT) AS \"f(a::INT)_1\""),
+            ("SELECT f('1'), f(DATE '1')", "SELECT f('1'), f(DATE '1') AS \"f(DATE '1')_1\""),
+            ("SELECT t.a, u.a FROM t, u", "SELECT t.a, u.a FROM t, u"),
+            ("SELECT (SELECT 1), (SELECT 2)", "SELECT (SELECT 1), (SELECT 2) AS \"(<subquery>)_1\""),
+            ("SELECT t.a, \"t\".\"a\" FROM t", "SELECT t.a, \"t\".\"a\" AS \"a_1\" FROM t"),
+            ("SELECT a AS x, a FROM t", "SELECT a AS x, a FROM t"),
+            ("SELECT t.a, 1 AS a FROM t", "SELECT t.a AS \"a_1\", 1 AS a FROM t"),
+            ("SELECT a, a, 1 AS a", "SELECT a AS \"a_1\", a AS \"a_2\", 1 AS a"),
+            ("SELECT a, (SELECT u.a FROM u) FROM t", "SELECT a AS \"a_1\", (SELECT u.a FROM u) FROM t"),
+            ("SELECT 1 AS b, 2 AS B, 3 AS \"B\"", "SELECT 1 AS b, 2 AS \"b_1\", 3 AS \"B\""),
+            ("CREATE VIEW v AS SELECT 1 AS b, 2 AS b", "CREATE VIEW v AS SELECT 1 AS b, 2 AS b"),
+            ("SELECT 1, 1 UNION SELECT 2, 2", "SELECT 1, 1 AS \"1_1\" UNION SELECT 2, 2 AS \"2_1\""),
+            ("SELECT * FROM (SELECT 1, 1)", "SELECT * FROM (SELECT 1, 1 AS \"1_1\")"),
+            ("SELECT * FROM 'data'", "SELECT * FROM './data'"),
+            ("SELECT * FROM 'x.csv', data", "SELECT * FROM 'x.csv', data"),
+            ("EXPLAIN SELECT * FROM 'data'", "EXPLAIN SELECT * FROM './data'"),
+            ("COPY (SELECT * FROM 'data') TO 'x'", "COPY (SELECT * FROM './data') TO x"),
+        ] {
+            let mut statement =
+                DFParser::parse_sql_with_dialect(sql, &PostgreSqlDialect {}).unwrap().pop_front().unwrap();
+            prepare(&mut statement, false);
+            assert_eq!(statement.to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! Comparisons of rows, such as `(a, b) < (1, 2)` and `(a, b) IN (SELECT x, y …)`, as comparisons of their
+//! columns. The planner compares structs, to which NULL is a value like others, and knows no subquery of
+//! several columns in an expression.
+
+use std::ops::ControlFlow;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query,
+    Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator,
+    Update, Value, visit_expressions,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use super::update_from::name_of;
+use crate::identifier::plain;
+use crate::tokens::quantified::ROWS;
+
+/// A list of more rows is read as a table.
+const LISTED_ROWS_MAX: usize = 32;
+
+/// A list of more rows stays one of structs where it cannot be read as a table: comparisons nested so deep
+/// take long to plan, and at some depth the stack of the thread that does.
+const COMPARED_ROWS_MAX: usize = 200;
+
+/// Rewrites such a comparison in place; what it consists of is left to whoever goes on to it.
+///
+/// Errors: rows of different lengths are compared (42601).
+pub fn rewrite(expr: &mut Expr) -> Result<()> {
+    let columns = match &*expr {
+        Expr::BinaryOp { left, op, right } => match (row(left), row(right)) {
+            (Some(left), Some(right)) => compared(op, left, right)?,
+            _ => None,
+        },
+        Expr::IsDistinctFrom(left, right) => match (row(left), row(right)) {
+            (Some(left), Some(right)) => Some(any(pairs(left, right)?, Expr::IsDistinctFrom)),
+            _ => None,
+        },
+        Expr::IsNotDistinctFrom(left, right) => match (row(left), row(right)) {
+            (Some(left), Some(right)) => Some(all(pairs(left, right)?, Expr::IsNotDistinctFrom)),
+            _ => None,
+        },
+        Expr::IsNull(inner) => row(inner).map(|row| {
+            let each = row.into_iter().map(|column| Expr::IsNull(Box::new(column)));
+            joined(each, BinaryOperator::And)
+        }),
+        Expr::IsNotNull(inner) => row(inner).map(|row| {
+            let each = row.into_iter().map(|column| Expr::IsNotNull(Box::new(column)));
+            joined(each, BinaryOperator::And)
+        }),
+        Expr::Between { expr: inner, negated, low, high } => match (row(inner), row(low), row(high)) {
+            (Some(inner), Some(low), Some(high)) => {
+                let from = compared(&BinaryOperator::GtEq, inner.clone(), low)?;
+                let to = compared(&BinaryOperator::LtEq, inner, high)?;
+                let both = joined(from.into_iter().chain(to).map(nested), BinaryOperator::And);
+                Some(if *negated { not(both) } else { both })
+            }
+            _ => None,
+        },
+        Expr::InList { list, .. } if list.len() > COMPARED_ROWS_MAX => None,
+        Expr::InList { expr: inner, list, negated } => {
+            let listed: Option<Vec<_>> = list.iter().map(row).collect();
+            match (row(inner), listed) {
+                (Some(inner), Some(listed)) => {
+                    let mut each = Vec::with_capacity(listed.len());
+                    for one in listed {
+                        each.push(nested(all(pairs(inner.clone(), one)?, equal)));
+                    }
+                    let found = joined(each, BinaryOperator::Or);
+                    Some(if *negated { not(found) } else { found })
+                }
+                _ => None,
+            }
+        }
+        // Aggregates of the query would be those of the subquery.
+        other => match Search::of(other)? {
+            Some(search) if search.row.iter().any(has_function) => return Err(misplaced()),
+            Some(search) => Some(search.valued()?),
+            None => None,
+        },
+    };
+    if let Some(columns) = columns {
+        *expr = nested(columns);
+    }
+    Ok(())
+}
+
+/// The same for what a row has to fulfil, where NULL is as good as false: a search in a subquery becomes a
+/// join there.
+fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
+    // With whether it has to be false.
+    let mut parts = vec![(condition, false)];
+    while let Some((part, is_denied)) = parts.pop() {
+        match part {
+            Expr::Nested(inner) => parts.push((inner, is_denied)),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => parts.push((expr, !is_denied)),
+            Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
+                parts.extend([(left.as_mut(), is_denied), (right.as_mut(), is_denied)]);
+            }
+            other => {
+                // Aggregates of the query would be those of the subquery.
+                if let Some(search) = Search::of(other)?
+                    && !(is_of_groups && search.row.iter().any(has_function))
+                {
+                    *other = search.decided(is_denied)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// [`in_condition`] of WHERE and HAVING of a query.
+pub(super) fn in_conditions_of(body: &mut SetExpr) -> Result<()> {
+    match body {
+        SetExpr::Select(select) => {
+            select.selection.iter_mut().try_for_each(|condition| in_condition(condition, false))?;
+            select.having.iter_mut().try_for_each(|condition| in_condition(condition, true))
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            in_conditions_of(left)?;
+            in_conditions_of(right)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// [`in_condition`] of WHERE of a statement that is no query.
+pub(super) fn in_conditions_of_change(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Delete(Delete { selection: Some(condition), .. })
+        | Statement::Update(Update { selection: Some(condition), .. }) => in_condition(condition, false),
+        _ => Ok(()),
+    }
+}
+
+/// A row that is looked for in the rows of a subquery.
+struct Search {
+    row: Vec<Expr>,
+    rows: Box<Query>,
+    negated: bool,
+}
+
+impl Search {
+    fn of(expr: &Expr) -> Result<Option<Self>> {
+        Ok(match expr {
+            Expr::InSubquery { expr, subquery, negated } => {
+                row(expr).map(|row| Self { row, rows: subquery.clone(), negated: *negated })
+            }
+            Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+                match (row(left), right.as_ref()) {
+                    (Some(row), Expr::Subquery(rows)) => {
+                        Some(Self { row, rows: rows.clone(), negated: false })
+                    }
+                    _ => None,
+                }
+            }
+            Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+                match (row(left), right.as_ref()) {
+                    (Some(row), Expr::Subquery(rows)) => {
+                        Some(Self { row, rows: rows.clone(), negated: true })
+                    }
+                    _ => None,
+                }
+            }
+            Expr::InList { expr, list, negated } if list.len() > LISTED_ROWS_MAX && are_values(list) => {
+                let Some(row) = row(expr) else { return Ok(None) };
+                let listed: Vec<String> = list.iter().map(ToString::to_string).collect();
+                let rows = format!("VALUES {}", listed.join(", "));
+                let rows = Parser::new(&PostgreSqlDialect {}).try_with_sql(&rows)?.parse_query()?;
+                Some(Self { row, rows, negated: *negated })
+            }
+            _ => None,
+        })
+    }
+
+    /// True where the search is true, and false where it is false; where it is NULL, `unknown`.
+    fn decided(self, unknown: bool) -> Result<Expr> {
+        let is_equal = self.is_equal();
+        let is_found = match self.negated == unknown {
+            true => is_equal,
+            false => Expr::IsNotFalse(Box::new(nested(is_equal))),
+        };
+        self.exists(is_found, self.negated)
+    }
+
+    /// True, false or NULL.
+    fn valued(self) -> Result<Expr> {
+        let is_equal = self.is_equal();
+        let is_found = self.exists(is_equal.clone(), false)?;
+        let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false)?;
+        let sql = if self.negated {
+            "CASE WHEN 1 THEN false WHEN 2 THEN NULL ELSE true END"
+        } else {
+            "CASE WHEN 1 THEN true WHEN 2 THEN NULL ELSE false END"
+        };
+        let mut value = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql)?.parse_expr()?;
+        if let Expr::Case { conditions, .. } = &mut value {
+            for (when, condition) in conditions.iter_mut().zip([is_found, is_unknown]) {
+                when.condition = condition;
+            }
+        }
+        Ok(value)
+    }
+
+    fn is_equal(&self) -> Expr {
+        let columns: Vec<Expr> = match self.plain() {
+            Some((_, columns)) => columns.into_iter().cloned().map(closed).collect(),
+            None => {
+                let named = (0..self.row.len()).map(|at| Expr::CompoundIdentifier(vec![rows(), column(at)]));
+                named.collect()
+            }
+        };
+        all(self.row.iter().cloned().zip(columns), equal)
+    }
+
+    /// The subquery and its columns, if conditions about these may be among its own: in one that is about the
+    /// row itself, they have to be. None of the row's columns may be taken for one of the subquery's tables.
+    fn plain(&self) -> Option<(&Select, Vec<&Expr>)> {
+        let Query { with: None, body, limit_clause: None, fetch: None, .. } = self.rows.as_ref() else {
+            return None;
+        };
+        let SetExpr::Select(select) = body.as_ref() else { return None };
+        let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+        if is_grouped || select.distinct.is_some() || select.top.is_some() {
+            return None;
+        }
+        if select.having.is_some() || select.qualify.is_some() {
+            return None;
+        }
+        let mut columns = Vec::with_capacity(self.row.len());
+        for item in &select.projection {
+            let (SelectItem::UnnamedExpr(column) | SelectItem::ExprWithAlias { expr: column, .. }) = item
+            else {
+                return None;
+            };
+            columns.push(column);
+        }
+        if columns.len() != self.row.len() || columns.iter().any(|column| has_function(column)) {
+            return None;
+        }
+        let relations = select.from.iter().flat_map(|from| {
+            [&from.relation].into_iter().chain(from.joins.iter().map(|join| &join.relation))
+        });
+        let names: Vec<String> = relations.map(name_of).collect::<Option<_>>()?;
+        let mut is_taken = |part: &Expr| match part {
+            Expr::Identifier(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => true,
+            // In `s.t.a`, too.
+            Expr::CompoundIdentifier(parts) => parts.iter().any(|part| names.contains(&plain(part))),
+            _ => false,
+        };
+        let is_any_taken = self.row.iter().any(|column| has(column, &mut is_taken));
+        (!names.is_empty() && !is_any_taken).then_some((select.as_ref(), columns))
+    }
+
+    /// Whether there is a row of which `condition` is true.
+    fn exists(&self, condition: Expr, negated: bool) -> Result<Expr> {
+        if self.plain().is_some() {
+            let mut subquery = self.rows.clone();
+            if let SetExpr::Select(select) = subquery.body.as_mut() {
+                select.projection = vec![SelectItem::UnnamedExpr(Expr::value(Value::Boolean(true)))];
+                let own = select.selection.take();
+                select.selection =
+                    Some(joined(own.into_iter().chain([condition]).map(nested), BinaryOperator::And));
+            }
+            subquery.order_by = None;
+            return Ok(Expr::Exists { subquery, negated });
+        }
+        let mut parser = Parser::new(&PostgreSqlDialect {})
+            .try_with_sql("EXISTS (SELECT 1 FROM (SELECT 1) AS r (c) WHERE TRUE)")?;
+        let mut exists = parser.parse_expr()?;
+        if let Expr::Exists { subquery, negated: is_negated } = &mut exists
+            && let SetExpr::Select(select) = subquery.body.as_mut()
+            && let Some(from) = select.from.first_mut()
+            && let TableFactor::Derived { subquery, alias: Some(TableAlias { name, columns, .. }), .. } =
+                &mut from.relation
+        {
+            *is_negated = negated;
+            select.selection = Some(condition);
+            subquery.clone_from(&self.rows);
+            *name = rows();
+            let named =
+                (0..self.row.len()).map(|at| TableAliasColumnDef { name: column(at), data_type: None });
+            *columns = named.collect();
+        }
+        Ok(exists)
+    }
+}
+
+/// Whether `fits` says so of an expression or of one in it.
+fn has(expr: &Expr, fits: &mut dyn FnMut(&Expr) -> bool) -> bool {
+    visit_expressions(
+        expr,
+        |part| if fits(part) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) },
+    )
+    .is_break()
+}
+
+/// Whether there may be an aggregate in it.
+fn has_function(expr: &Expr) -> bool {
+    has(expr, &mut |part| matches!(part, Expr::Function(_) | Expr::Subquery(_)))
+}
+
+fn rows() -> Ident {
+    Ident::with_quote('"', ROWS)
+}
+
+fn column(at: usize) -> Ident {
+    Ident::with_quote('"', format!("_{}", at + 1))
+}
+
+/// The columns of `(a, b)` and `ROW(a, b)`.
+pub fn row(expr: &Expr) -> Option<Vec<Expr>> {
+    match expr {
+        Expr::Tuple(columns) => Some(columns.iter().cloned().map(closed).collect()),
+        Expr::Nested(inner) => row(inner),
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("row") => {
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let column = |argument: &FunctionArg| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(column)) => Some(closed(column.clone())),
+                _ => None,
+            };
+            list.args.iter().map(column).collect()
+        }
+        _ => None,
+    }
+}
+
+/// In parentheses unless it is one word: it is written down as it stands where it is kept.
+fn closed(expr: Expr) -> Expr {
+    match expr {
+        Expr::Identifier(_)
+        | Expr::CompoundIdentifier(_)
+        | Expr::Value(_)
+        | Expr::Nested(_)
+        | Expr::Tuple(_) => expr,
+        Expr::Function(_) | Expr::Subquery(_) => expr,
+        other => nested(other),
+    }
+}
+
+/// Whether all rows of a list are written down in it.
+fn are_values(list: &[Expr]) -> bool {
+    list.iter().all(|one| match one {
+        Expr::Tuple(columns) => columns.iter().all(is_value),
+        _ => false,
+    })
+}
+
+fn is_value(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
+        Expr::TypedString(_) => true,
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_value(expr),
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => is_value(expr),
+        _ => false,
+    }
+}
+
+fn pairs(left: Vec<Expr>, right: Vec<Expr>) -> Result<Vec<(Expr, Expr)>> {
+    match left.len() == right.len() {
+        true => Ok(left.into_iter().zip(right).collect()),
+        false => Err(unequal()),
+    }
+}
+
+fn misplaced() -> DataFusionError {
+    let message = "IN with a subquery of several columns is supported in WHERE, and elsewhere without functions before it, only";
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("join the subquery").into_datafusion()
+}
+
+fn unequal() -> DataFusionError {
+    SqlError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions").into_datafusion()
+}
+
+/// `None` for an operator that compares nothing.
+fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Option<Expr>> {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    let first = match op {
+        Eq => return Ok(Some(all(pairs(left, right)?, equal))),
+        NotEq => {
+            return Ok(Some(any(pairs(left, right)?, |left, right| binary(left, NotEq, right))));
+        }
+        Lt | LtEq => Lt,
+        Gt | GtEq => Gt,
+        _ => return Ok(None),
+    };
+    // From the last: a < x OR (a = x AND (b < y OR …)).
+    let mut rest: Option<Expr> = None;
+    for (left, right) in pairs(left, right)?.into_iter().rev() {
+        let (left, right) = (Box::new(left), Box::new(right));
+        rest = Some(match rest {
+            None => binary(left, op.clone(), right),
+            Some(rest) => {
+                let is_equal = equal(left.clone(), right.clone());
+                let both = binary(Box::new(is_equal), BinaryOperator::And, Box::new(nested(rest)));
+                binary(
+                    Box::new(binary(left, first.clone(), right)),
+                    BinaryOperator::Or,
+                    Box::new(nested(both)),
+                )
+            }
+        });
+    }
+    Ok(rest)
+}
+
+fn all(pairs: impl IntoIterator<Item = (Expr, Expr)>, each: fn(Box<Expr>, Box<Expr>) -> Expr) -> Expr {
+    joined(pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))), BinaryOperator::And)
+}
+
+fn any(pairs: impl IntoIterator<Item = (Expr, Expr)>, each: fn(Box<Expr>, Box<Expr>) -> Expr) -> Expr {
+    joined(pairs.into_iter().map(|(left, right)| each(Box::new(left), Box::new(right))), BinaryOperator::Or)
+}
+
+/// Of nothing, what is true of every row.
+fn joined(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Expr {
+    let joined = parts.into_iter().reduce(|left, right| binary(Box::new(left), op.clone(), Box::new(right)));
+    joined.unwrap_or_else(|| Expr::value(Value::Boolean(true)))
+}
+
+fn equal(left: Box<Expr>, right: Box<Expr>) -> Expr {
+    binary(left, BinaryOperator::Eq, right)
+}
+
+fn binary(left: Box<Expr>, op: BinaryOperator, right: Box<Expr>) -> Expr {
+    Expr::BinaryOp { left, op, right }
+}
+
+fn not(expr: Expr) -> Expr {
+    Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(expr)) }
+}
+
+fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+    use super::COMPARED_ROWS_MAX;
+
+    #[test]
+    fn rows_are_compared_by_columns() {
+        for (sql, expected) in [
+            ("(a, b) = (1, 2)", "(a = 1 AND b = 2)"),
+            ("(a, b) <> ROW(1, b OR c)", "(a <> 1 OR b <> (b OR c))"),
+            ("(a, b, c) < (1, 2, 3)", "(a < 1 OR (a = 1 AND (b < 2 OR (b = 2 AND (c < 3)))))"),
+            ("(a, b) >= (1, 2)", "(a > 1 OR (a = 1 AND (b >= 2)))"),
+            ("(a, b) IS NULL", "(a IS NULL AND b IS NULL)"),
+            ("(a, b) IN ((1, 2), (3, 4))", "((a = 1 AND b = 2) OR (a = 3 AND b = 4))"),
+            ("(a, b) NOT IN ((1, 2))", "(NOT ((a = 1 AND b = 2)))"),
+            ("(a, (b, c)) = (1, (2, 3))", "(a = 1 AND (b = 2 AND c = 3))"),
+            ("(a, b) || (1, 2)", "(a, b) || (1, 2)"),
+            ("a = (1, 2)", "a = (1, 2)"),
+        ] {
+            let query = |condition: &str| format!("SELECT {condition} FROM t");
+            assert_eq!(rewritten(&query(sql)).unwrap(), query(expected), "{sql}");
+        }
+        let rewrite = |sql: &str| rewritten(&format!("SELECT {sql}"));
+        assert!(rewrite("(1, 2) = (1, 2, 3)").is_err());
+        assert!(rewrite("(1, 2) IN ((1, 2), (1, 2, 3))").is_err());
+    }
+
+    #[test]
+    fn conditions_become_joins() {
+        let found = r#"(SELECT 1 FROM (SELECT x, y FROM u) AS "_harrier_rows" ("_1", "_2") WHERE "#;
+        let is_equal = r#"a = "_harrier_rows"."_1" AND b = "_harrier_rows"."_2""#;
+        for (sql, expected) in [
+            ("(a, b) IN (SELECT x, y FROM u)", format!("EXISTS {found}{is_equal})")),
+            ("c OR (a, b) = ANY (SELECT x, y FROM u)", format!("c OR EXISTS {found}{is_equal})")),
+            ("(a, b) NOT IN (SELECT x, y FROM u)", format!("NOT EXISTS {found}({is_equal}) IS NOT FALSE)")),
+            ("NOT (a, b) IN (SELECT x, y FROM u)", format!("NOT EXISTS {found}({is_equal}) IS NOT FALSE)")),
+            (
+                "NOT (c AND (a, b) NOT IN (SELECT x, y FROM u))",
+                format!("NOT (c AND NOT EXISTS {found}{is_equal}))"),
+            ),
+        ] {
+            let query = |condition: &str| format!("SELECT 1 FROM t WHERE {condition}");
+            let told = rewritten(&query(sql)).unwrap();
+            assert_eq!(told.to_lowercase(), query(&expected).to_lowercase(), "{sql}");
+        }
+        let found = rewritten(
+            "SELECT 1 FROM t WHERE (t.a, 2) IN (SELECT u.x, y + 1 AS z FROM u WHERE u.k = t.k OR c)",
+        )
+        .unwrap();
+        let expected = "SELECT 1 FROM t WHERE EXISTS (SELECT true FROM u WHERE (u.k = t.k OR c) AND (t.a = u.x AND 2 = (y + 1)))";
+        assert_eq!(found, expected);
+        let found =
+            rewritten("SELECT 1 FROM main.t WHERE (main.t.a, 2) IN (SELECT t.x, t.y FROM main.t)").unwrap();
+        assert!(found.contains("FROM (SELECT t.x, t.y FROM main.t) AS"), "{found}");
+        let value = rewritten("SELECT (a, b) NOT IN (SELECT x, y FROM u)").unwrap();
+        assert!(value.contains("THEN false WHEN EXISTS") && value.ends_with("ELSE true END)"), "{value}");
+        assert!(rewritten("SELECT (a, count(*)) IN (SELECT x, y FROM u)").is_err());
+        let many: Vec<String> = (0..40).map(|at| format!("({at}, -{at})")).collect();
+        let told = rewritten(&format!("SELECT 1 FROM t WHERE (a, b) IN ({})", many.join(", "))).unwrap();
+        assert!(told.contains("EXISTS (SELECT 1 FROM (VALUES (0, -0), (1, -1)"), "{told}");
+        let many = format!("SELECT (a, b) IN ({})", vec!["(1, c)"; COMPARED_ROWS_MAX + 1].join(", "));
+        assert_eq!(rewritten(&many).unwrap(), many);
+    }
+}

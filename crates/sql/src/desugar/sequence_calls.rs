@@ -1,0 +1,24 @@
+//! Calls of the functions of sequences.
+
+use datafusion::sql::sqlparser::ast;
+
+use crate::ast_builder::text_of;
+use crate::identifier::{plain, without_casts};
+
+/// Has `nextval('s'::regclass)` be `nextval('s')`, and the same of the others: which sequence a text means is
+/// found out when they are called.
+pub(super) fn bare_name(expr: &mut ast::Expr) {
+    let ast::Expr::Function(function) = expr else { return };
+    let is_one = |name: ast::Ident| ["nextval", "currval", "setval"].contains(&plain(&name).as_str());
+    if !function.name.0.last().and_then(|part| part.as_ident()).cloned().is_some_and(is_one) {
+        return;
+    }
+    let ast::FunctionArguments::List(list) = &mut function.args else { return };
+    let Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))) = list.args.first_mut() else {
+        return;
+    };
+    let is_text = matches!(name, ast::Expr::Cast { .. }) && text_of(without_casts(name)).is_some();
+    if is_text {
+        *name = without_casts(name).clone();
+    }
+}

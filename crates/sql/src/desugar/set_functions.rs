@@ -1,0 +1,716 @@
+//! Functions that give rows, in FROM and in the list of a SELECT, as `unnest` of a function that gives a
+//! list.
+//!
+//! ```text
+//! FROM t, jsonb_each(t.j) e           ──►  FROM t, LATERAL (SELECT unnest(harrier_jsonb_each_key(t.j)) AS key, unnest(harrier_jsonb_each(t.j)) AS value) AS e
+//! FROM t, generate_series(1, t.n) g   ──►  FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS g) AS g
+//! SELECT day + generate_series(0, 6)  ──►  SELECT day + unnest(generate_series(0, 6))
+//! ```
+//!
+//! Inside of functions of arrays (`array_length`, `list_sum`, `unnest`, …) `generate_series` stays the list
+//! that DataFusion and DuckDB have it give.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use crate::ast_builder::function_call;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    GroupByExpr, Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr,
+    TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan,
+    VisitMut, VisitorMut, visit_expressions,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::json;
+use crate::identifier::plain;
+
+/// The functions, with the columns of their rows; where there is none, it is called as the relation is.
+const OF_ROWS: [(&str, &[&str]); 16] = [
+    ("json_array_elements", &["value"]),
+    ("json_array_elements_text", &["value"]),
+    ("json_each", &["key", "value"]),
+    ("json_each_text", &["key", "value"]),
+    ("json_object_keys", &[]),
+    ("jsonb_array_elements", &["value"]),
+    ("jsonb_array_elements_text", &["value"]),
+    ("jsonb_each", &["key", "value"]),
+    ("jsonb_each_text", &["key", "value"]),
+    ("jsonb_object_keys", &[]),
+    ("generate_series", &[]),
+    ("generate_subscripts", &[]),
+    ("regexp_matches", &[]),
+    ("regexp_split_to_table", &[]),
+    ("string_to_table", &[]),
+    ("unnest", &[]),
+];
+
+/// Columns of the catalogs whose subscripts begin at 0.
+const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes", "tgattr"];
+
+/// Rewrites the functions of rows in one query, those in its subqueries aside.
+pub(super) fn unfold(query: &mut Query) {
+    unfold_body(&mut query.body);
+    tell_apart(query);
+    let names = if has_series(query) { names_in(query) } else { HashSet::new() };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let mut aliases = Vec::new();
+    for table in &mut select.from {
+        let factors =
+            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
+        factors.for_each(|factor| call_it_value(factor, &names));
+    }
+    for table in &mut select.from {
+        let factors =
+            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
+        for factor in factors {
+            if let Some((relation, column)) = unfold_factor(factor) {
+                aliases.push((relation, column));
+            }
+        }
+    }
+    if !aliases.is_empty() {
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) = item
+                && let Expr::Identifier(name) = &*expr
+                && aliases.iter().any(|(relation, _)| *relation == plain(name))
+            {
+                *item = SelectItem::ExprWithAlias { alias: name.clone(), expr: expr.clone() };
+            }
+        }
+        let mut rows = Rows { aliases: &aliases, depth: 0 };
+        let _ = VisitMut::visit(query, &mut rows);
+    }
+}
+
+/// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as `SELECT
+/// __rows.__1 AS unnest, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 …) AS __rows`. What has
+/// a name of its own for every item, and is not grouped.
+fn tell_apart(query: &mut Query) {
+    let is_by_name = |by: &OrderByExpr| matches!(&by.expr, Expr::Identifier(_) | Expr::Value(_));
+    let is_ordered_by_names = match query.order_by.as_ref().map(|order| &order.kind) {
+        None => true,
+        Some(OrderByKind::Expressions(order)) => order.iter().all(is_by_name),
+        Some(OrderByKind::All(_)) => false,
+    };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    if !is_ordered_by_names || is_grouped || select.having.is_some() || select.distinct.is_some() {
+        return;
+    }
+    let Some(names) = names_meant_twice(&select.projection) else { return };
+    let relation = Ident::new("__rows");
+    let mut outer = match crate::ast_builder::select_all(&ObjectName::from(vec![relation.clone()])) {
+        Some(outer) => outer,
+        None => return,
+    };
+    outer.projection.clear();
+    for (at, (item, alias)) in select.projection.iter_mut().zip(names).enumerate() {
+        let column = Ident::new(format!("__{}", at + 1));
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = &*item else { return };
+        let expr = expr.clone();
+        *item = SelectItem::ExprWithAlias { expr, alias: column.clone() };
+        let expr = Expr::CompoundIdentifier(vec![relation.clone(), column]);
+        outer.projection.push(SelectItem::ExprWithAlias { expr, alias });
+    }
+    let Some(mut rows) = query_of("SELECT 1") else { return };
+    std::mem::swap(&mut rows.body, &mut query.body);
+    let alias = TableAlias { explicit: true, name: relation, columns: vec![], at: None };
+    let relation =
+        TableFactor::Derived { lateral: false, subquery: Box::new(rows), alias: Some(alias), sample: None };
+    outer.from = vec![TableWithJoins { relation, joins: vec![] }];
+    *query.body = SetExpr::Select(Box::new(outer));
+}
+
+/// The names of the items of a list with `unnest` in which an expression is called as a column that an item
+/// is made of; `None`: there is none such, or an item has no name.
+fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
+    let mut names = Vec::with_capacity(items.len());
+    let (mut columns, mut aliases) = (HashSet::new(), HashSet::new());
+    let mut has_unnest = false;
+    for item in items {
+        let (expr, alias) = match item {
+            SelectItem::ExprWithAlias { expr, alias } => (expr, Some(alias)),
+            SelectItem::UnnamedExpr(expr) => (expr, None),
+            _ => return None,
+        };
+        let column = match expr {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(names) => names.last(),
+            _ => None,
+        };
+        names.push(alias.or(column)?.clone());
+        let mut own = HashSet::new();
+        let mut is_unnest = false;
+        let _: ControlFlow<()> = visit_expressions(expr, |part| {
+            match part {
+                Expr::Identifier(name) => drop(own.insert(plain(name))),
+                Expr::CompoundIdentifier(names) => own.extend(names.last().map(plain)),
+                Expr::Function(function) => {
+                    let name = function.name.0.last().and_then(|part| part.as_ident());
+                    is_unnest |= name.is_some_and(|name| plain(name) == "unnest");
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        has_unnest |= is_unnest;
+        if !is_unnest {
+            columns.extend(own);
+            aliases.extend(alias.filter(|_| column.is_none()).map(plain));
+        }
+    }
+    (has_unnest && !columns.is_disjoint(&aliases)).then_some(names)
+}
+
+/// Unfolds what is in the lists of its SELECTs.
+fn unfold_body(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            unfold_body(left);
+            unfold_body(right);
+        }
+        SetExpr::Values(values) => json::level_values(values),
+        SetExpr::Select(select) => {
+            for item in &mut select.projection {
+                match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        let name = called(expr).map(|(name, _)| name).filter(|name| *name != "unnest");
+                        if unfold_value(expr)
+                            && let Some(name) = name
+                        {
+                            let alias = Ident::with_quote('"', name);
+                            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                        }
+                    }
+                    SelectItem::ExprWithAlias { expr, .. } => {
+                        unfold_value(expr);
+                    }
+                    _ => {}
+                }
+            }
+            tell_lists_apart(&mut select.projection);
+        }
+        _ => {}
+    }
+}
+
+/// `SELECT unnest((SELECT a …)), unnest((SELECT b …))`, whose lists have one name to the planner, which then
+/// takes them for one, as `SELECT unnest((SELECT a …)), unnest(CASE 2 WHEN 2 THEN (SELECT b …) END)`. So it
+/// is with what differs in nothing but casts.
+fn tell_lists_apart(items: &mut [SelectItem]) {
+    /// The lists that were met, each with what the planner's name says of it.
+    #[derive(Default)]
+    struct Lists {
+        depth: usize,
+        met: Vec<(Expr, Expr)>,
+    }
+    impl VisitorMut for Lists {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if self.depth > 0 {
+                return ControlFlow::Continue(());
+            }
+            let Some(("unnest", arguments)) = called(expr) else { return ControlFlow::Continue(()) };
+            let [list] = arguments.as_slice() else { return ControlFlow::Continue(()) };
+            let shown = shown(list);
+            let place = self.met.iter().position(|(met, _)| met == list);
+            let is_like = |(met, other): &(Expr, Expr)| *other == shown && met != list;
+            let at = place.unwrap_or(self.met.len());
+            if self.met[..at].iter().any(is_like) {
+                let count = number(&(at + 1).to_string());
+                *expr = unnested(Expr::Case {
+                    case_token: AttachedToken::empty(),
+                    end_token: AttachedToken::empty(),
+                    operand: Some(Box::new(count.clone())),
+                    conditions: vec![CaseWhen { condition: count, result: list.clone() }],
+                    else_result: None,
+                });
+            }
+            if place.is_none() {
+                self.met.push((list.clone(), shown));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut lists = Lists::default();
+    for item in items {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            let _ = VisitMut::visit(expr, &mut lists);
+        }
+    }
+}
+
+/// An expression without what the planner's name of it does not say: casts, and which query a subquery is.
+fn shown(expr: &Expr) -> Expr {
+    struct Unseen;
+    impl VisitorMut for Unseen {
+        type Break = ();
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            let shown = match expr {
+                Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => Some((**inner).clone()),
+                Expr::Subquery(_) => Some(Expr::value(Value::Null)),
+                Expr::Function(function) if matches!(function.args, FunctionArguments::Subquery(_)) => {
+                    Some(Expr::value(Value::Null))
+                }
+                _ => None,
+            };
+            if let Some(shown) = shown {
+                *expr = shown;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut shown = expr.clone();
+    let _ = VisitMut::visit(&mut shown, &mut Unseen);
+    shown
+}
+
+/// Has a whole relation that has one column be that column: `e->>'a'` is of `jsonb_array_elements(j) e`.
+struct Rows<'a> {
+    aliases: &'a [(String, String)],
+    depth: usize,
+}
+
+impl VisitorMut for Rows<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // The relations that were made of functions are subqueries, with such names among their arguments.
+        if let Expr::Identifier(name) = expr
+            && self.depth <= 2
+            && let Some((_, column)) = self.aliases.iter().find(|(relation, _)| *relation == plain(name))
+        {
+            *expr = Expr::CompoundIdentifier(vec![name.clone(), Ident::with_quote('"', column.clone())]);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The function that an expression calls, if it is one of these, with its arguments.
+fn called(expr: &Expr) -> Option<(&'static str, Vec<Expr>)> {
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let (name, _) = of_rows(&function.name)?;
+    Some((name, values(&list.args)?))
+}
+
+/// `None`: some are named, or none are values.
+fn values(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let value = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    };
+    arguments.iter().map(value).collect()
+}
+
+fn of_rows(name: &ObjectName) -> Option<(&'static str, &'static [&'static str])> {
+    let name = match name.0.as_slice() {
+        [name] => plain(name.as_ident()?),
+        [schema, name] if plain(schema.as_ident()?) == "pg_catalog" => plain(name.as_ident()?),
+        _ => return None,
+    };
+    OF_ROWS.into_iter().find(|(known, _)| *known == name)
+}
+
+/// The list whose elements are the rows of a function, or one of their columns; `None` if it takes other
+/// arguments.
+fn list_of(name: &str, column: usize, arguments: &[Expr]) -> Option<Expr> {
+    let call = |name: &str| Expr::Function(function_call(name, arguments.to_vec()));
+    Some(match (name, arguments) {
+        ("json_each" | "json_each_text", [_]) if column == 0 => call("harrier_json_each_key"),
+        ("jsonb_each" | "jsonb_each_text", [_]) if column == 0 => call("harrier_jsonb_each_key"),
+        ("generate_series", [_, _]) => call(name),
+        ("generate_series", [first, last, step]) => {
+            let step = interval(step).unwrap_or_else(|| step.clone());
+            Expr::Function(function_call(name, vec![first.clone(), last.clone(), step]))
+        }
+        ("generate_subscripts", [array, dimension]) => subscripts(array, dimension),
+        ("regexp_matches", [_, _] | [_, _, _]) => call("harrier_regexp_matches"),
+        ("regexp_split_to_table", [_, _] | [_, _, _]) => call("regexp_split_to_array"),
+        ("string_to_table", [_, _] | [_, _, _]) => call("string_to_array"),
+        ("unnest", [array]) => array.clone(),
+        (_, [_]) if name.starts_with("json") => call(&format!("harrier_{name}")),
+        _ => return None,
+    })
+}
+
+/// Has the step of a series be an interval if it is a text.
+fn read_step<'a>(mut arguments: impl Iterator<Item = &'a mut FunctionArg>) {
+    if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(step))) = arguments.nth(2)
+        && let Some(interval) = interval(step)
+    {
+        *step = interval;
+    }
+}
+
+/// The interval that a text says; `None` if the expression is no text.
+fn interval(step: &Expr) -> Option<Expr> {
+    let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) = step else { return None };
+    Some(Expr::Interval(Interval {
+        value: Box::new(Expr::value(Value::SingleQuotedString(text.clone()))),
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    }))
+}
+
+/// The subscripts of an array in one of its dimensions.
+fn subscripts(array: &Expr, dimension: &Expr) -> Expr {
+    let column = match array {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(names) => names.last(),
+        _ => None,
+    };
+    let is_vector = column.is_some_and(|name| VECTORS.contains(&plain(name).as_str()));
+    let length = Expr::Function(function_call("array_length", vec![array.clone(), dimension.clone()]));
+    let (first, last) = match is_vector {
+        true => (number("0"), less_one(length)),
+        false => (number("1"), length),
+    };
+    Expr::Function(function_call("generate_series", vec![first, big(last)]))
+}
+
+fn less_one(value: Expr) -> Expr {
+    let (left, right) = (Box::new(value), Box::new(number("1")));
+    Expr::BinaryOp { left, op: BinaryOperator::Minus, right }
+}
+
+fn number(text: &str) -> Expr {
+    Expr::value(Value::Number(text.to_string(), false))
+}
+
+fn big(value: Expr) -> Expr {
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(value),
+        data_type: DataType::BigInt(None),
+        array: false,
+        format: None,
+    }
+}
+
+fn unnested(list: Expr) -> Expr {
+    Expr::Function(function_call("unnest", vec![list]))
+}
+
+/// Unfolds the calls in an expression of the list of a SELECT; tells whether there were any.
+fn unfold_value(expr: &mut Expr) -> bool {
+    #[derive(Default)]
+    struct Calls {
+        /// How many queries and functions of arrays are around.
+        depth: usize,
+        found: bool,
+    }
+    impl VisitorMut for Calls {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.depth += usize::from(takes_lists(expr));
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.depth -= usize::from(takes_lists(expr));
+            if self.depth == 0
+                && let Some((name, arguments)) = called(expr)
+                // A row of two columns is no value here.
+                && !name.contains("_each")
+                // The planner knows it.
+                && name != "unnest"
+                && let Some(list) = list_of(name, 0, &arguments)
+            {
+                *expr = unnested(list);
+                self.found = true;
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut calls = Calls::default();
+    let _ = VisitMut::visit(expr, &mut calls);
+    calls.found
+}
+
+/// Whether an expression is a call of a function of arrays, to which `generate_series` is a list.
+fn takes_lists(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let Some(name) = function.name.0.last().and_then(|part| part.as_ident()).map(plain) else { return false };
+    matches!(name.as_str(), "unnest" | "cardinality" | "flatten" | "empty" | "make_array" | "arrow_typeof")
+        || name.starts_with("array_")
+        || name.starts_with("list_")
+        || name.starts_with("map_")
+}
+
+/// Whether a call in FROM has to be unfolded: what the planner knows by itself takes no columns of other
+/// relations, and of a series those of whole numbers that are known, which it does not keep in memory.
+fn is_unfolded(name: &str, arguments: &[Expr], is_lateral: bool) -> bool {
+    match name {
+        "unnest" => is_lateral,
+        "generate_series" => is_lateral || !arguments.iter().all(is_whole),
+        _ => true,
+    }
+}
+
+/// Whether a value can be a whole number that is known before anything is read.
+fn is_whole(value: &Expr) -> bool {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => digits.bytes().all(|digit| digit.is_ascii_digit()),
+            Value::Null | Value::Placeholder(_) => true,
+            _ => false,
+        },
+        Expr::Nested(inner) => is_whole(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_whole(expr),
+        Expr::BinaryOp { left, op, right } => {
+            let is_arithmetic = matches!(
+                op,
+                BinaryOperator::Plus
+                    | BinaryOperator::Minus
+                    | BinaryOperator::Multiply
+                    | BinaryOperator::Divide
+                    | BinaryOperator::Modulo
+            );
+            is_arithmetic && is_whole(left) && is_whole(right)
+        }
+        Expr::Cast { expr, data_type, .. } => {
+            let is_whole_type = matches!(
+                data_type,
+                DataType::SmallInt(_)
+                    | DataType::Int2(_)
+                    | DataType::Int(_)
+                    | DataType::Int4(_)
+                    | DataType::Integer(_)
+                    | DataType::BigInt(_)
+                    | DataType::Int8(_)
+            );
+            let is_text =
+                matches!(expr.as_ref(), Expr::Value(value) if value.value.clone().into_string().is_some());
+            is_whole_type && (is_text || is_whole(expr))
+        }
+        _ => false,
+    }
+}
+
+/// Whether there is a series in the FROM of a query itself.
+fn has_series(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let mut factors = select.from.iter().flat_map(|table| {
+        std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+    });
+    factors.any(|factor| match factor {
+        TableFactor::Table { name, args: Some(_), .. } => {
+            of_rows(name).is_some_and(|(function, _)| function == "generate_series")
+        }
+        _ => false,
+    })
+}
+
+/// The names of columns in a query, each with the one before it, if any.
+fn names_in(query: &Query) -> HashSet<(Option<String>, String)> {
+    let mut names = HashSet::new();
+    let _: ControlFlow<()> = visit_expressions(query, |expr| {
+        match expr {
+            Expr::Identifier(name) => {
+                names.insert((None, plain(name)));
+            }
+            Expr::CompoundIdentifier(parts) => {
+                if let [.., relation, name] = parts.as_slice() {
+                    names.insert((Some(plain(relation)), plain(name)));
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    names
+}
+
+/// Has the column of a series be `value`, as the planner and DuckDB's `range` call it, where a query calls it
+/// so and not by its own name.
+fn call_it_value(factor: &mut TableFactor, names: &HashSet<(Option<String>, String)>) {
+    let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { return };
+    if of_rows(name).is_none_or(|(function, _)| function != "generate_series")
+        || alias.as_ref().is_some_and(|alias| !alias.columns.is_empty())
+    {
+        return;
+    }
+    let own = alias.as_ref().map_or_else(|| "generate_series".to_string(), |alias| plain(&alias.name));
+    let is_named = |name: &str| {
+        names.contains(&(None, name.to_string())) || names.contains(&(Some(own.clone()), name.to_string()))
+    };
+    if is_named("value") && !is_named(&own) {
+        let alias = alias.get_or_insert_with(|| TableAlias {
+            explicit: true,
+            name: Ident::with_quote('"', own),
+            columns: vec![],
+            at: None,
+        });
+        alias.columns = vec![TableAliasColumnDef { name: Ident::new("value"), data_type: None }];
+    }
+}
+
+/// Makes a call in FROM a subquery; returns its name and that of its column, if it has one column that is not
+/// called as it is.
+fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
+    let ((function, columns), arguments, has_ordinality, alias, is_lateral) = match factor {
+        TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
+            let known = of_rows(name)?;
+            if known.0 == "generate_series" {
+                read_step(args.args.iter_mut());
+            }
+            let is_counted = known.0 == "generate_series" && *with_ordinality;
+            (known, values(&args.args)?, *with_ordinality, alias.clone(), is_counted)
+        }
+        TableFactor::Function { name, args, with_ordinality, alias, lateral } => {
+            (of_rows(name)?, values(args)?, *with_ordinality, alias.clone(), *lateral)
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => {
+            (("unnest", &[] as &[&str]), array_exprs.clone(), *with_ordinality, alias.clone(), false)
+        }
+        _ => return None,
+    };
+    if !is_unfolded(function, &arguments, is_lateral || has_ordinality) {
+        return None;
+    }
+    // Each of several arrays is a column of its own.
+    let arrays = if function == "unnest" { arguments.len() } else { 0 };
+    let mut alias = alias.unwrap_or_else(|| TableAlias {
+        explicit: true,
+        name: Ident::with_quote('"', function),
+        columns: vec![],
+        at: None,
+    });
+    let relation = plain(&alias.name);
+    let own = vec![relation.as_str(); arrays.max(1)];
+    let columns = if columns.is_empty() { own.as_slice() } else { columns };
+    let mut given = std::mem::take(&mut alias.columns).into_iter().map(|column| column.name);
+    let mut names = Vec::new();
+    let mut projection = Vec::new();
+    for (at, column) in columns.iter().enumerate() {
+        let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', *column));
+        names.push(plain(&alias));
+        let list = match arrays {
+            0 => list_of(function, at, &arguments)?,
+            _ => arguments.get(at)?.clone(),
+        };
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(list), alias });
+    }
+    if has_ordinality {
+        let lists = match arrays {
+            0 => vec![list_of(function, 0, &arguments)?],
+            _ => arguments.clone(),
+        };
+        let mut lengths: Vec<Expr> = lists
+            .into_iter()
+            .map(|list| big(Expr::Function(function_call("cardinality", vec![list]))))
+            .collect();
+        let length = match lengths.len() {
+            1 => lengths.remove(0),
+            _ => Expr::Function(function_call("greatest", lengths)),
+        };
+        let numbers = Expr::Function(function_call("generate_series", vec![number("1"), length]));
+        let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', "ordinality"));
+        projection.push(SelectItem::ExprWithAlias { expr: unnested(numbers), alias });
+    }
+    let mut select = crate::ast_builder::select_all(&ObjectName::from(vec![Ident::new("t")]))?;
+    select.projection = projection;
+    select.from = Vec::<TableWithJoins>::new();
+    let mut query = query_of("SELECT 1")?;
+    *query.body = SetExpr::Select(Box::new(select));
+    *factor =
+        TableFactor::Derived { lateral: true, subquery: Box::new(query), alias: Some(alias), sample: None };
+    match names.as_slice() {
+        [only] if *only != relation => Some((relation, only.clone())),
+        _ => None,
+    }
+}
+
+fn query_of(sql: &str) -> Option<Query> {
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok().map(|query| *query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rewritten;
+
+    #[test]
+    fn functions_of_rows_are_unfolded() {
+        for (sql, expected) in [
+            (
+                "SELECT e ->> 'a', e FROM t, jsonb_array_elements(t.j) AS e",
+                "SELECT e.\"value\" ->> 'a', e.\"value\" AS e FROM t, \
+                 LATERAL (SELECT unnest(harrier_jsonb_array_elements(t.j)) AS \"value\") AS e",
+            ),
+            (
+                "SELECT jsonb_object_keys(j) FROM t",
+                "SELECT unnest(harrier_jsonb_object_keys(j)) AS \"jsonb_object_keys\" FROM t",
+            ),
+            (
+                "SELECT generate_series(1, 3), day + generate_series(0, n) FROM t",
+                "SELECT unnest(generate_series(1, 3)) AS \"generate_series\", day + unnest(generate_series(0, n)) FROM t",
+            ),
+            (
+                "SELECT g FROM t, generate_series(1, t.n) AS g",
+                "SELECT g FROM t, LATERAL (SELECT unnest(generate_series(1, t.n)) AS \"g\") AS g",
+            ),
+            (
+                "SELECT * FROM t, LATERAL unnest(t.a, t.b) WITH ORDINALITY AS u(x, y, n)",
+                "SELECT * FROM t, LATERAL (SELECT unnest(t.a) AS x, unnest(t.b) AS y, \
+                 unnest(generate_series(1, greatest(CAST(cardinality(t.a) AS BIGINT), CAST(cardinality(t.b) AS BIGINT)))) AS n) AS u",
+            ),
+            (
+                "SELECT unnest(a) AS a, n + 1 AS n FROM t ORDER BY n",
+                "SELECT __rows.__1 AS a, __rows.__2 AS n FROM (SELECT unnest(a) AS __1, n + 1 AS __2 FROM t) AS __rows ORDER BY n",
+            ),
+            ("SELECT unnest(a) AS a, n FROM t", "SELECT unnest(a) AS a, n FROM t"),
+            (
+                "SELECT unnest((SELECT a)), unnest((SELECT b)) AS b, unnest((SELECT a))",
+                "SELECT unnest((SELECT a)), unnest(CASE 2 WHEN 2 THEN (SELECT b) END) AS b, unnest((SELECT a))",
+            ),
+            (
+                "SELECT unnest(a::text[]), unnest(a), unnest(b::int[]) FROM t",
+                "SELECT unnest(a::TEXT[]), unnest(CASE 2 WHEN 2 THEN a END), unnest(b::INT[]) FROM t",
+            ),
+            ("SELECT array_length(generate_series(1, 3))", "SELECT array_length(generate_series(1, 3))"),
+            ("SELECT * FROM generate_series(1, 3) AS g", "SELECT * FROM generate_series(1, 3) AS g"),
+            ("SELECT a FROM t", "SELECT a FROM t"),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `UPDATE … FROM` and `DELETE … USING`, which change a table by the rows of others: the first as a MERGE,
+//! the second by whether there is such a row. A row that several others would change fails, as with MERGE
+//! (21000); PostgreSQL takes any of them.
+
+use datafusion::common::DataFusionError;
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::{
+    Delete, Expr, FromTable, SetExpr, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind,
+};
+use datafusion::sql::sqlparser::parser::Parser;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::dialect::SqlDialect;
+use crate::identifier::plain;
+
+/// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the
+/// planner, and a DELETE with RETURNING until that is taken out of it.
+pub fn rewrite(statement: &mut Statement) -> Result<()> {
+    match statement {
+        Statement::Update(update) => {
+            if let Some(merge) = merge(update)? {
+                *statement = merge;
+            }
+        }
+        // Those of the user have it, whether he has written it or not.
+        Statement::Merge(merge) => merge.into = true,
+        Statement::Delete(delete) => {
+            if let Some(condition) = condition(delete)? {
+                delete.using = None;
+                delete.selection = Some(condition);
+            }
+        }
+        Statement::Prepare { statement, .. } => rewrite(statement)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn merge(update: &Update) -> Result<Option<Statement>> {
+    let Update { table, assignments, from, selection, returning, output, or, order_by, limit, .. } = update;
+    let Some(UpdateTableFromKind::AfterSet(from)) = from else { return Ok(None) };
+    let is_plain =
+        output.is_none() && or.is_none() && order_by.is_empty() && limit.is_none() && table.joins.is_empty();
+    if !is_plain || from.is_empty() {
+        return Ok(None);
+    }
+    check_names(&table.relation, from)?;
+    let source = match from.as_slice() {
+        [one] if one.joins.is_empty() => one.to_string(),
+        several => format!("({})", crossed(several)),
+    };
+    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
+    let changes = assignments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let returned = match returning {
+        Some(items) => {
+            format!(" RETURNING {}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
+        None => String::new(),
+    };
+    parsed(&format!(
+        "MERGE {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}{returned}"
+    ))
+    .map(Some)
+}
+
+/// Whether a statement was an `UPDATE … FROM`.
+pub fn is_update_from(statement: &Statement) -> bool {
+    matches!(statement, Statement::Merge(merge) if !merge.into)
+}
+
+/// What is true of a row that there is another one for.
+fn condition(delete: &Delete) -> Result<Option<Expr>> {
+    let Delete { using, selection, returning, output, order_by, limit, .. } = delete;
+    let Some(using) = using.as_deref().filter(|using| !using.is_empty()) else { return Ok(None) };
+    if returning.is_some() || output.is_some() || !order_by.is_empty() || limit.is_some() {
+        return Ok(None);
+    }
+    if let FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) = &delete.from
+        && let [target] = from.as_slice()
+    {
+        check_names(&target.relation, using)?;
+    }
+    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
+    let query = parsed(&format!("SELECT 1 FROM {} WHERE {condition}", crossed(using)))?;
+    let Statement::Query(query) = query else {
+        return Err(DataFusionError::Internal("a SELECT is a query".to_string()));
+    };
+    debug_assert!(matches!(*query.body, SetExpr::Select(_)));
+    Ok(Some(Expr::Exists { subquery: query, negated: false }))
+}
+
+/// Errors: another relation has the name of the table that is changed (42712).
+fn check_names(target: &TableFactor, others: &[TableWithJoins]) -> Result<()> {
+    let Some(own) = name_of(target) else { return Ok(()) };
+    let mut relations = others
+        .iter()
+        .flat_map(|one| [&one.relation].into_iter().chain(one.joins.iter().map(|join| &join.relation)));
+    match relations.any(|relation| name_of(relation).is_some_and(|name| name == own)) {
+        true => {
+            let message = format!("table name \"{own}\" specified more than once");
+            Err(SqlError::new(SqlState::DUPLICATE_ALIAS, message).into_datafusion())
+        }
+        false => Ok(()),
+    }
+}
+
+/// By which a statement knows a relation.
+pub(super) fn name_of(relation: &TableFactor) -> Option<String> {
+    match relation {
+        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
+            Some(plain(&alias.name))
+        }
+        TableFactor::Table { name, alias: None, .. } => name.0.last()?.as_ident().map(plain),
+        _ => None,
+    }
+}
+
+fn crossed(tables: &[TableWithJoins]) -> String {
+    tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" CROSS JOIN ")
+}
+
+fn parsed(text: &str) -> Result<Statement> {
+    let mut statements = Parser::parse_sql(&SqlDialect, text)?;
+    let missing = || DataFusionError::Internal(format!("not one statement: {text}"));
+    statements.pop().ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(sql: &str) -> String {
+        let mut statement = parsed(sql).unwrap();
+        rewrite(&mut statement).unwrap();
+        statement.to_string()
+    }
+
+    #[test]
+    fn changes_by_other_tables_become_what_can_be_planned() {
+        for (sql, expected) in [
+            (
+                "UPDATE t SET a = s.a, b = t.b + 1 FROM s WHERE t.k = s.k",
+                "MERGE t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a, b = t.b + 1",
+            ),
+            (
+                "UPDATE main.t AS x SET a = 1 FROM (SELECT 1 AS k) AS s, u JOIN v ON u.i = v.i",
+                "MERGE main.t AS x USING ((SELECT 1 AS k) AS s CROSS JOIN u JOIN v ON u.i = v.i) ON true \
+                 WHEN MATCHED THEN UPDATE SET a = 1",
+            ),
+            (
+                "PREPARE p AS UPDATE t SET a = s.a FROM s WHERE t.k = s.k AND s.i = $1",
+                "PREPARE p AS MERGE t USING s ON t.k = s.k AND s.i = $1 WHEN MATCHED THEN UPDATE SET a = s.a",
+            ),
+            (
+                "UPDATE t SET a = s.a FROM s WHERE t.k = s.k RETURNING t.a AS b, s.*",
+                "MERGE t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a RETURNING t.a AS b, s.*",
+            ),
+            (
+                "DELETE FROM t USING s, u WHERE t.k = s.k AND s.i = u.i",
+                "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s CROSS JOIN u WHERE t.k = s.k AND s.i = u.i)",
+            ),
+        ] {
+            assert_eq!(rewritten(sql), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_not_distinct_ends_where_it_does() {
+        let sql = "DELETE FROM t USING s WHERE t.a IS DISTINCT FROM s.a AND false";
+        let expected =
+            "DELETE FROM t WHERE EXISTS (SELECT 1 FROM s WHERE t.a IS DISTINCT FROM s.a AND false)";
+        let mut statement = parsed(sql).unwrap();
+        rewrite(&mut statement).unwrap();
+        assert_eq!(statement.to_string(), expected);
+        let Statement::Delete(Delete { selection: Some(Expr::Exists { subquery, .. }), .. }) = statement
+        else {
+            panic!("a DELETE")
+        };
+        let SetExpr::Select(select) = *subquery.body else { panic!("a SELECT") };
+        assert!(matches!(select.selection, Some(Expr::BinaryOp { .. })));
+    }
+
+    #[test]
+    fn a_name_is_of_one_relation() {
+        for sql in [
+            "DELETE FROM t USING t WHERE true",
+            "DELETE FROM s.t USING u JOIN v AS T ON true",
+            "UPDATE t AS q SET a = 1 FROM (SELECT 1) AS q",
+        ] {
+            assert!(
+                rewrite(&mut parsed(sql).unwrap()).unwrap_err().to_string().contains("more than once"),
+                "{sql}"
+            );
+        }
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        for sql in [
+            "UPDATE t SET a = 1 WHERE k = 2",
+            "DELETE FROM t USING s WHERE t.k = s.k RETURNING t.a",
+            "DELETE FROM t WHERE k = 2",
+            "SELECT 1",
+        ] {
+            assert_eq!(rewritten(sql), sql);
+        }
+    }
+}

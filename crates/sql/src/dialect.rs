@@ -1,0 +1,355 @@
+//! PostgreSQL's SQL as its own lexer cuts it: no operator that plans know ends in a sign, or has a comment in
+//! it. And what IS DISTINCT FROM ends at, and which lists of IN begin with a query. What is parsed twice by
+//! the parser's own dialect, and its arguments 2^depth times with it, is parsed once.
+
+use std::any::TypeId;
+
+use crate::ast_builder::function_call;
+use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::nesting;
+
+/// The parser's dialect for PostgreSQL, but for this: behind `>`, `%` and others, it takes the signs of
+/// `>-5`, `>--comment` and `>/*comment*/` for parts of one operator. The operators with such signs that there
+/// are (`->`, `#-`, `|/`, `~*`) it knows one by one. And it takes `b AND c` for the right side of `a IS
+/// DISTINCT FROM b AND c`.
+///
+/// It parses each argument of a function as the name of a named argument first, which may be any expression,
+/// and again as a value: nested calls took 2^depth steps. A name is a word in PostgreSQL. `position(a, b)`
+/// was tried as `position(a IN b)` first, likewise. Whatever else goes back and forth is bounded by a number
+/// of steps ([`nesting::step`]).
+///
+/// To the parser it is that dialect.
+#[derive(Debug)]
+pub struct SqlDialect;
+
+const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
+
+/// What that dialect has otherwise than others.
+macro_rules! as_postgres {
+    ($($method:ident),* $(,)?) => {
+        $(fn $method(&self) -> bool {
+            POSTGRES.$method()
+        })*
+    };
+}
+
+impl Dialect for SqlDialect {
+    fn dialect(&self) -> TypeId {
+        POSTGRES.dialect()
+    }
+
+    fn is_custom_operator_part(&self, sign: char) -> bool {
+        !matches!(sign, '+' | '-' | '*' | '/') && POSTGRES.is_custom_operator_part(sign)
+    }
+
+    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
+        POSTGRES.identifier_quote_style(identifier)
+    }
+
+    fn is_delimited_identifier_start(&self, sign: char) -> bool {
+        POSTGRES.is_delimited_identifier_start(sign)
+    }
+
+    fn is_identifier_start(&self, sign: char) -> bool {
+        POSTGRES.is_identifier_start(sign)
+    }
+
+    fn is_identifier_part(&self, sign: char) -> bool {
+        POSTGRES.is_identifier_part(sign)
+    }
+
+    fn is_reserved_for_identifier(&self, word: Keyword) -> bool {
+        POSTGRES.is_reserved_for_identifier(word)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        match nesting::step() {
+            Ok(()) => POSTGRES.get_next_precedence(parser),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        if let Err(error) = nesting::step() {
+            return Some(Err(error));
+        }
+        let is_position = matches!(
+            (&parser.peek_token_ref().token, &parser.peek_nth_token_ref(1).token),
+            (Token::Word(word), Token::LParen)
+                if word.keyword == Keyword::POSITION && word.quote_style.is_none()
+        );
+        if is_position {
+            return Some(position(parser));
+        }
+        begins_query(parser).then(|| query_of(parser))
+    }
+
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
+    fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        if begins_list_with_query(parser) {
+            return Some(list_of(parser, expr));
+        }
+        let is_negated =
+            parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
+        if !is_negated && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            return None;
+        }
+        let left = Box::new(expr.clone());
+        Some(parser.parse_subexpr(self.prec_value(Precedence::Is)).map(|right| match is_negated {
+            true => Expr::IsNotDistinctFrom(left, Box::new(right)),
+            false => Expr::IsDistinctFrom(left, Box::new(right)),
+        }))
+    }
+
+    fn prec_value(&self, precedence: Precedence) -> u8 {
+        POSTGRES.prec_value(precedence)
+    }
+
+    as_postgres! {
+        supports_unicode_string_literal, supports_filter_during_aggregation, supports_group_by_expr,
+        allow_extract_custom, allow_extract_single_quotes, supports_create_index_with_clause,
+        supports_explain_with_utility_options, supports_listen_notify, supports_factorial_operator,
+        supports_bitwise_shift_operators, supports_comment_on, supports_load_extension,
+        supports_named_fn_args_with_colon_operator,
+        supports_empty_projections, supports_nested_comments, supports_string_escape_constant,
+        supports_numeric_literal_underscores, supports_array_typedef_with_brackets,
+        supports_geometric_types, supports_set_names, supports_alter_column_type_using,
+        supports_notnull_operator, supports_interval_options, supports_insert_table_alias,
+        supports_create_table_like_parenthesized, supports_select_wildcard_with_alias,
+        supports_comma_separated_trim, supports_xml_expressions, supports_comment_optimizer_hint,
+    }
+}
+
+/// What comes behind a query in parentheses that is not all of its query.
+const GOES_ON: [Keyword; 7] = [
+    Keyword::UNION,
+    Keyword::INTERSECT,
+    Keyword::EXCEPT,
+    Keyword::ORDER,
+    Keyword::LIMIT,
+    Keyword::OFFSET,
+    Keyword::FETCH,
+];
+
+/// Whether `((SELECT 1) UNION SELECT 2)` comes next, where the parser would take the first query for a value
+/// in parentheses, or `(VALUES (1))`, which it would take for a call.
+fn begins_query(parser: &Parser) -> bool {
+    let [open, values, row] = [0, 1, 2].map(|at| &parser.peek_nth_token_ref(at).token);
+    if let (Token::LParen, Token::Word(word), Token::LParen) = (open, values, row)
+        && word.keyword == Keyword::VALUES
+        && word.quote_style.is_none()
+    {
+        return true;
+    }
+    if !(0..2).all(|at| matches!(parser.peek_nth_token_ref(at).token, Token::LParen)) {
+        return false;
+    }
+    let tokens = tokens_from(parser, parser.index()).skip(1);
+    matches!(behind_query(tokens), Some(Token::Word(word)) if GOES_ON.contains(&word.keyword))
+}
+
+/// `((SELECT 1) UNION SELECT 2)`.
+fn query_of(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let query = parser.parse_query()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Subquery(query))
+}
+
+fn tokens_from<'a>(parser: &'a Parser, from: usize) -> impl Iterator<Item = &'a Token> {
+    (from..)
+        .map(|at| &parser.token_at(at).token)
+        .filter(|token| !matches!(token, Token::Whitespace(_)))
+        .take_while(|token| !matches!(token, Token::EOF))
+}
+
+/// The token behind the parenthesis with which the tokens begin and all in it, if that is a query;
+/// [`Token::EOF`] at the end of the text.
+fn behind_query<'a>(mut tokens: impl Iterator<Item = &'a Token>) -> Option<&'a Token> {
+    const QUERIES: [Keyword; 4] = [Keyword::SELECT, Keyword::WITH, Keyword::VALUES, Keyword::TABLE];
+    let (mut open, mut is_query) = (0_usize, false);
+    loop {
+        match tokens.next()? {
+            Token::LParen => open += 1,
+            Token::RParen => open -= 1,
+            Token::Word(word) if !is_query => {
+                if !QUERIES.contains(&word.keyword) {
+                    return None;
+                }
+                is_query = true;
+            }
+            _ if !is_query => return None,
+            _ => {}
+        }
+        if open == 0 {
+            return is_query.then(|| tokens.next().unwrap_or(&Token::EOF));
+        }
+    }
+}
+
+/// Whether `IN ((SELECT 1), 2)` or `IN ((SELECT 1) + 1)` comes next, where the parser would take the query
+/// for all there is. Of `IN ((SELECT 1))` and `IN ((SELECT 1) UNION (SELECT 2))` it is all.
+fn begins_list_with_query(parser: &Parser) -> bool {
+    let mut tokens = tokens_from(parser, parser.index()).peekable();
+    let is_word = |token: &&Token, keyword| matches!(token, Token::Word(word) if word.keyword == keyword);
+    tokens.next_if(|token| is_word(token, Keyword::NOT));
+    if tokens.next_if(|token| is_word(token, Keyword::IN)).is_none() {
+        return false;
+    }
+    if tokens.next() != Some(&Token::LParen) || tokens.peek() != Some(&&Token::LParen) {
+        return false;
+    }
+    match behind_query(tokens) {
+        None | Some(Token::RParen | Token::EOF) => false,
+        Some(Token::Word(word)) => !GOES_ON.contains(&word.keyword),
+        Some(_) => true,
+    }
+}
+
+/// `IN (a, b, …)`, of any expressions.
+fn list_of(parser: &mut Parser, expr: &Expr) -> Result<Expr, ParserError> {
+    let negated = parser.parse_keyword(Keyword::NOT);
+    parser.expect_keyword(Keyword::IN)?;
+    parser.expect_token(&Token::LParen)?;
+    let list = parser.parse_comma_separated(Parser::parse_expr)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::InList { expr: Box::new(expr.clone()), list, negated })
+}
+
+/// `position(a IN b)`, or a call with arguments between commas.
+fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.next_token();
+    parser.expect_token(&Token::LParen)?;
+    if parser.consume_token(&Token::RParen) {
+        return Ok(Expr::Function(function_call("position", vec![])));
+    }
+    let first = parser.parse_subexpr(SqlDialect.prec_value(Precedence::Between))?;
+    if parser.parse_keyword(Keyword::IN) {
+        let (expr, r#in) = (Box::new(first), Box::new(parser.parse_expr()?));
+        parser.expect_token(&Token::RParen)?;
+        return Ok(Expr::Position { expr, r#in });
+    }
+    let mut arguments = vec![first];
+    if parser.consume_token(&Token::Comma) {
+        arguments.extend(parser.parse_comma_separated(Parser::parse_expr)?);
+    }
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Function(function_call("position", arguments)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_and_comments_end_operators() {
+        let check = |sql: &str, expected: &str| {
+            let mut parser = Parser::new(&SqlDialect).try_with_sql(sql).unwrap();
+            assert_eq!(parser.parse_expr().unwrap().to_string(), expected, "{sql}");
+        };
+        let operators =
+            ["<", "<=", ">", ">=", "<>", "=", "%", "*", "/", "+", "||", "->", "->>", "#>", "&", "<<"];
+        for operator in operators {
+            for (end, shown) in [("-5", "-5"), ("+5", "+5"), ("/*>*/5", "5"), ("--'\n5", "5")] {
+                // The lexer knows ||/, the cube root.
+                if (operator, end) == ("||", "/*>*/5") {
+                    continue;
+                }
+                check(&format!("k{operator}{end}"), &format!("k {operator} {shown}"));
+            }
+        }
+        check("k!=-5", "k <> -5");
+        check("a#-'{b}'", "a #- '{b}'");
+        check("a<->b", "a <-> b");
+        check("a~*'b' AND a!~*'b'", "a ~* 'b' AND a !~* 'b'");
+        check("a<=>-b", "a <=> -b");
+    }
+
+    #[test]
+    fn lists_may_begin_with_a_query() {
+        for list in
+            ["(SELECT 1), (SELECT 2)", "((SELECT 1)), 2", "(SELECT 1) + 1", "(((SELECT 1))), (SELECT 3)"]
+        {
+            for text in [format!("a IN ({list})"), format!("a NOT IN ({list}) AND b")] {
+                let expr = parsed(&text).unwrap();
+                assert!(format!("{expr:?}").contains("InList"), "{text}");
+                assert_eq!(expr.to_string(), text);
+            }
+        }
+        for query in ["(SELECT 1)", "((SELECT 1))", "(SELECT 1) UNION (SELECT 2)", "(SELECT 1) LIMIT 1"] {
+            let expr = parsed(&format!("a IN ({query})")).unwrap();
+            assert!(format!("{expr:?}").starts_with("InSubquery"), "{query}");
+        }
+    }
+
+    #[test]
+    fn an_operator_that_nobody_knows_stays_one() {
+        let parser = Parser::new(&SqlDialect).try_with_sql("a >@ b").unwrap().parse_expr().unwrap();
+        assert_eq!(parser.to_string(), "a >@ b");
+    }
+
+    /// The tree of a text, with as many steps as are allowed for it.
+    fn parsed(text: &str) -> Result<Expr, ParserError> {
+        let parse = || Parser::new(&SqlDialect).try_with_sql(text)?.with_recursion_limit(1000).parse_expr();
+        nesting::with_steps(text.len(), parse)
+    }
+
+    #[test]
+    fn nested_calls_take_as_many_steps_as_there_are_calls() {
+        for (open, inner, close) in [
+            ("abs(", "1", ")"),
+            ("coalesce(", "a", ", b)"),
+            ("replace(", "a", ", 'b', 'c')"),
+            ("position(", "a", ", 'b')"),
+            ("position('a' IN ", "b", ")"),
+            ("substring(", "a", ", 1, 2)"),
+            ("substring(", "a", " FROM 1 FOR 2)"),
+            ("trim(BOTH ' ' FROM ", "a", ")"),
+            ("overlay(", "a", " PLACING 'b' FROM 1)"),
+            ("extract(year FROM ", "a", ")"),
+            ("cast(", "a", " AS text)"),
+            ("CASE WHEN a THEN ", "b", " END"),
+            ("ARRAY[", "1", "]"),
+            ("(", "1", ", 2)"),
+            ("NOT (", "a", ")"),
+            ("a IN (", "1", ", 2)"),
+            ("ceil(", "1", ")"),
+            ("floor(", "1", ")"),
+            ("interval_of(INTERVAL '1' DAY, ", "1", ")"),
+            ("exists_of(EXISTS (SELECT 1), ", "1", ")"),
+            ("sum(", "1", ") FILTER (WHERE true)"),
+            ("lag(", "1", ") OVER (PARTITION BY a)"),
+        ] {
+            let depth = 40;
+            let text = format!("{}{inner}{}", open.repeat(depth), close.repeat(depth));
+            let tree = parsed(&text);
+            assert!(tree.is_ok(), "{open}…{close}: {:?}", tree.err());
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_tried_again_and_again_is_given_up() {
+        // An error inside: each level is tried as what its word says, and as a call.
+        let text = format!("{}1 BOGUS{}", "cast(".repeat(40), " AS int)".repeat(40));
+        assert!(parsed(&text).is_err());
+    }
+
+    #[test]
+    fn positions_and_named_arguments_are_read() {
+        for (text, shown) in [
+            ("position('a' IN b || c)", "POSITION('a' IN b || c)"),
+            ("position(a, b)", "position(a, b)"),
+            ("f(a => 1, b := 2 + 3)", "f(a => 1, b := 2 + 3)"),
+        ] {
+            assert_eq!(parsed(text).unwrap().to_string(), shown);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Names in FROM that mean files.
+
+/// Names and values of options of a format.
+pub type FormatOptions = &'static [(&'static str, &'static str)];
+
+/// File name extension, DataFusion's name of the format, and options the extension stands for.
+pub const EXTENSIONS: &[(&str, &str, FormatOptions)] = &[
+    ("parquet", "parquet", &[]),
+    ("csv", "csv", &[]),
+    ("tsv", "csv", &[("format.delimiter", "\t")]),
+    ("json", "json", &[]),
+    ("jsonl", "json", &[]),
+    ("ndjson", "json", &[]),
+    ("orc", "orc", &[]),
+    ("avro", "avro", &[]),
+    ("arrow", "arrow", &[]),
+    ("feather", "arrow", &[]),
+    ("ipc", "arrow", &[]),
+];
+
+pub const COMPRESSIONS: &[&str] = &["gz", "bz2", "xz", "zst"];
+
+/// Whether `extension` is that of a file which can be queried by its name.
+pub fn is_file_extension(extension: &str) -> bool {
+    EXTENSIONS.iter().any(|(known, ..)| extension.eq_ignore_ascii_case(known))
+}
+
+/// Whether an unquoted or double-quoted name means a file.
+pub fn looks_like_file(name: &str) -> bool {
+    if name.contains('/') || has_wildcard(name) {
+        return true;
+    }
+    let (stem, extension) = match name.rsplit_once('.') {
+        Some((rest, last)) if is_compression(last) => match rest.rsplit_once('.') {
+            Some(parts) => parts,
+            None => return false,
+        },
+        Some(parts) => parts,
+        None => return false,
+    };
+    !stem.is_empty() && is_file_extension(extension)
+}
+
+/// What stands for a single-quoted name, so that [`looks_like_file`] sees that it means a file.
+pub fn quoted_file_name(name: &str) -> Option<String> {
+    (!looks_like_file(name)).then(|| format!("./{name}"))
+}
+
+pub fn is_compression(extension: &str) -> bool {
+    COMPRESSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+pub fn has_wildcard(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_mean_files() {
+        for (name, expected) in [
+            ("lineitem", false),
+            ("a.b", false),
+            ("data.parquet", true),
+            ("data.PARQUET", true),
+            ("data.csv.gz", true),
+            ("data.gz", false),
+            (".parquet", false),
+            ("folder/", true),
+            ("./lineitem", true),
+            ("*.x", true),
+            ("s3://bucket/x", true),
+        ] {
+            assert_eq!(looks_like_file(name), expected, "{name}");
+        }
+        assert_eq!(quoted_file_name("data"), Some("./data".to_string()));
+        assert_eq!(quoted_file_name("data.csv"), None);
+    }
+}

@@ -1,0 +1,523 @@
+//! The text of a COPY, as PostgreSQL writes it.
+
+use datafusion::error::Result;
+use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement};
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, ObjectName, Query, SelectItem, WildcardAdditionalOptions,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::ast_builder::{query_of, table_named};
+use crate::desugar::{self, result_columns};
+use crate::nesting;
+use crate::tokens::Tokens;
+
+/// A COPY.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    pub source: CopySource,
+    pub direction: Direction,
+    /// A file by its name or URL; `None` for what the client sends or gets.
+    pub file: Option<String>,
+    pub options: CopyOptions,
+}
+
+impl Copy {
+    /// Makes a query and names of files ready for the planner.
+    ///
+    /// Errors: as [`desugar::prepare_query`].
+    pub fn prepare(&mut self) -> Result<()> {
+        match &mut self.source {
+            CopySource::Query(query) => {
+                desugar::prepare_query(query)?;
+                result_columns::prepare_query(query);
+            }
+            CopySource::Table { name, .. } => result_columns::mark_file(name),
+        }
+        Ok(())
+    }
+
+    /// The query whose rows it copies, if it has one.
+    pub fn query_mut(&mut self) -> Option<&mut Query> {
+        match &mut self.source {
+            CopySource::Query(query) => Some(query),
+            CopySource::Table { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum CopySource {
+    Table { name: ObjectName, columns: Vec<Ident> },
+    Query(Box<Query>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    From,
+    To,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    pub format: Option<CopyFormat>,
+    pub header: Option<Header>,
+    pub delimiter: Option<u8>,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+    pub null: Option<String>,
+    pub compression: Option<String>,
+    pub on_error: OnError,
+    pub reject_limit: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyFormat {
+    /// Fields between tabs, `\N` for NULL, a backslash before what would be misread.
+    Text,
+    Csv,
+    /// PostgreSQL's, which only its protocol has.
+    Binary,
+    Json,
+    Parquet,
+    Orc,
+    Avro,
+    Arrow,
+}
+
+impl CopyFormat {
+    /// By the name that SQL and the readers of files have for it.
+    pub fn of(name: &str) -> Option<Self> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "text" => Self::Text,
+            "csv" => Self::Csv,
+            "binary" => Self::Binary,
+            "json" => Self::Json,
+            "parquet" => Self::Parquet,
+            "orc" => Self::Orc,
+            "avro" => Self::Avro,
+            "arrow" => Self::Arrow,
+            _ => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Csv => "csv",
+            Self::Binary => "binary",
+            Self::Json => "json",
+            Self::Parquet => "parquet",
+            Self::Orc => "orc",
+            Self::Avro => "avro",
+            Self::Arrow => "arrow",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    Absent,
+    Present,
+    /// It has to name the columns.
+    Matching,
+}
+
+/// The option of files in [`CopyFormat::Text`] that makes them files of another format that is written row by
+/// row.
+pub const LAYOUT: &str = "layout";
+
+/// Compressions within files, which not all formats have.
+const CODECS: &[&str] = &["deflate", "lz4", "snappy", "zlib"];
+
+/// What happens to a row with a value that does not fit its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    #[default]
+    Stop,
+    /// It is left out and counted.
+    Ignore,
+}
+
+/// The COPY that the statement is; `None` if it is none, or one in the words of DataFusion (`STORED AS`,
+/// `PARTITIONED BY`, `OPTIONS`).
+///
+/// Errors: it is one and wrong (42601), or asks for what is not there (0A000).
+pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
+    if !tokens.is(0, "copy") {
+        return Ok(None);
+    }
+    let mut parser = tokens.parser(nesting::NESTING_MAX);
+    parser.expect_keyword(Keyword::COPY)?;
+    let mut source = match source(&mut parser) {
+        Ok(source) => source,
+        Err(_) => return Ok(None),
+    };
+    let direction = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
+        Some(Keyword::FROM) => Direction::From,
+        Some(_) => Direction::To,
+        None => return Ok(None),
+    };
+    if direction == Direction::From && matches!(source, CopySource::Query(_)) {
+        return Err(wrong("COPY FROM needs a table, not a query"));
+    }
+    let file = match () {
+        // PostgreSQL takes either for the client, whatever the direction.
+        () if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_some() => None,
+        () if parser.parse_keyword(Keyword::PROGRAM) => {
+            return Err(unsupported("COPY from or to a program is not supported"));
+        }
+        () => Some(parser.parse_literal_string()?),
+    };
+    let datafusion = [Keyword::STORED, Keyword::PARTITIONED, Keyword::OPTIONS];
+    if direction == Direction::To && datafusion.iter().any(|word| parser.peek_keyword(*word)) {
+        return Ok(None);
+    }
+    let options = options(&mut parser)?;
+    if parser.peek_keyword(Keyword::WHERE) {
+        return Err(unsupported("COPY … WHERE is not supported"));
+    }
+    match parser.next_token().token {
+        Token::EOF | Token::SemiColon => {}
+        other => return Err(wrong(format!("syntax error at or near \"{other}\""))),
+    }
+    if let CopySource::Query(query) = &mut source {
+        nesting::settle(query)?;
+    }
+    Ok(Some(Copy { source, direction, file, options }))
+}
+
+/// The rows of a COPY TO, as a query.
+pub fn as_query(source: &CopySource) -> Result<Statement> {
+    let query = match source {
+        CopySource::Query(query) => query.clone(),
+        CopySource::Table { name, columns } => {
+            let item = |column: &Ident| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()));
+            let items = match columns.is_empty() {
+                true => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+                false => columns.iter().map(item).collect(),
+            };
+            Box::new(query_of(items, table_named(name).into_iter().collect())?)
+        }
+    };
+    Ok(Statement::Statement(Box::new(ast::Statement::Query(query))))
+}
+
+/// The same statement in DataFusion's words, if it is a COPY TO a file.
+///
+/// Errors: its format is not for files (0A000).
+pub fn to_file(copy: &Copy) -> Result<Option<Statement>> {
+    let (Direction::To, Some(target)) = (copy.direction, &copy.file) else {
+        return Ok(None);
+    };
+    let given = &copy.options;
+    if given.format == Some(CopyFormat::Binary) {
+        return Err(SqlError::new(
+            SqlState::FEATURE_NOT_SUPPORTED,
+            "COPY does not write files in format binary",
+        )
+        .with_hint("FORMAT text or csv, or COPY … TO STDOUT")
+        .into_datafusion());
+    }
+    let extension = target.rsplit('/').next().unwrap_or(target).rsplit_once('.');
+    let is_called =
+        |known: &str| extension.is_some_and(|(_, extension)| extension.eq_ignore_ascii_case(known));
+    let format = given.format.or_else(|| is_called("txt").then_some(CopyFormat::Text));
+    let is_in = |known: CopyFormat| format == Some(known) || format.is_none() && is_called(known.name());
+    let is_parquet = is_in(CopyFormat::Parquet);
+    // What DataFusion writes by these names is not what COPY writes to STDOUT.
+    let own = [CopyFormat::Csv, CopyFormat::Json].into_iter().find(|known| is_in(*known));
+    let source = match &copy.source {
+        CopySource::Table { name, columns } if columns.is_empty() => CopyToSource::Relation(name.clone()),
+        source => match as_query(source)? {
+            Statement::Statement(statement) => match *statement {
+                ast::Statement::Query(query) => CopyToSource::Query(query),
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        },
+    };
+    let mut options = Vec::new();
+    let mut set = |name: &str, value: String| {
+        options.push((format!("format.{name}"), ast::Value::SingleQuotedString(value)));
+    };
+    let byte = |byte: u8| char::from(byte).to_string();
+    if let Some(own) = own {
+        set(LAYOUT, own.name().to_string());
+    }
+    if let Some(header) = given.header {
+        set("has_header", (header != Header::Absent).to_string());
+    }
+    given.delimiter.into_iter().for_each(|value| set("delimiter", byte(value)));
+    given.quote.into_iter().for_each(|value| set("quote", byte(value)));
+    given.escape.into_iter().for_each(|value| set("escape", byte(value)));
+    given.null.iter().for_each(|value| set("null_value", value.clone()));
+    let codec = |value: &String| match value.as_str() {
+        "" if is_parquet => "uncompressed".to_string(),
+        "gz" if is_parquet => "gzip(6)".to_string(),
+        "zst" if is_parquet => "zstd(3)".to_string(),
+        _ => value.clone(),
+    };
+    given.compression.iter().for_each(|value| set("compression", codec(value)));
+    Ok(Some(Statement::CopyTo(CopyToStatement {
+        source,
+        target: target.clone(),
+        partitioned_by: vec![],
+        stored_as: own.map(|_| CopyFormat::Text).or(format).map(|format| format.name().to_uppercase()),
+        options,
+    })))
+}
+
+fn source(parser: &mut Parser<'_>) -> Result<CopySource, ParserError> {
+    if parser.consume_token(&Token::LParen) {
+        let query = parser.parse_query()?;
+        parser.expect_token(&Token::RParen)?;
+        return Ok(CopySource::Query(query));
+    }
+    let name = parser.parse_object_name(false)?;
+    let columns = parser.parse_parenthesized_column_list(IsOptional::Optional, false)?;
+    Ok(CopySource::Table { name, columns })
+}
+
+/// In parentheses, or one after the other as they were before PostgreSQL 9.
+fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
+    let mut options = CopyOptions::default();
+    let _ = parser.parse_keyword(Keyword::WITH);
+    if parser.consume_token(&Token::LParen) {
+        loop {
+            let name = parser.parse_identifier()?.value.to_ascii_lowercase();
+            let value = match parser.peek_token().token {
+                Token::Comma | Token::RParen => None,
+                _ => Some(value(parser)?),
+            };
+            set(&mut options, &name, value)?;
+            if parser.consume_token(&Token::RParen) {
+                break;
+            }
+            parser.expect_token(&Token::Comma)?;
+        }
+        return check(options);
+    }
+    while let Token::Word(word) = parser.peek_token().token {
+        let name = word.value.to_ascii_lowercase();
+        match name.as_str() {
+            "csv" | "text" | "binary" => {
+                parser.next_token();
+                set(&mut options, "format", Some(name))?;
+            }
+            "header" => {
+                parser.next_token();
+                set(&mut options, &name, None)?;
+            }
+            "delimiter" | "null" | "quote" | "escape" => {
+                parser.next_token();
+                let _ = parser.parse_keyword(Keyword::AS);
+                let value = value(parser)?;
+                set(&mut options, &name, Some(value))?;
+            }
+            _ => break,
+        }
+    }
+    check(options)
+}
+
+fn value(parser: &mut Parser<'_>) -> Result<String> {
+    match parser.next_token().token {
+        Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
+        Token::Word(word) => Ok(word.value),
+        Token::Number(number, _) => Ok(number),
+        other => Err(wrong(format!("syntax error at or near \"{other}\""))),
+    }
+}
+
+fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<()> {
+    let text = || value.clone().ok_or_else(|| wrong(format!("option \"{name}\" needs a value")));
+    match name {
+        "format" => {
+            let text = text()?;
+            options.format = Some(
+                CopyFormat::of(&text)
+                    .ok_or_else(|| invalid(format!("COPY format \"{text}\" not recognized")))?,
+            );
+        }
+        "header" => {
+            options.header = Some(match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+                None | Some("true" | "on" | "1") => Header::Present,
+                Some("false" | "off" | "0") => Header::Absent,
+                Some("match") => Header::Matching,
+                Some(_) => return Err(invalid("header requires a Boolean value or \"match\"")),
+            });
+        }
+        "delimiter" => options.delimiter = Some(byte(name, &text()?)?),
+        "quote" => options.quote = Some(byte(name, &text()?)?),
+        "escape" => options.escape = Some(byte(name, &text()?)?),
+        "null" => options.null = Some(text()?),
+        "encoding" => {
+            let text = text()?;
+            if !["utf8", "utf-8"].iter().any(|known| text.eq_ignore_ascii_case(known)) {
+                return Err(unsupported(format!("encoding \"{text}\" is not supported: only UTF8 is")));
+            }
+        }
+        "compression" => {
+            let text = text()?.to_ascii_lowercase();
+            options.compression = match text.as_str() {
+                "none" => Some(String::new()),
+                "gzip" | "gz" => Some("gz".to_string()),
+                "bzip2" | "bz2" => Some("bz2".to_string()),
+                "xz" => Some("xz".to_string()),
+                "zstd" | "zst" => Some("zst".to_string()),
+                codec if CODECS.contains(&codec) => Some(codec.to_string()),
+                other => return Err(invalid(format!("compression \"{other}\" not recognized"))),
+            };
+        }
+        "on_error" => {
+            options.on_error = match text()?.to_ascii_lowercase().as_str() {
+                "stop" => OnError::Stop,
+                "ignore" => OnError::Ignore,
+                other => return Err(invalid(format!("COPY ON_ERROR \"{other}\" not recognized"))),
+            };
+        }
+        "reject_limit" => {
+            let text = text()?;
+            let limit = text.parse().ok().filter(|limit| *limit > 0);
+            let bad = || invalid(format!("REJECT_LIMIT ({text}) must be a whole number greater than zero"));
+            options.reject_limit = Some(limit.ok_or_else(bad)?);
+        }
+        // Rows are always written without a copy of them in a log.
+        "freeze" => {}
+        "log_verbosity" => {}
+        "force_quote" | "force_not_null" | "force_null" | "default" => {
+            return Err(unsupported(format!("COPY option \"{name}\" is not supported")));
+        }
+        other => return Err(wrong(format!("option \"{other}\" not recognized"))),
+    }
+    Ok(())
+}
+
+fn check(options: CopyOptions) -> Result<CopyOptions> {
+    if options.format == Some(CopyFormat::Binary) {
+        let given = [
+            ("DELIMITER", options.delimiter.is_some()),
+            ("NULL", options.null.is_some()),
+            ("HEADER", options.header.is_some_and(|header| header != Header::Absent)),
+            ("QUOTE", options.quote.is_some()),
+            ("ESCAPE", options.escape.is_some()),
+            ("COMPRESSION", options.compression.is_some()),
+        ];
+        if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            return Err(wrong(format!("cannot specify {name} in BINARY mode")));
+        }
+        if options.on_error == OnError::Ignore {
+            return Err(wrong("only ON_ERROR STOP is allowed in BINARY mode"));
+        }
+    }
+    if let Some(codec) = options.compression.as_deref().filter(|codec| CODECS.contains(codec))
+        && !matches!(options.format, Some(CopyFormat::Avro | CopyFormat::Orc | CopyFormat::Parquet))
+    {
+        return Err(invalid(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet")));
+    }
+    if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
+        return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
+    }
+    if options.delimiter.is_some() && options.delimiter == options.quote {
+        return Err(invalid("COPY delimiter and quote must be different"));
+    }
+    Ok(options)
+}
+
+/// One character of one byte, which may be written `\t`.
+pub fn byte(name: &str, text: &str) -> Result<u8> {
+    match text.as_bytes() {
+        [byte] if !matches!(byte, b'\n' | b'\r' | 0x80..) => Ok(*byte),
+        b"\\t" => Ok(b'\t'),
+        _ => Err(invalid(format!("COPY {name} must be a single one-byte character"))),
+    }
+}
+
+fn wrong(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
+}
+
+fn invalid(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
+}
+
+fn unsupported(message: impl Into<String>) -> datafusion::error::DataFusionError {
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::SqlDialect;
+
+    fn parse(text: &str) -> Result<Option<Copy>> {
+        super::parse(&Tokens::of(text, &SqlDialect).unwrap())
+    }
+
+    #[test]
+    fn statements_are_read() {
+        let copy = |text: &str| parse(text).unwrap().unwrap();
+        let one = copy("copy t (a, \"B\") from stdin with (format csv, header, delimiter ';', null 'x')");
+        assert_eq!((one.direction, one.file), (Direction::From, None));
+        assert_eq!(one.options.format, Some(CopyFormat::Csv));
+        assert_eq!(one.options.header, Some(Header::Present));
+        assert_eq!((one.options.delimiter, one.options.null.as_deref()), (Some(b';'), Some("x")));
+        assert!(matches!(one.source, CopySource::Table { columns, .. } if columns.len() == 2));
+        let two = copy("COPY s.t FROM 'x.csv' DELIMITER AS '|' NULL AS '' CSV HEADER");
+        assert_eq!(two.file.as_deref(), Some("x.csv"));
+        assert_eq!(two.options.delimiter, Some(b'|'));
+        let three = copy("COPY (SELECT 1) TO STDOUT");
+        assert_eq!((three.direction, three.file), (Direction::To, None));
+        let four = copy("COPY t FROM 'x' (ON_ERROR ignore, REJECT_LIMIT 3, DELIMITER E'\\t')");
+        assert_eq!((four.options.on_error, four.options.reject_limit), (OnError::Ignore, Some(3)));
+        assert_eq!(four.options.delimiter, Some(b'\t'));
+        let five = copy("COPY t TO 'x.avro' WITH (FORMAT avro, COMPRESSION Snappy)");
+        assert_eq!(five.options.compression.as_deref(), Some("snappy"));
+        for other in ["SELECT 1", "COPY t TO 'x' STORED AS CSV", "COPY t TO 'x' PARTITIONED BY (a)", "COPY"] {
+            assert!(parse(other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn csv_and_json_are_written_as_text() {
+        for (text, format, layout) in [
+            ("COPY t TO 'x.csv'", Some("TEXT"), Some("csv")),
+            ("COPY t TO 'x' WITH (FORMAT json)", Some("TEXT"), Some("json")),
+            ("COPY t TO 'x.csv' WITH (FORMAT text)", Some("TEXT"), None),
+            ("COPY t TO 'x.txt'", Some("TEXT"), None),
+            ("COPY t TO 'x.parquet'", None, None),
+        ] {
+            let statement = to_file(&parse(text).unwrap().unwrap()).unwrap();
+            let Some(Statement::CopyTo(copy)) = statement else { panic!("{text}") };
+            let given = copy.options.iter().find(|(name, _)| name == "format.layout");
+            assert_eq!(copy.stored_as.as_deref(), format, "{text}");
+            let layout = layout.map(|name: &str| ast::Value::SingleQuotedString(name.to_string()));
+            assert_eq!(given.map(|(_, value)| value), layout.as_ref(), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, state) in [
+            ("COPY t FROM", "42601"),
+            ("COPY (SELECT 1) FROM STDIN", "42601"),
+            ("COPY t FROM 'x' WITH (FORMAT nosuch)", "22023"),
+            ("COPY t TO 'x' WITH (FORMAT binary, HEADER)", "42601"),
+            ("COPY t FROM STDIN BINARY DELIMITER ','", "42601"),
+            ("COPY t FROM 'x' WITH (DELIMITER 'ab')", "22023"),
+            ("COPY t FROM 'x' WITH (NOSUCH 1)", "42601"),
+            ("COPY t FROM 'x' WITH (REJECT_LIMIT 1)", "22023"),
+            ("COPY t FROM 'x' CSV garbage", "42601"),
+            ("COPY t TO 'x.csv' WITH (COMPRESSION snappy)", "22023"),
+            ("COPY t FROM PROGRAM 'ls'", "0A000"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(harrier_sqlstate::of(&error).as_str(), state, "{text}: {error}");
+        }
+    }
+}

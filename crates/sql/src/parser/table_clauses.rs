@@ -1,0 +1,378 @@
+//! How a table is kept: `DISTRIBUTED BY`, `PARTITION BY`, `ORDER BY`, `WITH` and what else Harrier's SQL says
+//! of tables and views beyond the parser's.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use super::sequence::{GeneratedColumn, Overriding};
+use crate::tokens::{Edit, Tokens, word};
+use lists::{bad_option, syntax};
+
+mod generated;
+mod like;
+mod lists;
+mod partitions;
+mod views;
+
+pub use like::LikeOptions;
+pub use lists::table_option;
+pub use partitions::{CutClause, DividedBy, Division, HoldsClause, PartitionChange, PartitionClause, Which};
+
+/// Buckets of a table that is distributed by a key, unless it says otherwise: more than ranks, so that ranks
+/// share them evenly.
+const BUCKETS: u32 = 16;
+
+/// What table partitions are made of, of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transform {
+    Identity,
+    Year,
+    Month,
+    Day,
+    Hour,
+    /// A hash of the value, modulo this many.
+    Bucket(u32),
+}
+
+/// How a table is to be kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableClauses {
+    /// Names of columns.
+    pub partition: Option<Vec<(String, Transform)>>,
+    /// By ranges or lists of values.
+    pub division: Option<Division>,
+    /// Of the table partitions that the division has.
+    pub change: Option<PartitionChange>,
+    pub sort: Option<Vec<SortClause>>,
+    /// By DuckLake's names.
+    pub options: BTreeMap<String, String>,
+    /// Of the query that it is made of, it has the columns only.
+    pub no_data: bool,
+    /// It is a view that no condition gets below.
+    pub is_barrier: bool,
+    /// Columns with a sequence of their own.
+    pub generated: Vec<GeneratedColumn>,
+    /// Of the table that it is made like, what is taken along.
+    pub like: Option<LikeOptions>,
+    /// Of an INSERT: what becomes of values for identity columns.
+    pub overriding: Option<Overriding>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortClause {
+    pub column: String,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// Takes what a statement says of how tables and views are kept.
+///
+/// Errors: a clause is not well formed (42601), an option has no such value (22023), or what it asks for is
+/// not supported (0A000).
+pub fn take(tokens: &mut Tokens<'_>) -> Result<Option<TableClauses>> {
+    let generated = tokens.take_generated()?;
+    let overriding = tokens.take_overriding();
+    let mut clauses = if tokens.are(0, &["alter", "table"]) {
+        tokens.take_of_alter()?
+    } else if let Some(is_barrier) = tokens.take_view()? {
+        Some(TableClauses { is_barrier, ..TableClauses::default() })
+    } else if let Some(range) = tokens.table_definition() {
+        tokens.take_of_create(range)?
+    } else {
+        None
+    };
+    if !generated.is_empty() || overriding.is_some() {
+        let clauses = clauses.get_or_insert_default();
+        (clauses.generated, clauses.overriding) = (generated, overriding);
+    }
+    if let Some(like) = like::take(tokens) {
+        clauses.get_or_insert_default().like = Some(like);
+    }
+    Ok(clauses)
+}
+
+impl Tokens<'_> {
+    /// From after the name of the table that is created to the end, unless it is not kept in a warehouse.
+    fn table_definition(&self) -> Option<Range<usize>> {
+        if !self.is(0, "create") {
+            return None;
+        }
+        let mut at = 1;
+        while ["or", "replace"].iter().any(|word| self.is(at, word)) {
+            at += 1;
+        }
+        if !self.is(at, "table") {
+            return None;
+        }
+        at += 1;
+        while ["if", "not", "exists"].iter().any(|word| self.is(at, word)) {
+            at += 1;
+        }
+        Some(self.after_name(at)..self.len())
+    }
+
+    /// Where `WITH [NO] DATA` at `at` ends, if it is there, and whether it says NO. It is the last of a
+    /// query.
+    fn with_data(&self, at: usize, end: usize) -> Option<(usize, bool)> {
+        let no_data = self.is(at + 1, "no");
+        let last = if no_data { at + 2 } else { at + 1 };
+        let is_last = last + 1 >= end
+            || self.is(last + 1, "distributed")
+            || matches!(self.token(last + 1), Some(Token::SemiColon));
+        (self.is(at, "with") && self.is(last, "data") && is_last).then_some((last + 1, no_data))
+    }
+
+    fn take_of_create(&mut self, range: Range<usize>) -> Result<Option<TableClauses>> {
+        let mut clauses = TableClauses::default();
+        let mut cuts = Vec::new();
+        let mut at = range.start;
+        let mut in_query = false;
+        let mut distributed = None;
+        while at < range.end {
+            let start = at;
+            let by = |first: &str| self.is(at, first) && self.is(at + 1, "by");
+            if self.is(at, "distributed") && self.is(at + 1, "by") {
+                let (keys, end) = self.list(at + 2)?;
+                distributed = Some(keys);
+                at = end;
+            } else if self.is(at, "distributed") && self.is(at + 1, "randomly") {
+                at += 2;
+            } else if let Some((end, no_data)) = in_query.then(|| self.with_data(at, range.end)).flatten() {
+                clauses.no_data = no_data;
+                at = end;
+            } else if in_query {
+                at = match self.token(at) {
+                    Some(Token::LParen) => self.after_parentheses(at).unwrap_or(range.end),
+                    _ => at + 1,
+                };
+                continue;
+            } else if by("partition") || by("partitioned") {
+                if let Some((division, end)) = self.division(at + 2)? {
+                    clauses.division = Some(division);
+                    at = end;
+                } else {
+                    let (keys, end) = self.list(at + 2)?;
+                    let keys = keys.into_iter().map(|key| self.partition_key(key));
+                    clauses.partition = Some(keys.collect::<Result<_>>()?);
+                    at = end;
+                }
+            } else if by("order") || by("sorted") {
+                let (keys, end) = self.list(at + 2)?;
+                let keys = keys.into_iter().map(|key| self.sort_key(key)).collect::<Result<Vec<_>>>()?;
+                clauses.sort = Some(keys);
+                at = end;
+            } else if self.is(at, "with") && matches!(self.token(at + 1), Some(Token::LParen)) {
+                let (options, end) = self.list(at + 1)?;
+                for option in options {
+                    let (name, value) = self.option(option)?;
+                    clauses.options.insert(name, value);
+                }
+                at = end;
+            } else {
+                in_query = self.is(at, "as");
+                at = match self.token(at) {
+                    Some(Token::LParen) => self.after_parentheses(at).unwrap_or(range.end),
+                    _ => at + 1,
+                };
+                continue;
+            }
+            cuts.push(Edit::remove(start..at));
+        }
+        let buckets = clauses.options.remove("buckets");
+        if let Some(keys) = distributed {
+            let count = match buckets {
+                Some(count) => count
+                    .parse()
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or_else(|| bad_option("buckets", &count))?,
+                None => BUCKETS,
+            };
+            let [key] = &keys[..] else {
+                return Err(SqlError::new(
+                    SqlState::FEATURE_NOT_SUPPORTED,
+                    "a table can be distributed by one column only",
+                )
+                .into_datafusion());
+            };
+            let column =
+                self.name(key.start).ok_or_else(|| syntax("DISTRIBUTED BY needs the name of a column"))?;
+            clauses.partition.get_or_insert_default().push((column, Transform::Bucket(count)));
+        }
+        if cuts.is_empty() {
+            return Ok(None);
+        }
+        self.edit(cuts);
+        Ok(Some(clauses))
+    }
+
+    /// `ALTER TABLE t SET PARTITIONED BY (…)` and its like become `ALTER TABLE t SET (…)`, whose options are
+    /// empty.
+    fn take_of_alter(&mut self) -> Result<Option<TableClauses>> {
+        if let Some((change, range)) = self.partition_change()? {
+            self.mark(range);
+            return Ok(Some(TableClauses { change: Some(change), ..TableClauses::default() }));
+        }
+        let Some(at) = (2..self.len()).find(|at| self.is(*at, "set") || self.is(*at, "reset")) else {
+            return Ok(None);
+        };
+        let mut clauses = TableClauses::default();
+        let sets = self.is(at, "set");
+        let what = at + 1;
+        if !self.is(what + 1, "by") {
+            return Ok(None);
+        }
+        if self.division(what + 2)?.is_some() {
+            let message = "a table that is there is not divided by ranges or lists";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("CREATE TABLE … PARTITION BY RANGE … AS SELECT makes another with its rows")
+                .into_datafusion());
+        }
+        let (keys, end) = match sets {
+            true => self.list(what + 2)?,
+            false => (vec![], what + 2),
+        };
+        if self.is(what, "partitioned") || self.is(what, "partition") {
+            clauses.partition =
+                Some(keys.into_iter().map(|key| self.partition_key(key)).collect::<Result<_>>()?);
+        } else if self.is(what, "sorted") || self.is(what, "order") {
+            clauses.sort = Some(keys.into_iter().map(|key| self.sort_key(key)).collect::<Result<_>>()?);
+        } else {
+            return Ok(None);
+        }
+        self.mark(at..end);
+        Ok(Some(clauses))
+    }
+
+    /// Puts something in the place of `range` that the parser knows and that says nothing.
+    fn mark(&mut self, range: Range<usize>) {
+        let zero = Token::Number("1".to_string(), false);
+        self.replace(range, [word("SET"), Token::LParen, word("a"), Token::Eq, zero, Token::RParen]);
+    }
+
+    fn partition_key(&self, key: Range<usize>) -> Result<(String, Transform)> {
+        let wrong = || {
+            syntax(
+                "a table is partitioned by columns, and by year, month, day, hour or bucket(n, …) of columns",
+            )
+        };
+        let name = self.name(key.start).ok_or_else(wrong)?;
+        if key.len() == 1 {
+            return Ok((name, Transform::Identity));
+        }
+        let (arguments, end) = self.list(key.start + 1)?;
+        if end != key.end {
+            return Err(wrong());
+        }
+        let column = |range: &Range<usize>| {
+            (range.len() == 1).then(|| self.name(range.start)).flatten().ok_or_else(wrong)
+        };
+        match (name.as_str(), &arguments[..]) {
+            ("year" | "years", [value]) => Ok((column(value)?, Transform::Year)),
+            ("month" | "months", [value]) => Ok((column(value)?, Transform::Month)),
+            ("day" | "days", [value]) => Ok((column(value)?, Transform::Day)),
+            ("hour" | "hours", [value]) => Ok((column(value)?, Transform::Hour)),
+            ("bucket", [count, value]) => {
+                let Some(Token::Number(count, _)) = self.token(count.start) else {
+                    return Err(wrong());
+                };
+                let count =
+                    count.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count)).ok_or_else(wrong)?;
+                Ok((column(value)?, Transform::Bucket(count)))
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    fn sort_key(&self, key: Range<usize>) -> Result<SortClause> {
+        let wrong = || syntax("a table is ordered by columns, each with ASC or DESC and NULLS FIRST or LAST");
+        let column = self.name(key.start).ok_or_else(wrong)?;
+        let mut at = key.start + 1;
+        let descending = self.is(at, "desc");
+        if descending || self.is(at, "asc") {
+            at += 1;
+        }
+        // As PostgreSQL has it: NULLs are greater than all values.
+        let mut nulls_first = descending;
+        if self.is(at, "nulls") {
+            nulls_first = self.is(at + 1, "first");
+            at += 2;
+        }
+        if at != key.end {
+            return Err(wrong());
+        }
+        Ok(SortClause { column, descending, nulls_first })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::SqlDialect;
+
+    /// What is left of a statement, and the clauses.
+    pub(super) fn taken(sql: &str) -> Result<(String, Option<TableClauses>)> {
+        let mut tokens = Tokens::of(sql, &SqlDialect)?;
+        let clauses = take(&mut tokens)?;
+        Ok((tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), clauses))
+    }
+
+    #[test]
+    fn clauses_are_taken() {
+        let sql = "CREATE TABLE t (a int, b timestamp)\nPARTITION BY (year(b), a) ORDER BY (a DESC)\nWITH (compression=zstd) \
+                   AS SELECT 1 ORDER BY 1 DISTRIBUTED BY (a)";
+        let (text, clauses) = taken(sql).unwrap();
+        assert_eq!(text, "CREATE TABLE t ( a int , b timestamp ) AS SELECT 1 ORDER BY 1");
+        let clauses = clauses.unwrap();
+        let keys = [("b", Transform::Year), ("a", Transform::Identity), ("a", Transform::Bucket(BUCKETS))];
+        assert_eq!(clauses.partition.unwrap(), keys.map(|(name, transform)| (name.to_string(), transform)));
+        assert_eq!(
+            clauses.sort.unwrap(),
+            [SortClause { column: "a".to_string(), descending: true, nulls_first: true }]
+        );
+        assert_eq!(clauses.options["parquet_compression"], "zstd");
+    }
+
+    #[test]
+    fn other_statements_are_left_alone() {
+        for sql in [
+            "SELECT a FROM t ORDER BY (a)",
+            "CREATE TABLE t (a int)",
+            "CREATE VIEW v AS SELECT 1",
+            "ALTER TABLE t SET (compression = zstd)",
+            "INSERT INTO t VALUES ('PARTITION BY (a)')",
+        ] {
+            let same: Vec<String> =
+                Tokens::of(sql, &SqlDialect).unwrap().iter().map(ToString::to_string).collect();
+            assert_eq!(taken(sql).unwrap(), (same.join(" "), None), "{sql}");
+        }
+    }
+
+    #[test]
+    fn wrong_clauses_are_refused() {
+        for sql in [
+            "CREATE TABLE t (a int) PARTITION BY ()",
+            "CREATE TABLE t (a int) PARTITION BY (a + 1)",
+            "CREATE TABLE t (a int) PARTITION BY (bucket(0, a))",
+            "CREATE TABLE t (a int) WITH (compression = rar)",
+            "CREATE TABLE t (a int) WITH (speed = 1)",
+            "CREATE TABLE t (a int) DISTRIBUTED BY (a, b)",
+        ] {
+            assert!(taken(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn partitionings_are_altered() {
+        let (text, clauses) = taken("ALTER TABLE t SET PARTITIONED BY (a)").unwrap();
+        assert_eq!(text, "ALTER TABLE t SET ( a = 1 )");
+        assert_eq!(clauses.unwrap().partition.unwrap().len(), 1);
+        let (_, clauses) = taken("ALTER TABLE t RESET SORTED BY").unwrap();
+        assert_eq!(clauses.unwrap().sort.unwrap(), []);
+    }
+}

@@ -1,0 +1,108 @@
+//! Lists in parentheses, and options of tables, which are such lists.
+
+use std::ops::Range;
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::byte_size::parse_bytes;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::tokens::Tokens;
+
+impl Tokens<'_> {
+    /// The elements, as ranges of tokens, of the list in parentheses at `open`, and the token after it.
+    pub(super) fn list(&self, open: usize) -> Result<(Vec<Range<usize>>, usize)> {
+        let end = match self.token(open) {
+            Some(Token::LParen) => self.after_parentheses(open),
+            _ => None,
+        };
+        let end = end.ok_or_else(|| syntax("a list in parentheses is missing"))?;
+        let mut elements = Vec::new();
+        let mut start = open + 1;
+        let mut depth = 0;
+        for at in open + 1..end {
+            match self.token(at) {
+                Some(Token::LParen) => depth += 1,
+                Some(Token::RParen) if depth > 0 => depth -= 1,
+                Some(Token::Comma | Token::RParen) if depth == 0 => {
+                    if at > start {
+                        elements.push(start..at);
+                    }
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        match elements.is_empty() {
+            true => Err(syntax("the list in parentheses is empty")),
+            false => Ok((elements, end)),
+        }
+    }
+
+    /// An option, as its tokens say it.
+    pub(super) fn option(&self, option: Range<usize>) -> Result<(String, String)> {
+        let name = self.name(option.start).ok_or_else(|| syntax("an option needs a name"))?;
+        let has_value = matches!(self.token(option.start + 1), Some(Token::Eq)) && option.len() == 3;
+        let value = match (has_value, self.token(option.start + 2)) {
+            (true, Some(Token::Word(word))) => word.value.clone(),
+            (true, Some(Token::Number(number, _))) => number.clone(),
+            (true, Some(Token::SingleQuotedString(text))) => text.clone(),
+            _ => return Err(syntax("an option is name = value")),
+        };
+        table_option(&name, &value)
+    }
+}
+
+pub(super) fn syntax(message: &str) -> datafusion::error::DataFusionError {
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
+}
+
+pub(super) fn bad_option(name: &str, value: &str) -> datafusion::error::DataFusionError {
+    SqlError::new(
+        SqlState::INVALID_PARAMETER_VALUE,
+        format!("invalid value for option \"{name}\": \"{value}\""),
+    )
+    .into_datafusion()
+}
+
+/// An option by the name that DuckLake gives it, with its value checked.
+pub fn table_option(name: &str, value: &str) -> Result<(String, String)> {
+    let number = || value.parse::<u64>().ok().filter(|number| *number > 0).map(|number| number.to_string());
+    let known = match name {
+        "format" => match value.to_lowercase().as_str() {
+            "parquet" => return Ok(("format".to_string(), "parquet".to_string())),
+            _ => None,
+        },
+        "compression" | "parquet_compression" => {
+            let codec = value.to_lowercase();
+            let codec = if codec == "none" { "uncompressed".to_string() } else { codec };
+            ["uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4", "lz4_raw"]
+                .contains(&codec.as_str())
+                .then_some(("parquet_compression", codec))
+        }
+        "compression_level" | "parquet_compression_level" => {
+            number().map(|level| ("parquet_compression_level", level))
+        }
+        "row_group_rows" | "parquet_row_group_size" => number().map(|rows| ("parquet_row_group_size", rows)),
+        "target_file_bytes" | "target_file_size" => {
+            parse_bytes(value).ok().map(|bytes| ("target_file_size", bytes.to_string()))
+        }
+        "inline_rows" | "data_inlining_row_limit" => {
+            value.parse::<u64>().ok().map(|rows| ("data_inlining_row_limit", rows.to_string()))
+        }
+        "buckets" => number().map(|count| ("buckets", count)),
+        _ => {
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("unknown option \"{name}\""),
+            )
+            .with_hint(
+                "options are format, compression, compression_level, row_group_rows, target_file_bytes, \
+                     inline_rows and buckets",
+            )
+            .into_datafusion());
+        }
+    };
+    known.map(|(name, value)| (name.to_string(), value)).ok_or_else(|| bad_option(name, value))
+}

@@ -1,0 +1,92 @@
+//! Words inside of calls that the parser does not know: `concat(VARIADIC a)`, `trim(BOTH FROM a)`,
+//! `substring(a SIMILAR p ESCAPE e)`. They become a call of [`VARIADIC`], the blank that is meant, and
+//! commas.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{Edit, Tokens, word};
+
+/// The function that stands for VARIADIC before an argument, which `calls` resolves.
+pub const VARIADIC: &str = "_harrier_variadic";
+
+/// Writes what the parser knows for such words.
+pub fn rewrite(tokens: &mut Tokens<'_>) {
+    let mut edits = Vec::new();
+    for at in 1..tokens.len() {
+        variadic(tokens, at, &mut edits);
+        trimmed_blanks(tokens, at, &mut edits);
+        similar_part(tokens, at, &mut edits);
+    }
+    tokens.edit(edits);
+}
+
+/// The places from `from` on that are in no parentheses of their own, and that of the parenthesis which
+/// closes those around them.
+fn inside(tokens: &Tokens<'_>, from: usize) -> Option<(Vec<usize>, usize)> {
+    let mut depth = 0_usize;
+    let mut direct = Vec::new();
+    for at in from..tokens.len() {
+        match tokens.token(at)? {
+            Token::RParen if depth == 0 => return Some((direct, at)),
+            Token::LParen | Token::LBracket => depth += 1,
+            Token::RParen | Token::RBracket => depth = depth.saturating_sub(1),
+            _ if depth == 0 => direct.push(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `VARIADIC a` as an argument.
+fn variadic(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
+    let is_argument = matches!(tokens.token(at - 1), Some(Token::LParen | Token::Comma));
+    if !is_argument || !tokens.is(at, "variadic") {
+        return;
+    }
+    let Some((_, close)) = inside(tokens, at + 1) else { return };
+    edits.push(Edit::insert(close, [Token::RParen]));
+    edits.push(Edit::replace(at..at + 1, [word(VARIADIC), Token::LParen]));
+}
+
+/// `trim(BOTH FROM a)`.
+fn trimmed_blanks(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
+    let is_trim = tokens.is_token(at - 1, &Token::LParen) && at > 1 && tokens.is(at - 2, "trim");
+    if is_trim && tokens.is_one_of(at, &["both", "leading", "trailing"]) && tokens.is(at + 1, "from") {
+        edits.push(Edit::insert(at + 1, [Token::SingleQuotedString(" ".to_string())]));
+    }
+}
+
+/// `substring(a SIMILAR p ESCAPE e)`.
+fn similar_part(tokens: &Tokens<'_>, at: usize, edits: &mut Vec<Edit>) {
+    if !tokens.is_token(at, &Token::LParen) || !tokens.is(at - 1, "substring") {
+        return;
+    }
+    let Some((direct, _)) = inside(tokens, at + 1) else { return };
+    let place = |word: &str| direct.iter().copied().find(|at| tokens.is(*at, word));
+    if let (Some(similar), Some(escape)) = (place("similar"), place("escape")) {
+        edits.extend([similar, escape].map(|at| Edit::replace(at..at + 1, [Token::Comma])));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::changed;
+    use super::*;
+
+    #[test]
+    fn words_become_what_the_parser_knows() {
+        for (sql, expected) in [
+            ("concat(VARIADIC a || f(b))", "concat ( _harrier_variadic ( a || f ( b ) ) )"),
+            ("f(x, variadic ARRAY[1, 2]), 3", "f ( x , _harrier_variadic ( ARRAY [ 1 , 2 ] ) ) , 3"),
+            ("trim(both from a)", "trim ( both ' ' from a )"),
+            ("substring(a SIMILAR 'b' ESCAPE '#')", "substring ( a , 'b' , '#' )"),
+        ] {
+            assert_eq!(changed(sql, rewrite), expected);
+        }
+        for same in
+            ["SELECT 1", "trim(both 'x' from a)", "SELECT variadic FROM t", "a SIMILAR TO substring(b, 1)"]
+        {
+            assert_eq!(changed(same, rewrite), changed(same, |_| ()), "{same}");
+        }
+    }
+}

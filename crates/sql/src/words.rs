@@ -1,0 +1,127 @@
+//! The tokens of a statement, taken one after the other.
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::sqlparser::ast::ObjectName;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::identifier::plain;
+
+/// The error at a token that does not belong there (42601).
+pub fn near(token: &Token) -> DataFusionError {
+    let message = match token {
+        Token::EOF => "syntax error at end of input".to_string(),
+        other => format!("syntax error at or near \"{other}\""),
+    };
+    SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion()
+}
+
+/// A statement's tokens, one after the other. Words are meant in any case, and never quoted.
+pub struct StatementWords<'a>(pub Parser<'a>);
+
+impl StatementWords<'_> {
+    pub fn is_at(&self, ahead: usize, word: &str) -> bool {
+        matches!(self.0.peek_nth_token(ahead).token, Token::Word(found)
+            if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+    }
+
+    pub fn is(&self, word: &str) -> bool {
+        self.is_at(0, word)
+    }
+
+    pub fn take(&mut self, word: &str) -> bool {
+        let found = self.is(word);
+        if found {
+            self.0.next_token();
+        }
+        found
+    }
+
+    pub fn take_any(&mut self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.take(word))
+    }
+
+    /// All of them, or none.
+    pub fn take_all(&mut self, words: &[&str]) -> bool {
+        let found = words.iter().enumerate().all(|(ahead, word)| self.is_at(ahead, word));
+        if found {
+            words.iter().for_each(|_| drop(self.0.next_token()));
+        }
+        found
+    }
+
+    pub fn expect(&mut self, word: &str) -> Result<()> {
+        match self.take(word) {
+            true => Ok(()),
+            false => Err(self.unexpected()),
+        }
+    }
+
+    pub fn unexpected(&self) -> DataFusionError {
+        near(&self.0.peek_token().token)
+    }
+
+    /// A text in quotes, if there is one.
+    pub fn quoted(&mut self) -> Option<String> {
+        let text = match self.0.peek_token().token {
+            Token::SingleQuotedString(text)
+            | Token::EscapedStringLiteral(text)
+            | Token::UnicodeStringLiteral(text) => text,
+            Token::DollarQuotedString(text) => text.value,
+            _ => return None,
+        };
+        self.0.next_token();
+        Some(text)
+    }
+
+    pub fn name(&mut self) -> Result<String> {
+        match self.0.peek_token().token {
+            Token::Word(_) => Ok(plain(&self.0.parse_identifier()?)),
+            other => Err(near(&other)),
+        }
+    }
+
+    pub fn names(&mut self) -> Result<Vec<String>> {
+        let mut names = vec![self.name()?];
+        while self.0.consume_token(&Token::Comma) {
+            names.push(self.name()?);
+        }
+        Ok(names)
+    }
+
+    pub fn object(&mut self) -> Result<ObjectName> {
+        Ok(self.0.parse_object_name(false)?)
+    }
+
+    pub fn text(&mut self) -> Result<String> {
+        match self.0.next_token().token {
+            Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),
+            other => Err(near(&other)),
+        }
+    }
+
+    pub fn integer(&mut self) -> Result<i64> {
+        let is_negative = self.0.consume_token(&Token::Minus);
+        let token = self.0.next_token().token;
+        let number = match &token {
+            Token::Number(number, _) => number.parse::<i64>().ok(),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| near(&token))?;
+        Ok(if is_negative { -number } else { number })
+    }
+
+    /// A text, a word or a number.
+    pub fn value(&mut self) -> Result<String> {
+        let is_negative = self.0.consume_token(&Token::Minus);
+        match self.0.next_token().token {
+            Token::Number(number, _) if is_negative => Ok(format!("-{number}")),
+            Token::Number(number, _) => Ok(number),
+            Token::SingleQuotedString(text) if !is_negative => Ok(text),
+            Token::Word(word) if !is_negative => Ok(word.value),
+            other => Err(near(&other)),
+        }
+    }
+}
