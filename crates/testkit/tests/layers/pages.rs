@@ -1,4 +1,4 @@
-//! Pages of documentation: the README is short, and links lead to what is there.
+//! Pages of documentation: the README is short, lines are as wide as code at most, and links lead to files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,11 @@ use super::root;
 
 const README_LINES_MAX: usize = 150;
 const README_WORDS_MAX: usize = 1000;
+/// Characters of a line, as of a line of code; targets of links do not count, as they cannot be broken.
+const LINE_CHARS_MAX: usize = 110;
+/// Pages that stand outside of `docs`.
+const PAGES_BESIDE_DOCS: [&str; 6] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "python/README.md"];
 
 #[test]
 fn the_readme_is_read_in_a_few_minutes() {
@@ -27,16 +32,28 @@ fn markdown_below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// All pages, with what they say.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = root();
+    let mut paths = PAGES_BESIDE_DOCS.iter().map(|page| root.join(page)).collect();
+    markdown_below(&root.join("docs"), &mut paths);
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// Lines, with their numbers, that stand in no fenced block of code.
+fn lines_of_prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter_map(move |(place, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        (!is_fence && !is_code).then_some((place + 1, line))
+    })
+}
+
 /// The targets of `[text](target)` outside of code.
 fn links_of(text: &str) -> Vec<String> {
-    let (mut links, mut is_code) = (Vec::new(), false);
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
-        if is_code {
-            continue;
-        }
+    let mut links = Vec::new();
+    for (_, line) in lines_of_prose(text) {
         // Every second part stands in backticks.
         for prose in line.split('`').step_by(2) {
             let targets = prose.split("](").skip(1);
@@ -50,15 +67,8 @@ fn links_of(text: &str) -> Vec<String> {
 /// The site's own check does not know pages that stand outside of `docs`.
 #[test]
 fn links_lead_to_files() {
-    let root = root();
-    let mut pages = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "python/README.md"]
-        .into_iter()
-        .map(|page| root.join(page))
-        .collect();
-    markdown_below(&root.join("docs"), &mut pages);
     let mut dead = Vec::new();
-    for page in pages {
-        let text = fs::read_to_string(&page).unwrap();
+    for (page, text) in pages() {
         for link in links_of(&text) {
             let is_elsewhere =
                 ["http://", "https://", "mailto:", "#"].iter().any(|start| link.starts_with(start));
@@ -75,4 +85,31 @@ fn links_lead_to_files() {
 fn links_are_found() {
     let text = "a [b](c.md) and `[d](e)` and [f\ng](h.md#i)\n```\n[j](k)\n```\n[l](m)";
     assert_eq!(links_of(text), ["c.md", "h.md#i", "m"]);
+}
+
+/// Places of lines that are too wide. Rows of tables and comments may be: neither can be broken.
+fn wide_lines(text: &str) -> Vec<usize> {
+    let is_wide = |line: &str| {
+        let targets: usize = links_of(line).iter().map(|target| target.chars().count()).sum();
+        let is_whole = ["|", "<!--"].iter().any(|start| line.trim_start().starts_with(start));
+        line.chars().count() - targets > LINE_CHARS_MAX && !is_whole
+    };
+    lines_of_prose(text).filter(|(_, line)| is_wide(line)).map(|(place, _)| place).collect()
+}
+
+#[test]
+fn pages_are_no_wider_than_code() {
+    let mut wide = Vec::new();
+    for (page, text) in pages() {
+        wide.extend(wide_lines(&text).into_iter().map(|place| format!("{}:{place}", page.display())));
+    }
+    assert!(wide.is_empty(), "more than {LINE_CHARS_MAX} characters: {wide:#?}");
+}
+
+#[test]
+fn wide_lines_are_found() {
+    let wide = "é ".repeat(LINE_CHARS_MAX / 2);
+    assert!(wide_lines(&wide).is_empty());
+    let text = format!("{wide}a\n| {wide} |\n```\n{wide}a\n```\n[a]({wide}) b\n  {wide}\n<!-- {wide}-->");
+    assert_eq!(wide_lines(&text), [1, 7]);
 }
