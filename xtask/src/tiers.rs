@@ -310,6 +310,21 @@ fn is_named(name: &str, names: &[String]) -> bool {
     names.is_empty() || names.iter().any(|part| name.contains(part.as_str()))
 }
 
+/// What the site is made of, and where its step looks at the spelling.
+const SITE_SOURCES: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.toml",
+    "README.md",
+    "SECURITY.md",
+    "crates",
+    "docs",
+    "python",
+    "scripts",
+    "xtask",
+];
+
 /// What is run beside the programs of tests, with the sources that it looks at; it is always run if there are
 /// none.
 fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])> {
@@ -332,7 +347,7 @@ fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])
     let mut site = Job::command("site", &["scripts/docs.sh"]);
     site.skip_status = Some(77);
     let mut steps: Vec<(Job, &[&str])> = vec![
-        (site, &["docs", "scripts/docs.sh", "Cargo.toml"]),
+        (site, SITE_SOURCES),
         (Job::command("wheel", &["scripts/wheel.sh"]), &[]),
         (handshake, &["checks/handshake", "crates/interconnect"]),
         (valgrind, &["checks/valgrind", "crates/mpi"]),
