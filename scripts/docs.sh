@@ -4,7 +4,8 @@
 #
 # - the spelling of pages, and of comments and messages in sources (codespell; docs/spelling.txt has words
 #   that are right here);
-# - how pages are written (docs/style.py).
+# - how pages are written (docs/style.py);
+# - whether the site's search finds what people search for (docs/search.py).
 #
 # usage: scripts/docs.sh
 #
@@ -24,7 +25,8 @@ if [ "$(cat "$tools/requirements.cksum" 2>/dev/null)" != "$wanted" ]; then
     }
     echo "$wanted" >"$tools/requirements.cksum"
 fi
-rm -rf "$site"
+# What conf.py reads beside the pages is not among what Sphinx remembers.
+rm -rf "$site" "$site.trees"
 "$tools/bin/python3" -m sphinx --quiet --fail-on-warning --keep-going --builder html --doctree-dir "$site.trees" \
     "$checkout/docs" "$site"
 
@@ -35,5 +37,6 @@ status=0
         ./*.md docs python scripts crates xtask
 ) || status=1
 "$tools/bin/python3" "$checkout/docs/style.py" || status=1
+"$tools/bin/python3" "$checkout/docs/search.py" "$site" || status=1
 echo "$site/index.html"
 exit $status
