@@ -1,4 +1,5 @@
-//! Pages of documentation: the README is short, lines are as wide as code at most, and links lead to files.
+//! Pages of documentation: the README is short, lines are as wide as code at most, links lead to files, and
+//! decisions are listed with what was decided.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,4 +113,35 @@ fn wide_lines_are_found() {
     assert!(wide_lines(&wide).is_empty());
     let text = format!("{wide}a\n| {wide} |\n```\n{wide}a\n```\n[a]({wide}) b\n  {wide}\n<!-- {wide}-->");
     assert_eq!(wide_lines(&text), [1, 7]);
+}
+
+/// The title of a decision, `# 0007: Title (2026-11-22)`, in three parts.
+fn decided(text: &str) -> Option<(&str, &str, &str)> {
+    let (number, rest) = text.lines().next()?.strip_prefix("# ")?.split_once(": ")?;
+    let (title, date) = rest.strip_suffix(')')?.rsplit_once(" (")?;
+    Some((number, title, date))
+}
+
+#[test]
+fn decisions_are_listed_with_their_titles() {
+    let folder = root().join("docs/decisions");
+    let index = fs::read_to_string(folder.join("index.md")).unwrap();
+    let mut paths = Vec::new();
+    markdown_below(&folder, &mut paths);
+    let mut wrong = Vec::new();
+    for path in paths {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        if file == "index.md" {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let row =
+            decided(&text).map(|(number, title, date)| format!("| [{number}]({file}) | {title} | {date} | "));
+        if !row
+            .is_some_and(|row| index.lines().any(|line| line.starts_with(&row) && line.len() > row.len() + 2))
+        {
+            wrong.push(format!("{file}: title or row of the index"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
