@@ -14,7 +14,7 @@ help:
 	@echo 'make fmt          format the sources'
 	@echo 'make lint         check format and lints'
 	@echo 'make valgrind     run the unsafe code of crate mpi that needs no MPI under valgrind; a part of make test'
-	@echo 'make docs         make the site of docs/ in .harrier/docs, with search; warnings are errors'
+	@echo 'make docs         make the site of docs/ in .harrier/docs, with search, and check links, spelling, style and search'
 	@echo 'make bench        compare the ways in which ranks exchange rows (SCALE=1)'
 	@echo 'make bench-blocks move blocks between ranks in every way; a part of make bench'
 	@echo 'make bench-crowded 4 and 8 ranks over MPI and over gRPC under queries that compute: latencies (SCALE=0.1)'
