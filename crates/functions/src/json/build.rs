@@ -41,8 +41,8 @@ enum Kind {
     Members,
 }
 
-/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates: `the
-/// crate sql's `desugar/json.rs`.
+/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates:
+/// `desugar/json.rs` of crate sql.
 const FUNCTIONS: [(&str, Kind, bool); 17] = [
     ("to_json", Kind::Value, false),
     ("to_jsonb", Kind::Value, true),
