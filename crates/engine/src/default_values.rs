@@ -11,14 +11,13 @@ use datafusion::logical_expr::Expr;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
-    self, Assignment, AssignmentTarget, Insert, MergeAction, MergeInsertKind, ObjectName, Parens, SetExpr,
+    self, Assignment, AssignmentTarget, Insert, MergeAction, MergeInsertKind, ObjectName, SetExpr,
     TableFactor, TableObject, Value, Values,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_exec::data_files::text_of;
 
+use harrier_sql::ast_builder::values_of;
 use harrier_sql::identifier::plain;
 
 /// A statement with the defaults of its table in the place of the word.
@@ -125,7 +124,7 @@ fn fill(statement: &mut ast::Statement, table: &dyn TableProvider) -> Result<()>
                 let columns = columns_of(&[], table);
                 let row =
                     columns.iter().map(|column| default_of(column, table)).collect::<Result<Vec<_>>>()?;
-                insert.source = if row.is_empty() { None } else { rows_of(row) };
+                insert.source = if row.is_empty() { None } else { Some(Box::new(values_of(row))) };
             }
             Some(source) => {
                 if let SetExpr::Values(values) = source.body.as_mut() {
@@ -162,16 +161,6 @@ fn columns_of(named: &[ObjectName], table: &dyn TableProvider) -> Vec<String> {
 
 fn last_part(name: &ObjectName) -> String {
     name.0.last().and_then(|part| part.as_ident()).map(plain).unwrap_or_default()
-}
-
-/// `VALUES` of one row.
-fn rows_of(row: Vec<ast::Expr>) -> Option<Box<ast::Query>> {
-    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, "VALUES (NULL)").ok()?.pop()?;
-    let ast::Statement::Query(mut query) = parsed else { return None };
-    if let SetExpr::Values(values) = query.body.as_mut() {
-        values.rows = vec![Parens::with_empty_span(row)];
-    }
-    Some(query)
 }
 
 fn fill_rows(values: &mut Values, columns: &[String], table: &dyn TableProvider) -> Result<()> {

@@ -42,9 +42,8 @@ use datafusion::sql::sqlparser::ast::{
     self, Ident, Join, JoinConstraint, JoinOperator, OrderBy, Query, Select, SetExpr, TableAlias,
     TableFactor, TableWithJoins, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::ast_builder::select_star;
 use harrier_sql::column_names::without_twin;
 use harrier_sql::desugar::nested_case;
 use harrier_sqlstate::IntoDataFusionError;
@@ -440,10 +439,7 @@ fn to_subquery(factor: &mut TableFactor) -> Result<()> {
     if alias.as_ref().is_none_or(is_mark) || !merges(table_with_joins) {
         return Ok(());
     }
-    let mut subquery = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM t")?.parse_query()?;
-    if let SetExpr::Select(select) = subquery.body.as_mut() {
-        select.from = vec![TableWithJoins::clone(table_with_joins)];
-    }
+    let subquery = Box::new(select_star(vec![TableWithJoins::clone(table_with_joins)]));
     let lateral = relations(table_with_joins).into_iter().any(is_lateral);
     *factor = TableFactor::Derived { lateral, subquery, alias: alias.take(), sample: None };
     Ok(())

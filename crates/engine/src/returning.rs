@@ -102,7 +102,7 @@ pub(crate) fn listed(statement: &ast::Statement) -> Option<ast::Statement> {
         },
         written => written,
     };
-    let query = ast_builder::query_of(items(written)?.clone(), vec![]).ok()?;
+    let query = ast_builder::query_of(items(written)?.clone(), vec![]);
     Some(ast::Statement::Query(Box::new(query)))
 }
 
@@ -126,7 +126,7 @@ impl Returning {
             ast::Statement::Insert(insert) => {
                 insert.returning = None;
                 let ast::TableObject::TableName(name) = &insert.table else { return Err(no_table()) };
-                let mut from = ast_builder::table_named(name).ok_or_else(no_table)?;
+                let mut from = ast_builder::table_named(name).pop().ok_or_else(no_table)?;
                 if let (Some(given), TableFactor::Table { alias, .. }) =
                     (insert.table_alias.take(), &mut from.relation)
                 {
@@ -159,7 +159,7 @@ impl Returning {
             }
             _ => return Ok(None),
         };
-        let mut query = ast_builder::query_of(items.clone(), from)?;
+        let mut query = ast_builder::query_of(items.clone(), from);
         result_columns::prepare_query(&mut query);
         Ok(Some(Self {
             change: Statement::Statement(Box::new(change)),

@@ -4,11 +4,13 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use datafusion::sql::parser;
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, ObjectNamePart, Query, Visit, VisitMut, Visitor, VisitorMut, visit_relations,
+    Ident, ObjectName, ObjectNamePart, Query, Statement, Visit, VisitMut, Visitor, VisitorMut,
+    visit_relations,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
+use harrier_sql::dialect::SqlDialect;
+use harrier_sql::parser::planner_statement;
 
 use crate::catalog::{Catalog, Index, quote_identifier};
 use crate::source::{Relation, oid};
@@ -22,13 +24,21 @@ pub(crate) fn definition(catalog: &Catalog, index: &Index, view: &Relation) -> O
 
 /// None if there is nothing to qualify, or the text is no query of PostgreSQL's.
 fn qualified(catalog: &Catalog, index: &Index, text: &str) -> Option<String> {
-    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, text).ok()?;
-    let [statement] = statements.as_mut_slice() else { return None };
+    let mut statement = statement(text)?;
+    let statement = &mut statement;
     let mut common = Common(HashSet::new());
     let _ = Visit::visit(statement, &mut common);
     let mut names = Names { catalog, index, common: common.0, has_changed: false };
     let _ = VisitMut::visit(statement, &mut names);
     names.has_changed.then(|| statement.to_string())
+}
+
+/// The statement that a text is.
+fn statement(text: &str) -> Option<Statement> {
+    match planner_statement(text, &SqlDialect).ok()? {
+        parser::Statement::Statement(statement) => Some(*statement),
+        _ => None,
+    }
 }
 
 /// The names that are defined by some WITH.
@@ -88,10 +98,9 @@ pub(crate) fn reads(index: &Index, view: &Relation) -> Vec<i32> {
     if !view.reads.is_empty() {
         return view.reads.iter().map(|id| oid(*id)).collect();
     }
-    let parsed = view.definition.as_deref().map(|text| Parser::parse_sql(&PostgreSqlDialect {}, text));
-    let Some(Ok(statements)) = parsed else { return vec![] };
+    let Some(statement) = view.definition.as_deref().and_then(statement) else { return vec![] };
     let mut found = vec![];
-    for statement in &statements {
+    for statement in [&statement] {
         let mut common = Common(HashSet::new());
         let _ = Visit::visit(statement, &mut common);
         let _ = visit_relations(statement, |name| {

@@ -1,9 +1,11 @@
 //! Nodes of the parser's trees, for whoever rewrites statements.
 
-use datafusion::error::{DataFusionError, Result};
+use std::sync::LazyLock;
+
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Select, SetExpr, Value, ValueWithSpan,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    Parens, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    ValueWithSpan, Values, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -34,30 +36,69 @@ pub fn argument_list(arguments: Vec<Expr>) -> FunctionArgumentList {
     }
 }
 
-/// A query of `items` from relations.
-pub fn query_of(items: Vec<ast::SelectItem>, from: Vec<ast::TableWithJoins>) -> Result<Query> {
-    let missing = || DataFusionError::Internal("a SELECT is one".to_string());
-    let statement = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1")?.pop().ok_or_else(missing)?;
-    let ast::Statement::Query(mut query) = statement else { return Err(missing()) };
-    let SetExpr::Select(select) = query.body.as_mut() else { return Err(missing()) };
-    (select.projection, select.from) = (items, from);
-    Ok(*query)
+/// `SELECT * FROM t`, of which copies are filled.
+static TEMPLATE: LazyLock<Query> = LazyLock::new(|| {
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT * FROM t");
+    *parser.and_then(|mut parser| parser.parse_query()).expect("it is a query")
+});
+
+fn template() -> (Query, Select) {
+    let query = TEMPLATE.clone();
+    match *query.body {
+        SetExpr::Select(ref select) => {
+            let select = Select::clone(select);
+            (query, select)
+        }
+        _ => unreachable!("the template is a SELECT"),
+    }
 }
 
-/// A table as FROM names it.
-pub fn table_named(table: &ObjectName) -> Option<ast::TableWithJoins> {
-    select_all(table)?.from.pop()
+/// A query of `items` from relations.
+pub fn query_of(items: Vec<SelectItem>, from: Vec<TableWithJoins>) -> Query {
+    let (mut query, select) = template();
+    query.body = Box::new(SetExpr::Select(Box::new(Select { projection: items, from, ..select })));
+    query
+}
+
+/// `SELECT *` from relations.
+pub fn select_star(from: Vec<TableWithJoins>) -> Query {
+    query_of(vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())], from)
 }
 
 /// `SELECT * FROM table`.
-pub fn select_all(table: &ObjectName) -> Option<Select> {
-    let statement =
-        Parser::parse_sql(&PostgreSqlDialect {}, &format!("SELECT * FROM {table}")).ok()?.pop()?;
-    let ast::Statement::Query(query) = statement else { return None };
-    match *query.body {
-        SetExpr::Select(select) => Some(*select),
-        _ => None,
+pub fn select_all(table: &ObjectName) -> Select {
+    let (_, mut select) = template();
+    for from in &mut select.from {
+        if let TableFactor::Table { name, .. } = &mut from.relation {
+            name.clone_from(table);
+        }
     }
+    select
+}
+
+/// A table as FROM names it.
+pub fn table_named(table: &ObjectName) -> Vec<TableWithJoins> {
+    select_all(table).from
+}
+
+/// A query as a relation.
+pub fn derived_table(query: Query, alias: TableAlias) -> TableWithJoins {
+    let relation =
+        TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None };
+    TableWithJoins { relation, joins: vec![] }
+}
+
+/// `AS name`.
+pub fn table_alias(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: vec![], at: None }
+}
+
+/// `VALUES` of one row.
+pub fn values_of(row: Vec<Expr>) -> Query {
+    let (mut query, _) = template();
+    let rows = vec![Parens::with_empty_span(row)];
+    query.body = Box::new(SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows }));
+    query
 }
 
 /// The text of a literal in quotes.

@@ -116,7 +116,8 @@ impl VisitorMut for Dialect {
         set_functions::unfold(query);
         fetch_to_limit::to_limit(query);
         let read = limit::read(query).and_then(|()| named_window::complete(query));
-        let read = read.and_then(|()| result_order::read(query)).and_then(|()| cte_columns::in_with(query));
+        let read = read.and_then(|()| result_order::read(query));
+        cte_columns::in_with(query);
         let read = read.and_then(|()| hypothetical_set::rewrite_groups(query));
         match read.and_then(|()| row_comparison::in_conditions_of(&mut query.body)) {
             Ok(()) => ControlFlow::Continue(()),
@@ -300,9 +301,7 @@ fn read_tables(body: &mut SetExpr) {
         SetExpr::Table(table) => {
             let parts =
                 table.schema_name.iter().chain(&table.table_name).map(|part| Ident::new(part.clone()));
-            if let Some(select) = select_all(&ObjectName::from(parts.collect::<Vec<_>>())) {
-                *body = SetExpr::Select(Box::new(select));
-            }
+            *body = SetExpr::Select(Box::new(select_all(&ObjectName::from(parts.collect::<Vec<_>>()))));
         }
         _ => {}
     }

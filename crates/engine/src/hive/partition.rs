@@ -3,13 +3,12 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::partition_folder;
 use harrier_functions::datetime::infinity::infinite;
-use harrier_sql::dialect::SqlDialect;
+use harrier_sql::ast_builder::{derived_table, query_of, table_alias};
 use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -59,7 +58,7 @@ pub(crate) fn insert_into_partition(
     if !values.is_empty() {
         columns.extend(values.iter().map(|(key, _)| ast::ObjectName::from(vec![quoted(key)])));
         let values: Vec<ast::Expr> = values.into_iter().map(|(_, value)| value.clone()).collect();
-        insert.source = Some(Box::new(with_values(source, &values)?));
+        insert.source = Some(Box::new(with_values(source, &values)));
     }
     insert.columns = columns;
     Ok(insert)
@@ -110,29 +109,16 @@ fn text_of(value: &ast::Expr, key: &str, kind: &DataType) -> Result<Option<Strin
 
 /// `SELECT *, value, … FROM (source)`; rows that are listed get them one by one, so that they have as many
 /// values as the table columns.
-fn with_values(source: &ast::Query, values: &[ast::Expr]) -> Result<ast::Query> {
+fn with_values(source: &ast::Query, values: &[ast::Expr]) -> ast::Query {
     if let ast::SetExpr::Values(_) = source.body.as_ref() {
         let mut source = source.clone();
         if let ast::SetExpr::Values(listed) = source.body.as_mut() {
             listed.rows.iter_mut().for_each(|row| row.content.extend_from_slice(values));
         }
-        return Ok(source);
+        return source;
     }
-    let frame = "SELECT * FROM (SELECT 1) AS \"_harrier_rows\"";
-    let internal = || DataFusionError::Internal("a query that was made is none".to_string());
-    let mut parsed = Parser::parse_sql(&SqlDialect, frame).map_err(|_| internal())?;
-    let Some(ast::Statement::Query(mut query)) = parsed.pop() else {
-        return Err(internal());
-    };
-    let ast::SetExpr::Select(select) = query.body.as_mut() else {
-        return Err(internal());
-    };
-    select.projection.extend(values.iter().cloned().map(ast::SelectItem::UnnamedExpr));
-    let Some(ast::TableFactor::Derived { subquery, .. }) =
-        select.from.first_mut().map(|table| &mut table.relation)
-    else {
-        return Err(internal());
-    };
-    **subquery = source.clone();
-    Ok(*query)
+    let mut items = vec![ast::SelectItem::Wildcard(ast::WildcardAdditionalOptions::default())];
+    items.extend(values.iter().cloned().map(ast::SelectItem::UnnamedExpr));
+    let rows = table_alias(ast::Ident::with_quote('"', "_harrier_rows"));
+    query_of(items, vec![derived_table(source.clone(), rows)])
 }

@@ -14,13 +14,12 @@ use std::ops::ControlFlow;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Visit,
-    VisitMut, Visitor, VisitorMut,
+    ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem,
+    SetExpr, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::from::Column;
+use harrier_sql::ast_builder::{derived_table, query_of, table_alias};
 use harrier_sql::identifier::plain;
 
 /// What the names of columns that are ordered by begin with; behind it is a number.
@@ -75,26 +74,30 @@ pub(super) fn from_first(select: &mut Select, order_by: &mut OrderBy, columns: &
 /// Leaves out the columns of a query that only order it.
 pub(super) fn leave_out_keys(query: &mut Query) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
-    let keys = select.projection.iter().filter_map(|item| match item {
-        SelectItem::ExprWithAlias { alias, .. } if alias.value.starts_with(KEY) => Some(alias.to_string()),
-        _ => None,
-    });
-    let keys = keys.collect::<Vec<_>>().join(", ");
+    let keys: Vec<ObjectName> = select
+        .projection
+        .iter()
+        .filter_map(|item| match item {
+            SelectItem::ExprWithAlias { alias, .. } if alias.value.starts_with(KEY) => {
+                Some(ObjectName::from(vec![alias.clone()]))
+            }
+            _ => None,
+        })
+        .collect();
     if keys.is_empty() {
         return Ok(());
     }
-    let sql = format!("SELECT * EXCLUDE ({keys}) FROM (SELECT 1) AS ordered");
-    let outer = Parser::new(&GenericDialect {}).try_with_sql(&sql)?.parse_query()?;
-    let mut inner = std::mem::replace(query, *outer);
+    let options = WildcardAdditionalOptions {
+        opt_exclude: Some(ExcludeSelectItem::Multiple(keys)),
+        ..WildcardAdditionalOptions::default()
+    };
+    let mut inner = std::mem::replace(query, query_of(vec![SelectItem::Wildcard(options)], vec![]));
     query.with = inner.with.take();
     query.order_by = inner.order_by.take();
     query.limit_clause = inner.limit_clause.take();
     query.fetch = inner.fetch.take();
-    if let SetExpr::Select(select) = query.body.as_mut()
-        && let Some(TableFactor::Derived { subquery, .. }) =
-            select.from.first_mut().map(|item| &mut item.relation)
-    {
-        **subquery = inner;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.from = vec![derived_table(inner, table_alias(Ident::new("ordered")))];
     }
     Ok(())
 }

@@ -10,15 +10,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, Select, SelectItem, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Select, SelectItem, SetExpr,
+    TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::sets::{no_query, unfold};
 use super::{call, table_alias};
 use crate::CATALOG_SCHEMA;
+use harrier_sql::ast_builder::table_named;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
@@ -165,8 +164,8 @@ fn names(alias: &TableAlias, arrays: &[Array]) -> Vec<Ident> {
 
 /// A table in FROM.
 fn table(relation: &str) -> Option<TableFactor> {
-    let name = format!("{CATALOG_SCHEMA}.{relation}");
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(&name).ok()?.parse_table_factor().ok()
+    let name = ObjectName::from([CATALOG_SCHEMA, relation].map(Ident::new).to_vec());
+    table_named(&name).pop().map(|table| table.relation)
 }
 
 /// Puts other columns that are the same in the place of some.

@@ -2,21 +2,17 @@
 //! aggregates.
 
 use std::ops::ControlFlow;
-use std::sync::LazyLock;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, OrderByKind, Query,
-    SelectItem, SetExpr, Statement, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
-    Value, ValueWithSpan, visit_expressions,
+    SelectItem, SetExpr, Subscript, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value,
+    ValueWithSpan, visit_expressions,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{array_of_text, call, cast_to, table_alias};
 use crate::system::SYSTEM;
-use harrier_sql::ast_builder::argument_list;
-use harrier_sql::ast_builder::function_call;
+use harrier_sql::ast_builder::{argument_list, function_call, query_of};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
@@ -377,12 +373,5 @@ pub(super) fn series(factor: &TableFactor) -> Option<TableFactor> {
 
 /// `SELECT` of nothing, to be filled.
 pub(super) fn no_query() -> Query {
-    static QUERY: LazyLock<Option<Query>> = LazyLock::new(|| {
-        let statements = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1").ok()?;
-        statements.into_iter().find_map(|statement| match statement {
-            Statement::Query(query) => Some(*query),
-            _ => None,
-        })
-    });
-    QUERY.clone().expect("SELECT 1 is a query")
+    query_of(vec![], vec![])
 }

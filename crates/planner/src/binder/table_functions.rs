@@ -28,8 +28,6 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, Ident, ObjectName, TableAlias, TableFactor, Value, Visit, VisitMut, Visitor,
     VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_sql::ast_builder::function_call;
 
 /// Functions of rows, which are no functions of a value there, although some have a namesake among those.
@@ -200,14 +198,15 @@ fn literal(value: &ScalarValue) -> Option<Expr> {
     if value.is_null() {
         return None;
     }
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let quoted = |text: &str| Expr::value(Value::SingleQuotedString(text.to_string()));
     let text = || value.cast_to(&DataType::Utf8).ok()?.try_as_str().flatten().map(quoted);
-    let sql = match value.data_type() {
-        kind if kind.is_string() => text()?,
-        DataType::Boolean => value.to_string(),
-        kind => format!("arrow_cast({}, '{}')", text()?, kind.to_string().replace('\'', "''")),
-    };
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql).ok()?.parse_expr().ok()
+    Some(match value {
+        ScalarValue::Boolean(Some(value)) => Expr::value(Value::Boolean(*value)),
+        value if value.data_type().is_string() => text()?,
+        value => {
+            Expr::Function(function_call("arrow_cast", vec![text()?, quoted(&value.data_type().to_string())]))
+        }
+    })
 }
 
 #[cfg(test)]

@@ -88,10 +88,9 @@ impl VisitorMut for Relations {
             && let TableFactor::Table { name, alias, args: None, .. } = relation
             && let [ObjectNamePart::Identifier(own)] = name.0.as_slice()
             && self.named.contains(&plain(own))
-            && let Some(all) = crate::ast_builder::select_all(name)
         {
             let own = TableAlias { explicit: true, name: own.clone(), columns: vec![], at: None };
-            let body = SetExpr::Select(Box::new(all));
+            let body = SetExpr::Select(Box::new(crate::ast_builder::select_all(name)));
             *relation = TableFactor::Derived {
                 lateral: false,
                 subquery: Box::new(query_of(None, body)),

@@ -2,14 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use crate::ast_builder::function_call;
+use crate::ast_builder::{derived_table, function_call, query_of, select_star, table_alias};
 use crate::column_names::item_name;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Fetch, Function, Ident, LimitClause, OrderByExpr, OrderByKind, Query,
     SelectItem, SetExpr, TableFactor, Value, ValueWithSpan, WindowSpec, WindowType,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 /// Rewrites the FETCH of a query. What stays is what cannot be said otherwise, and fails when it is planned.
 pub(super) fn to_limit(query: &mut Query) {
@@ -108,15 +106,10 @@ fn wrap(query: &mut Query) -> Option<()> {
         named.push(OrderByExpr { expr, ..key.clone() });
     }
     *keys = named;
-    let sql = "SELECT * FROM (SELECT 1) AS _harrier_ties";
-    let mut outer = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok()?;
-    if let SetExpr::Select(select) = outer.body.as_mut()
-        && let Some(TableFactor::Derived { subquery, .. }) =
-            select.from.first_mut().map(|item| &mut item.relation)
-    {
-        std::mem::swap(&mut subquery.body, &mut query.body);
-    }
-    query.body = outer.body;
+    let body = std::mem::replace(&mut query.body, query_of(vec![], vec![]).body);
+    let mut inner = query_of(vec![], vec![]);
+    inner.body = body;
+    query.body = select_star(vec![derived_table(inner, table_alias(Ident::new("_harrier_ties")))]).body;
     Some(())
 }
 

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use crate::ast_builder::function_call;
+use crate::ast_builder::{function_call, query_of, select_all};
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -21,8 +21,6 @@ use datafusion::sql::sqlparser::ast::{
     TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan,
     VisitMut, VisitorMut, visit_expressions,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use super::json;
 use crate::identifier::plain;
@@ -102,10 +100,7 @@ fn tell_apart(query: &mut Query) {
     }
     let Some(names) = names_meant_twice(&select.projection) else { return };
     let relation = Ident::new("__rows");
-    let mut outer = match crate::ast_builder::select_all(&ObjectName::from(vec![relation.clone()])) {
-        Some(outer) => outer,
-        None => return,
-    };
+    let mut outer = select_all(&ObjectName::from(vec![relation.clone()]));
     outer.projection.clear();
     for (at, (item, alias)) in select.projection.iter_mut().zip(names).enumerate() {
         let column = Ident::new(format!("__{}", at + 1));
@@ -115,7 +110,7 @@ fn tell_apart(query: &mut Query) {
         let expr = Expr::CompoundIdentifier(vec![relation.clone(), column]);
         outer.projection.push(SelectItem::ExprWithAlias { expr, alias });
     }
-    let Some(mut rows) = query_of("SELECT 1") else { return };
+    let mut rows = query_of(vec![], vec![]);
     std::mem::swap(&mut rows.body, &mut query.body);
     let alias = TableAlias { explicit: true, name: relation, columns: vec![], at: None };
     let relation =
@@ -647,21 +642,12 @@ fn unfold_factor(factor: &mut TableFactor) -> Option<(String, String)> {
         let alias = given.next().unwrap_or_else(|| Ident::with_quote('"', "ordinality"));
         projection.push(SelectItem::ExprWithAlias { expr: unnested(numbers), alias });
     }
-    let mut select = crate::ast_builder::select_all(&ObjectName::from(vec![Ident::new("t")]))?;
-    select.projection = projection;
-    select.from = Vec::<TableWithJoins>::new();
-    let mut query = query_of("SELECT 1")?;
-    *query.body = SetExpr::Select(Box::new(select));
-    *factor =
-        TableFactor::Derived { lateral: true, subquery: Box::new(query), alias: Some(alias), sample: None };
+    let subquery = Box::new(query_of(projection, vec![]));
+    *factor = TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None };
     match names.as_slice() {
         [only] if *only != relation => Some((relation, only.clone())),
         _ => None,
     }
-}
-
-fn query_of(sql: &str) -> Option<Query> {
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_query().ok().map(|query| *query)
 }
 
 #[cfg(test)]

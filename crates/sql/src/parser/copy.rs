@@ -2,16 +2,14 @@
 
 use datafusion::error::Result;
 use datafusion::sql::parser::{CopyToSource, CopyToStatement, Statement};
-use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, ObjectName, Query, SelectItem, WildcardAdditionalOptions,
-};
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident, ObjectName, Query, SelectItem};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::ast_builder::{query_of, table_named};
+use crate::ast_builder::{query_of, select_star, table_named};
 use crate::desugar::{self, result_columns};
 use crate::nesting;
 use crate::tokens::Tokens;
@@ -197,11 +195,10 @@ pub fn as_query(source: &CopySource) -> Result<Statement> {
         CopySource::Query(query) => query.clone(),
         CopySource::Table { name, columns } => {
             let item = |column: &Ident| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()));
-            let items = match columns.is_empty() {
-                true => vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
-                false => columns.iter().map(item).collect(),
-            };
-            Box::new(query_of(items, table_named(name).into_iter().collect())?)
+            Box::new(match columns.is_empty() {
+                true => select_star(table_named(name)),
+                false => query_of(columns.iter().map(item).collect(), table_named(name)),
+            })
         }
     };
     Ok(Statement::Statement(Box::new(ast::Statement::Query(query))))
