@@ -7,11 +7,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::datetime::duration;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
@@ -80,8 +82,9 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, and `||` of
-/// an array and one. The planner asks for the type of a difference before any rule sees it.
+/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, those of
+/// timestamps, and `||` of an array and one. The planner asks for the type of a difference before any rule
+/// sees it.
 #[derive(Debug)]
 pub(crate) struct TimeDifferences;
 
@@ -102,8 +105,22 @@ impl ExprPlanner for TimeDifferences {
                 [None, Some(kind)] => take_type(&mut expr.left, &kind),
                 _ => false,
             };
+            return Ok(interval(expr, schema));
         }
         Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which
+/// there is no `-`, and which is of another type than the intervals that a column of a set operation has.
+fn interval(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let difference = binary_expr(expr.left.clone(), Operator::Minus, expr.right.clone());
+    match difference.get_type(schema) {
+        Ok(DataType::Duration(_)) => PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(
+            duration::function(),
+            vec![difference],
+        ))),
+        _ => PlannerResult::Original(expr),
     }
 }
 

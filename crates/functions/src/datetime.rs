@@ -4,6 +4,7 @@ pub mod date_part;
 pub mod date_trunc;
 pub mod duration;
 pub mod infinity;
+pub mod interval_span;
 pub mod time_unit;
 pub mod time_zone;
 pub(crate) mod zone_offset;

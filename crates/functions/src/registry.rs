@@ -9,7 +9,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
 use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
-use crate::datetime::{date_part, date_trunc, duration, time_unit, time_zone};
+use crate::datetime::{date_part, date_trunc, duration, interval_span, time_unit, time_zone};
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
@@ -57,6 +57,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(signed_counts::functions())
         .chain(to_char::functions())
         .chain(postgres_functions::functions())
+        .chain(interval_span::functions())
         .chain(quotient::functions())
         .chain(text_or_bytes::functions())
         .chain(parse::datetime::functions())

@@ -8,6 +8,7 @@ pub mod decimal_float_coercion;
 pub mod decorrelation;
 pub mod interval_comparison;
 pub mod join_condition_subquery;
+pub mod interval_spans;
 pub mod like_escape;
 pub mod negative_zero;
 pub mod outer_level_aggregate;

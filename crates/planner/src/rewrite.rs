@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Window,
+};
 
 /// Has `replace` see every expression of one node, those inside of others first. Columns keep their names.
 pub fn rewritten(
@@ -37,6 +39,57 @@ pub fn replaced(
     match changed.transformed {
         true => changed.map_data(LogicalPlan::recompute_schema),
         false => Ok(changed),
+    }
+}
+
+/// What is made of what a function yields.
+pub(crate) type Above = fn(Expr) -> Expr;
+
+/// Has `change` see every call of an aggregate or a window node. Of those that it changes, which yield
+/// something else then, a projection makes what they yielded before.
+pub(crate) fn calls_replaced(
+    plan: LogicalPlan,
+    mut change: impl FnMut(&mut Expr) -> Option<Above>,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut calls = match &plan {
+        LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.clone(),
+        LogicalPlan::Window(window) => window.window_expr.clone(),
+        _ => return Ok(Transformed::no(plan)),
+    };
+    let above: Vec<Option<Above>> = calls.iter_mut().map(|call| change(bare(call))).collect();
+    if above.iter().all(Option::is_none) {
+        return Ok(Transformed::no(plan));
+    }
+    for (at, (call, above)) in calls.iter_mut().zip(&above).enumerate() {
+        if above.is_some() {
+            *call = std::mem::take(bare(call)).alias(format!("__called_{at}"));
+        }
+    }
+    let before = Arc::clone(plan.schema());
+    let plan = match plan {
+        LogicalPlan::Aggregate(aggregate) => {
+            LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, aggregate.group_expr, calls)?)
+        }
+        LogicalPlan::Window(window) => LogicalPlan::Window(Window::try_new(calls, window.input)?),
+        other => other,
+    };
+    let first = before.fields().len() - above.len();
+    let columns = before.iter().enumerate().map(|(at, (relation, field))| {
+        let column = Expr::Column(Column::from(plan.schema().qualified_field(at)));
+        match at.checked_sub(first).and_then(|at| above[at]) {
+            Some(above) => above(column).alias_qualified(relation.cloned(), field.name()),
+            None => column,
+        }
+    });
+    let columns: Vec<Expr> = columns.collect();
+    Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?)))
+}
+
+/// What an expression with names is.
+pub(crate) fn bare(expr: &mut Expr) -> &mut Expr {
+    match expr {
+        Expr::Alias(alias) => bare(&mut alias.expr),
+        other => other,
     }
 }
 

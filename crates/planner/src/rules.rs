@@ -31,6 +31,7 @@ use crate::analyzer::decimal_float_coercion::{DecimalDoubleComparisons, NearestD
 use crate::analyzer::decorrelation::{Decorrelation, QuantifiedSubqueries};
 use crate::analyzer::interval_comparison::IntervalComparisons;
 use crate::analyzer::join_condition_subquery::JoinConditionSubqueries;
+use crate::analyzer::interval_spans::{IntervalOrders, IntervalSpans};
 use crate::analyzer::like_escape::LikeEscapes;
 use crate::analyzer::negative_zero::{NegativeZeros, ZeroJoinKeys};
 use crate::analyzer::outer_level_aggregate::OuterLevelAggregates;
@@ -215,6 +216,8 @@ fn before_coercion(
         (Arc::new(IntervalComparisons), Standard("PostgreSQL 10.2")),
     ]
 }
+        // Behind what looks at frames of windows as they are written.
+        (Arc::new(IntervalOrders), Standard("PostgreSQL 8.5.4")),
 
 /// These see expressions with the casts that the coercion of types has put in.
 fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
@@ -230,6 +233,8 @@ fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
         (Arc::new(ScalarSubqueries), Mends(&[16137, 24972, 24783])),
         // Behind all that look at subqueries: it leaves none that is correlated.
         (Arc::new(Decorrelation), Mends(&[5492])),
+        // Behind what makes windows, orders and groups of what a statement says.
+        (Arc::new(IntervalSpans), Standard("PostgreSQL 8.5.4")),
         (Arc::new(LikeEscapes), Mends(&[13312])),
         (Arc::new(NegativeZeros), Mends(&[22826, 25186])),
         (Arc::new(BoundedResults::new(&surroundings.runtime)), Optimises("admission by size before work")),

@@ -15,6 +15,9 @@ use datafusion::logical_expr::{
 
 use harrier_error::{SqlError, SqlState};
 
+/// Of the function.
+pub const NAME: &str = "harrier_day_time";
+
 /// (duration) → interval.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
@@ -28,7 +31,7 @@ struct DayTimes {
 
 impl ScalarUDFImpl for DayTimes {
     fn name(&self) -> &str {
-        "harrier_day_time"
+        NAME
     }
 
     fn signature(&self) -> &Signature {

@@ -170,10 +170,7 @@ impl Scope<'_> {
                     || self.count_days(left, *op, right)
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => {
-                self.hide_day(left, right)
-                    || self.hide_day(right, left)
-                    || self.level_spans(left, right)
-                    || self.level_spans(right, left)
+                self.hide_day(left, right) || self.hide_day(right, left)
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
@@ -353,24 +350,6 @@ impl Scope<'_> {
                 Expr::ScalarFunction(scaled)
             }
         };
-        true
-    }
-
-    /// Makes a duration of an interval that one is compared with, with days of 24 hours and months of 30
-    /// days: intervals are compared by their months first, then by their days, and a duration has neither.
-    fn level_spans(&self, side: &mut Expr, other: &mut Expr) -> bool {
-        const DAY: i128 = 86_400_000_000_000;
-        let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) = &*other else {
-            return false;
-        };
-        if !matches!(self.type_of(side), Some(DataType::Duration(_))) {
-            return false;
-        }
-        let days = i128::from(interval.months) * 30 + i128::from(interval.days);
-        let nanoseconds = days * DAY + i128::from(interval.nanoseconds);
-        let Ok(microseconds) = i64::try_from(nanoseconds / 1_000) else { return false };
-        *other = Expr::Literal(ScalarValue::DurationMicrosecond(Some(microseconds)), None);
-        *side = cast(std::mem::take(side), DataType::Duration(TimeUnit::Microsecond));
         true
     }
 
