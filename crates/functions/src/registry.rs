@@ -13,7 +13,7 @@ use crate::datetime::{date_part, date_trunc, duration, interval_span, time_unit,
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
-use crate::math::{checked, decimal_to_double, float_to_decimal, quotient, rounding};
+use crate::math::{checked, decimal_to_double, float_range, float_to_decimal, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
@@ -65,6 +65,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(time_unit::functions())
 }
 
+        .chain(float_range::functions())
 /// The scalar function of this name, if it is one of these.
 pub fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
     scalar().find(|function| function.name() == name)
@@ -105,6 +106,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(single)
             .chain(declared_type::planned())
             .chain([time_zone::timezone(), never_true::function(), uuid])
+            .chain(float_range::functions())
             .collect(),
         aggregates: [checked_sum::sum(), average::avg()]
             .into_iter()
