@@ -18,9 +18,6 @@ const DOUBLE_DIGITS: i32 = 15;
 const REAL_WHOLE: f32 = 16_777_216.0;
 const DOUBLE_WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// What is between larger numbers has more digits than they.
-const WHOLE_MAX: f64 = 1e38;
-
 /// (double or real) → text, such as `5`, `1e+300` and `Infinity`.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
@@ -83,11 +80,10 @@ pub(crate) fn shown(values: &dyn Array) -> Result<StringArray> {
 pub fn put_real(out: &mut impl BufMut, value: f32) {
     let mut text = format!("{value:e}");
     if value.abs() >= REAL_WHOLE && value.is_finite() {
-        let between = |other: f32| (f64::from(value) + f64::from(other)) / 2.0;
-        let bounds = [between(value.next_down()), between(value.next_up())];
-        let is_inside = |text: &str| text.parse().is_ok_and(|read: f64| !bounds.contains(&read));
-        text =
-            inside(text, |digits| format!("{value:.digits$e}"), |text| text.parse() == Ok(value), is_inside);
+        let bits = value.abs().to_bits();
+        let bounds = halves(u128::from(bits & 0x7f_ffff), 23, (bits >> 23) as i32 - 150);
+        let of_digits = |digits: usize| format!("{value:.digits$e}");
+        text = inside(text, of_digits, |text| text.parse() == Ok(value), bounds);
     }
     put(out, value.into(), &text, REAL_DIGITS);
 }
@@ -96,16 +92,27 @@ pub fn put_real(out: &mut impl BufMut, value: f32) {
 pub fn put_double(out: &mut impl BufMut, value: f64) {
     let mut text = format!("{value:e}");
     if value.abs() > DOUBLE_WHOLE && value.is_finite() {
-        let size = value.abs();
-        let exact = |number: f64| (number < WHOLE_MAX).then_some(number as u128);
-        let below = exact(size).zip(exact((size - size.next_down()) / 2.0)).map(|(size, half)| size - half);
-        let above = exact(size).zip(exact((size.next_up() - size) / 2.0)).map(|(size, half)| size + half);
-        let bounds = [below, above];
-        let is_inside = |text: &str| whole(text).is_none_or(|read| !bounds.contains(&Some(read)));
-        text =
-            inside(text, |digits| format!("{value:.digits$e}"), |text| text.parse() == Ok(value), is_inside);
+        let bits = value.abs().to_bits();
+        let bounds = halves(u128::from(bits & 0xf_ffff_ffff_ffff), 52, (bits >> 52) as i32 - 1075);
+        let of_digits = |digits: usize| format!("{value:.digits$e}");
+        text = inside(text, of_digits, |text| text.parse() == Ok(value), bounds);
     }
     put(out, value, &text, DOUBLE_DIGITS);
+}
+
+/// A whole number as an odd one and the power of two that it is to be multiplied with.
+type Whole = (u128, i32);
+
+/// What is half the way from a number to the next smaller, and to the next larger one. The number is
+/// `(2^fraction_bits + fraction) * 2^exponent`.
+fn halves(fraction: u128, fraction_bits: u32, exponent: i32) -> [Whole; 2] {
+    let mantissa = 1_u128 << fraction_bits | fraction;
+    // Below a power of two numbers are half as far apart.
+    let below = match fraction {
+        0 => (4 * mantissa - 1, exponent - 2),
+        _ => (2 * mantissa - 1, exponent - 1),
+    };
+    [below, (2 * mantissa + 1, exponent - 1)]
 }
 
 /// The fewest digits that are the number's, which a text half the way to another number is not to PostgreSQL.
@@ -114,9 +121,10 @@ fn inside(
     text: String,
     of_digits: impl Fn(usize) -> String,
     is_number: impl Fn(&str) -> bool,
-    is_inside: impl Fn(&str) -> bool,
+    bounds: [Whole; 2],
 ) -> String {
     const DIGITS_MAX: usize = 17;
+    let is_inside = |text: &str| whole(text).is_none_or(|read| !bounds.contains(&read));
     if is_inside(&text) {
         return text;
     }
@@ -124,13 +132,21 @@ fn inside(
     more.unwrap_or(text)
 }
 
-/// What a text such as `1.25e30` says without its sign, if that is a whole number.
-fn whole(text: &str) -> Option<u128> {
+/// What a text such as `1.25e30` says without its sign; `None`: no whole number, or one that is a power of
+/// five too large to be half the way from one number to another.
+fn whole(text: &str) -> Option<Whole> {
+    // 5^24 has more bits than the odd part of what is between two doubles.
+    const ZEROS_MAX: u32 = 23;
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
-    let (first, rest) = mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa, ""));
+    let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits: u128 = format!("{}{rest}", first.trim_start_matches('-')).parse().ok()?;
     let zeros = exponent.parse::<u32>().ok()?.checked_sub(rest.len() as u32)?;
-    digits.checked_mul(10_u128.checked_pow(zeros)?)
+    if zeros > ZEROS_MAX || digits == 0 {
+        return None;
+    }
+    let number = digits.checked_mul(5_u128.pow(zeros))?;
+    let twos = number.trailing_zeros();
+    Some((number >> twos, (twos + zeros) as i32))
 }
 
 /// Writes a number: the fewest digits that tell it from others, with an exponent where PostgreSQL has one.
@@ -191,6 +207,8 @@ mod tests {
             (9_007_199_254_740_992.0, "9.007199254740992e+15"),
             (1e22, "1e+22"),
             (1e38, "1e+38"),
+            // 2^73 * 5^23, and 5^23 is half the way between two.
+            (1.125_899_906_842_624e38, "1.1258999068426239e+38"),
             (1e300, "1e+300"),
         ];
         for (value, text) in cases {
