@@ -29,9 +29,10 @@ use crate::analyzer::bytea_operators::{ByteaLike, ByteaOperatorPlanner};
 use crate::analyzer::checked_arithmetic::CheckedArithmetic;
 use crate::analyzer::decimal_float_coercion::{DecimalDoubleComparisons, NearestDoubleCasts};
 use crate::analyzer::decorrelation::{Decorrelation, QuantifiedSubqueries};
+use crate::analyzer::integer_widths::IntegerWidths;
 use crate::analyzer::interval_comparison::IntervalComparisons;
-use crate::analyzer::join_condition_subquery::JoinConditionSubqueries;
 use crate::analyzer::interval_spans::{IntervalOrders, IntervalSpans};
+use crate::analyzer::join_condition_subquery::JoinConditionSubqueries;
 use crate::analyzer::like_escape::LikeEscapes;
 use crate::analyzer::negative_zero::{NegativeZeros, ZeroJoinKeys};
 use crate::analyzer::outer_level_aggregate::OuterLevelAggregates;
@@ -209,15 +210,16 @@ fn before_coercion(
         (Arc::new(OutOfRangeTimestamps), Mends(&[22759, 8336])),
         (Arc::new(DecimalDoubleComparisons), Mends(&[14272, 8302])),
         (Arc::new(SetOperationTypes), Standard("PostgreSQL 10.5")),
+        (Arc::new(IntegerWidths), Standard("PostgreSQL 4.1.2.6")),
         (Arc::new(ByteaLike), Standard("PostgreSQL 9.5")),
         (Arc::new(BooleanTextCasts), Standard("PostgreSQL 9.4")),
         (Arc::new(JoinConditionSubqueries), Mends(&[])),
         (Arc::new(WindowPeers), Mends(&[24357, 24515, 24916])),
         (Arc::new(IntervalComparisons), Standard("PostgreSQL 10.2")),
-    ]
-}
         // Behind what looks at frames of windows as they are written.
         (Arc::new(IntervalOrders), Standard("PostgreSQL 8.5.4")),
+    ]
+}
 
 /// These see expressions with the casts that the coercion of types has put in.
 fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
@@ -231,10 +233,10 @@ fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
         (Arc::new(LocalTimeCasts), Mends(&[25084])),
         (Arc::new(SetOperationAll), Mends(&[12955, 12956])),
         (Arc::new(ScalarSubqueries), Mends(&[16137, 24972, 24783])),
-        // Behind all that look at subqueries: it leaves none that is correlated.
-        (Arc::new(Decorrelation), Mends(&[5492])),
         // Behind what makes windows, orders and groups of what a statement says.
         (Arc::new(IntervalSpans), Standard("PostgreSQL 8.5.4")),
+        // Behind all that look at subqueries: it leaves none that is correlated.
+        (Arc::new(Decorrelation), Mends(&[5492])),
         (Arc::new(LikeEscapes), Mends(&[13312])),
         (Arc::new(NegativeZeros), Mends(&[22826, 25186])),
         (Arc::new(BoundedResults::new(&surroundings.runtime)), Optimises("admission by size before work")),

@@ -1,12 +1,14 @@
 //! `n << 2` and `n >> 2` of the type of `n`, whose bits are lost beyond it: DataFusion shifts 64 bits where
-//! the count has them, as a number in a statement does.
+//! the count has them, as a number in a statement does, or `n` is computed of such numbers.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, cast, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use crate::binder::integer_width::is_int4;
 
 /// Plans shifts of integers of 16 and of 32 bits.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ impl ExprPlanner for IntegerShiftPlanner {
             return Ok(PlannerResult::Original(expr));
         }
         let is_short = left == DataType::Int16;
-        if !is_short && left != DataType::Int32 && !is_integer_literal(&expr.left) {
+        if !is_short && !is_int4(&expr.left, schema) {
             return Ok(PlannerResult::Original(expr));
         }
         let shifted =
@@ -43,17 +45,4 @@ fn lower_half(number: Expr) -> Expr {
     let half = || lit(16_i32);
     let upper = binary_expr(number, Operator::BitwiseShiftLeft, half());
     binary_expr(upper, Operator::BitwiseShiftRight, half())
-}
-
-/// Whether a number in a statement is one of 32 bits, as those are that fit.
-fn is_integer_literal(expr: &Expr) -> bool {
-    let number = match expr {
-        Expr::Negative(inner) => match inner.as_ref() {
-            Expr::Literal(ScalarValue::Int64(Some(number)), _) => number.checked_neg(),
-            _ => None,
-        },
-        Expr::Literal(ScalarValue::Int64(number), _) => *number,
-        _ => None,
-    };
-    number.is_some_and(|number| i32::try_from(number).is_ok())
 }

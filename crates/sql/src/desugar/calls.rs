@@ -79,10 +79,6 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))
                 }
-                ("to_hex", [number]) if is_integer(number) => {
-                    let number = cast(number, DataType::Integer(None));
-                    Some(call_of("to_hex", vec![number]))
-                }
                 // The list and the value stand there twice: nests would double with every level.
                 ("array_remove", [list, value])
                     if is_null(value) || !is_value(value) && !is_computed(list) && !is_computed(value) =>
@@ -328,20 +324,6 @@ fn count_pairs(function: &mut Function) {
         let pair = if_null(second, Expr::value(Value::Null), first.clone());
         list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))];
         function.name = ObjectName::from(vec![Ident::new("count")]);
-    }
-}
-
-/// Whether an expression is a number that is an integer of 32 bits, as those in a statement are that fit.
-fn is_integer(expr: &Expr) -> bool {
-    number_of(expr).is_some_and(|number| i32::try_from(number).is_ok())
-}
-
-fn number_of(expr: &Expr) -> Option<i64> {
-    match expr {
-        Expr::Nested(inner) => number_of(inner),
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => number_of(expr)?.checked_neg(),
-        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text.parse().ok(),
-        _ => None,
     }
 }
 

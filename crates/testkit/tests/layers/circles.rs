@@ -201,8 +201,9 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 2] = [
             ("cancelable_rules", &[]),
             ("cardinality", &[]),
             ("physical", &[]),
-            ("analyzer", &["rewrite"]),
             ("binder", &[]),
+            // Of other types than were known when it was bound, an expression is bound once more.
+            ("analyzer", &["binder", "rewrite"]),
             ("optimizer", &["analyzer", "rewrite"]),
             ("rules", &["analyzer", "binder", "cancelable_rules", "cardinality", "optimizer", "physical"]),
         ],

@@ -1,0 +1,56 @@
+//! Where the bits of an integer are seen, or its type is asked for, a number in a statement has 32 if it
+//! fits, and what is computed of such has. DataFusion has 64 for all.
+//!
+//! ```text
+//! to_hex(1 - 2)     ─►  to_hex(CAST(1 - 2 AS Int32))
+//! pg_typeof(1 + 1)  ─►  'integer'
+//! ```
+//!
+//! `IntegerWidths` can go when literals are integers of 32 bits where they fit; DataFusion has 64 on purpose
+//! (akin: apache/datafusion#3160); PostgreSQL 4.1.2.6.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, cast, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::binder::integer_width::is_int4;
+use crate::rewrite::{rewritten, schema_below};
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub struct IntegerWidths;
+
+impl AnalyzerRule for IntegerWidths {
+    fn name(&self) -> &str {
+        "integer_widths"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let changed = plan.transform_up_with_subqueries(|plan| {
+            let schema = schema_below(&plan)?;
+            rewritten(plan, |mut expr| {
+                let Expr::ScalarFunction(call) = &mut expr else { return Ok(Transformed::no(expr)) };
+                let name = call.func.name();
+                let is_narrower = match call.args.as_slice() {
+                    [number] if matches!(name, "to_hex" | "pg_typeof") => {
+                        is_int4(number, &schema) && number.get_type(&schema)? == DataType::Int64
+                    }
+                    _ => false,
+                };
+                if !is_narrower {
+                    return Ok(Transformed::no(expr));
+                }
+                if name == "pg_typeof" {
+                    return Ok(Transformed::yes(lit("integer")));
+                }
+                let number = std::mem::take(&mut call.args[0]);
+                call.args[0] = cast(number, DataType::Int32);
+                Ok(Transformed::yes(expr))
+            })
+        })?;
+        Ok(changed.data)
+    }
+}
