@@ -1,12 +1,19 @@
 //! The types of the columns of EXCEPT and INTERSECT, which are those that both sides have in common, as in
 //! UNION. DataFusion makes joins of them, whose rows are those of the left side as they are: a REAL beside a
-//! double is written with the digits of a double, and a day beside a timestamp as one.
+//! double is written with the digits of a double, a day beside a timestamp as one, and a half of an integer
+//! beside a NUMERIC has no fraction. It has none above a UNION of these, either: that was planned for the
+//! types of the first query.
 //!
 //! ```text
 //! LeftAnti Join: l.x = r.x      LeftAnti Join: l.x = r.x
 //!   l (x real)              ─►    Projection: CAST(l.x AS Float64) AS x
 //!   r (x double)                    l
 //!                                 r
+//! Projection: x / 2             Projection: harrier_quotient(x, 2)
+//!   Union                   ─►    Union
+//!     l (x integer)                 Projection: CAST(l.x AS Decimal) AS x
+//!     r (x numeric)                   l
+//!                                   r
 //! ```
 //!
 //! `SetOperationTypes` can go when EXCEPT and INTERSECT coerce the types of both sides as UNION does; no
@@ -17,13 +24,17 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::{DFSchema, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::Join;
-use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::analyzer::decimal_float_coercion::is_double_column;
+use crate::binder::decimal_division::of_decimals;
+use crate::binder::integer_width::is_int4;
+use crate::rewrite::{rewritten, schema_below};
 
 /// The rule; to stand before the coercion of types, and behind what finds out which numbers are doubles.
 #[derive(Debug)]
@@ -38,14 +49,46 @@ impl AnalyzerRule for SetOperationTypes {
         // Types of columns are other ones above what has changed.
         let mut is_changed = false;
         let changed = plan.transform_up_with_subqueries(|plan| {
-            let plan = if is_changed { plan.recompute_schema()? } else { plan };
-            let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
-            let changed = united(join)?;
+            let plan = match is_changed {
+                true => divided(plan.recompute_schema()?)?,
+                false => Transformed::no(plan),
+            };
+            let changed = plan.transform_data(|plan| match plan {
+                LogicalPlan::Join(join) => united(join),
+                LogicalPlan::Union(union) => decimals(union),
+                other => Ok(Transformed::no(other)),
+            })?;
             is_changed |= changed.transformed;
             Ok(changed)
         })?;
         Ok(changed.data)
     }
+}
+
+/// What was planned as a division of integers, and is one of decimals.
+fn divided(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    rewritten(plan, |expr| Ok(of_decimals(expr, &schema)))
+}
+
+/// A UNION of integers and decimals as one of decimals from the beginning, so that what is above it is
+/// planned for these.
+fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+    let plan = LogicalPlan::Union(union.clone());
+    let kinds: Vec<Option<DataType>> = (0..union.schema.fields().len())
+        .map(|at| {
+            let is_whole = |input: &Arc<LogicalPlan>| input.schema().field(at).data_type().is_integer();
+            let kind = kind_of(&plan, at);
+            (kind.is_decimal() && union.inputs.iter().any(is_whole)).then_some(kind)
+        })
+        .collect();
+    if kinds.iter().all(Option::is_none) {
+        return Ok(Transformed::no(plan));
+    }
+    for input in &mut union.inputs {
+        *input = Arc::new(with_kinds(input, &kinds)?);
+    }
+    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)))
 }
 
 /// Whether a join is EXCEPT or INTERSECT: of all columns, where NULL equals NULL.
@@ -65,6 +108,15 @@ fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     if kinds.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
+    for (at, kind) in kinds.iter().enumerate() {
+        // Decimals are compared with what is a double here as doubles.
+        let is_mixed =
+            kind.as_ref().is_some_and(DataType::is_decimal) && kind_of(&join.right, at) == DataType::Float64;
+        if is_mixed {
+            let key = &mut join.on[at].0;
+            *key = cast(std::mem::take(key), DataType::Float64);
+        }
+    }
     join.left = match join.left.as_ref() {
         LogicalPlan::Distinct(Distinct::All(rows)) => {
             let rows = Arc::new(with_kinds(rows, &kinds)?);
@@ -78,16 +130,109 @@ fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
 /// The type that a column of the left side becomes beside that of the right side; `None`: it has it.
 fn wider(join: &Join, at: usize) -> Option<DataType> {
     use DataType::{Date32, Float32, Float64, Timestamp};
-    let kind = |side: &LogicalPlan| side.schema().field(at).data_type().clone();
-    let (left, right) = (kind(&join.left), kind(&join.right));
-    let is_wider = match (&left, &right) {
-        (Float32, Float64) | (Date32, Timestamp(..)) | (Timestamp(_, None), Timestamp(_, Some(_))) => true,
-        (left, Float32) => left.is_integer() || left.is_decimal(),
-        // What is NUMERIC to PostgreSQL is a double here, and has fewer digits than an integer.
-        (left, Float64) if left.is_integer() || left.is_decimal() => is_double_column(&join.right, at),
-        _ => false,
+    let (left, right) = (kind_of(&join.left, at), kind_of(&join.right, at));
+    let wider = match (&left, &right) {
+        (Float32, Float64) | (Date32, Timestamp(..)) | (Timestamp(_, None), Timestamp(_, Some(_))) => right,
+        (left, Float32) if left.is_integer() || left.is_decimal() => right,
+        (left, Float64) if left.is_integer() || left.is_decimal() => {
+            match is_double_column(&join.right, at) {
+                true => right,
+                // What is NUMERIC to PostgreSQL is a double here, and has fewer digits than an integer.
+                false => whole(left)?,
+            }
+        }
+        (left, right) if left.is_integer() && right.is_decimal() => whole(left)?,
+        (left, right) => {
+            // A number of a statement has 64 bits here.
+            let is_small = *right == DataType::Int64 && is_int4_column(&join.right, at);
+            let right = if is_small { DataType::Int32 } else { right.clone() };
+            if bits_of(left)? >= bits_of(&right)? {
+                return None;
+            }
+            right
+        }
     };
-    is_wider.then_some(right)
+    (wider != *join.left.schema().field(at).data_type()).then_some(wider)
+}
+
+/// The NUMERIC of an integer.
+fn whole(kind: &DataType) -> Option<DataType> {
+    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let digits = match kind {
+        Int8 | UInt8 => 3,
+        Int16 | UInt16 => 5,
+        Int32 | UInt32 => 10,
+        Int64 => 19,
+        UInt64 => 20,
+        _ => return None,
+    };
+    Some(DataType::Decimal128(digits, 0))
+}
+
+/// Of an integer with a sign.
+fn bits_of(kind: &DataType) -> Option<u32> {
+    match kind {
+        DataType::Int8 => Some(8),
+        DataType::Int16 => Some(16),
+        DataType::Int32 => Some(32),
+        DataType::Int64 => Some(64),
+        _ => None,
+    }
+}
+
+/// The type of a column; of a UNION, whose own is that of its first input until it is coerced, the one that
+/// all inputs have in common.
+fn kind_of(plan: &LogicalPlan, at: usize) -> DataType {
+    let own = || plan.schema().field(at).data_type().clone();
+    match plan {
+        LogicalPlan::Union(union) => {
+            let kinds: Vec<DataType> = union.inputs.iter().map(|input| kind_of(input, at)).collect();
+            type_union_resolution(&kinds).unwrap_or_else(own)
+        }
+        LogicalPlan::Distinct(Distinct::All(rows)) => kind_of(rows, at),
+        LogicalPlan::SubqueryAlias(alias) => kind_of(&alias.input, at),
+        LogicalPlan::Projection(list) => match list.expr.get(at).map(unaliased) {
+            Some(Expr::Column(column)) => match list.input.schema().maybe_index_of_column(column) {
+                Some(at) => kind_of(&list.input, at),
+                None => own(),
+            },
+            _ => own(),
+        },
+        _ => own(),
+    }
+}
+
+/// Whether PostgreSQL has an integer of 32 bits in a column, where a number of a statement has 64 here.
+fn is_int4_column(plan: &LogicalPlan, at: usize) -> bool {
+    match plan {
+        LogicalPlan::Projection(list) => match list.expr.get(at).map(unaliased) {
+            Some(Expr::Column(column)) => list
+                .input
+                .schema()
+                .maybe_index_of_column(column)
+                .is_some_and(|at| is_int4_column(&list.input, at)),
+            Some(expr) => is_int4(expr, list.input.schema()),
+            None => false,
+        },
+        LogicalPlan::SubqueryAlias(alias) => is_int4_column(&alias.input, at),
+        LogicalPlan::Filter(filter) => is_int4_column(&filter.input, at),
+        LogicalPlan::Sort(sort) => is_int4_column(&sort.input, at),
+        LogicalPlan::Limit(limit) => is_int4_column(&limit.input, at),
+        LogicalPlan::Distinct(Distinct::All(rows)) => is_int4_column(rows, at),
+        LogicalPlan::Union(union) => union.inputs.iter().all(|input| is_int4_column(input, at)),
+        LogicalPlan::Values(values) => values
+            .values
+            .iter()
+            .all(|row| row.get(at).is_some_and(|value| is_int4(value, &DFSchema::empty()))),
+        _ => bits_of(plan.schema().field(at).data_type()).is_some_and(|bits| bits <= 32),
+    }
+}
+
+fn unaliased(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unaliased(&alias.expr),
+        other => other,
+    }
 }
 
 fn with_kinds(rows: &LogicalPlan, kinds: &[Option<DataType>]) -> Result<LogicalPlan> {

@@ -3,17 +3,18 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_functions::math::quotient::Computation;
 
 /// Plans `decimal / decimal` and `decimal * decimal`, either of which may be an integer.
 ///
 /// It is a part of the planning of expressions, and no rule, because what stands above them depends on their
-/// types.
+/// types. Where types of columns become others, the rule that finds that out plans them again.
 #[derive(Debug)]
 pub struct DecimalDivisionPlanner;
 
@@ -24,25 +25,52 @@ impl ExprPlanner for DecimalDivisionPlanner {
             BinaryOperator::Divide => Computation::Quotient,
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
-            return Ok(PlannerResult::Original(expr));
-        };
-        let decimals = match (decimal(&left), decimal(&right)) {
-            (Some(decimal), Some(other)) if left.is_decimal() || right.is_decimal() => (decimal, other),
-            _ => return Ok(PlannerResult::Original(expr)),
-        };
-        if computation.kind(&decimals.0, &decimals.1).is_none() {
-            return Ok(PlannerResult::Original(expr));
-        }
-        let argument = |expr: Expr, kind: &DataType, decimal: DataType| match *kind == decimal {
-            true => expr,
-            false => cast(expr, decimal),
-        };
-        let arguments =
-            vec![argument(expr.left, &left, decimals.0), argument(expr.right, &right, decimals.1)];
-        let computed = ScalarFunction::new_udf(computation.function(), arguments);
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(computed)))
+        let RawBinaryExpr { op, left, right } = expr;
+        Ok(match computed(computation, left, right, schema) {
+            Ok(computed) => PlannerResult::Planned(computed),
+            Err((left, right)) => PlannerResult::Original(RawBinaryExpr { op, left, right }),
+        })
     }
+}
+
+/// The same of what has been planned, if types of columns are other ones now.
+pub(crate) fn of_decimals(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Transformed::no(expr) };
+    let computation = match op {
+        Operator::Multiply => Computation::Product,
+        Operator::Divide => Computation::Quotient,
+        _ => return Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+    };
+    match computed(computation, *left, *right, schema) {
+        Ok(computed) => Transformed::yes(computed),
+        Err((left, right)) => {
+            let (left, right) = (Box::new(left), Box::new(right));
+            Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))
+        }
+    }
+}
+
+/// The function in the place of an operator; both sides if it is not of decimals, or has no room for them.
+fn computed(
+    computation: Computation,
+    left: Expr,
+    right: Expr,
+    schema: &DFSchema,
+) -> std::result::Result<Expr, (Expr, Expr)> {
+    let (Ok(one), Ok(other)) = (left.get_type(schema), right.get_type(schema)) else {
+        return Err((left, right));
+    };
+    let (Some(first), Some(second)) = (decimal(&one), decimal(&other)) else { return Err((left, right)) };
+    let is_decimal = one.is_decimal() || other.is_decimal();
+    if !is_decimal || computation.kind(&first, &second).is_none() {
+        return Err((left, right));
+    }
+    let argument = |expr: Expr, kind: &DataType, decimal: DataType| match *kind == decimal {
+        true => expr,
+        false => cast(expr, decimal),
+    };
+    let arguments = vec![argument(left, &one, first), argument(right, &other, second)];
+    Ok(Expr::ScalarFunction(ScalarFunction::new_udf(computation.function(), arguments)))
 }
 
 /// A number's type, or the decimal that holds all integers of a type.
