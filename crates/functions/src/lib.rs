@@ -14,6 +14,7 @@
 //!   those that take long.
 
 pub mod aggregate;
+mod array_remove;
 pub mod bounded_result;
 pub mod cast;
 pub mod datetime;

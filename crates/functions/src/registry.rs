@@ -17,11 +17,15 @@ use crate::math::{checked, decimal_to_double, float_range, float_to_decimal, quo
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
-use crate::{bounded_result, format, interruptible, json, parse, postgres_functions, signed_counts, to_char};
+use crate::{
+    array_remove, bounded_result, format, interruptible, json, parse, postgres_functions, signed_counts,
+    to_char,
+};
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
+        array_remove::function(),
         opaque::function(),
         bucket(),
         parse::bytea::function(),
@@ -53,19 +57,19 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(bounded_result::functions())
         .chain(interruptible::functions())
         .chain(regexp_matches::functions())
+        .chain(interval_span::functions())
         .chain(length::functions())
         .chain(signed_counts::functions())
         .chain(to_char::functions())
         .chain(postgres_functions::functions())
-        .chain(interval_span::functions())
         .chain(quotient::functions())
         .chain(text_or_bytes::functions())
         .chain(parse::datetime::functions())
+        .chain(float_range::functions())
         .chain(rounding::functions())
         .chain(time_unit::functions())
 }
 
-        .chain(float_range::functions())
 /// The scalar function of this name, if it is one of these.
 pub fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
     scalar().find(|function| function.name() == name)
@@ -102,11 +106,11 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(postgres_functions::functions())
             .chain(regexp_matches::functions())
             .chain(text_or_bytes::callable())
+            .chain(float_range::functions())
             .chain(rounding::functions())
             .chain(single)
             .chain(declared_type::planned())
-            .chain([time_zone::timezone(), never_true::function(), uuid])
-            .chain(float_range::functions())
+            .chain([array_remove::function(), time_zone::timezone(), never_true::function(), uuid])
             .collect(),
         aggregates: [checked_sum::sum(), average::avg()]
             .into_iter()

@@ -1,9 +1,8 @@
-//! Bounds of arrays as texts, their elements without the last ones or those that are NULL, how many values
-//! are NULL, and texts of rows.
+//! Bounds of arrays as texts, their elements without the last ones, how many values are NULL, and texts of
+//! rows.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::{filter, is_not_null};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use std::fmt::Write;
@@ -42,17 +41,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     Definition::new("trim_array", &[List, Int], List, |values| match &values[0] {
         ScalarValue::List(list) => trimmed(list, int(&values[1])),
-        other => Ok(other.clone()),
-    }),
-    Definition::new("harrier_without_nulls", &[List], List, |values| match &values[0] {
-        ScalarValue::List(list) => {
-            let elements = list.value(0);
-            let kept = filter(&elements, &is_not_null(&elements)?)?;
-            let offsets = OffsetBuffer::from_lengths([kept.len()]);
-            let DataType::List(field) = list.data_type() else { return Ok(values[0].clone()) };
-            let list = ListArray::try_new(Arc::clone(field), offsets, kept, None)?;
-            Ok(ScalarValue::List(Arc::new(list)))
-        }
         other => Ok(other.clone()),
     }),
     // Of the array that is given behind VARIADIC, where a format names an element.

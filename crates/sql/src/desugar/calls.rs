@@ -1,14 +1,12 @@
 //! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
 //! `substring` by a pattern.
 
-use std::ops::ControlFlow;
 
 use crate::ast_builder::function_call;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
-    visit_expressions,
 };
 
 use super::similar_to;
@@ -79,18 +77,10 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))
                 }
-                // The list and the value stand there twice: nests would double with every level.
-                ("array_remove", [list, value])
-                    if is_null(value) || !is_value(value) && !is_computed(list) && !is_computed(value) =>
-                {
-                    let all = call("array_remove_all", list, value);
-                    let nulls = call_of("harrier_without_nulls", vec![Expr::clone(list)]);
-                    Some(if_null(value, nulls, all))
-                }
-                // PostgreSQL's take all of them, the planner's the first one.
-                ("array_remove" | "array_replace", arguments) => {
+                // PostgreSQL's takes all of them, the planner's the first one.
+                ("array_replace", arguments) => {
                     let arguments = arguments.iter().copied().cloned().collect();
-                    Some(Expr::Function(function_call(&format!("{name}_all"), arguments)))
+                    Some(Expr::Function(function_call("array_replace_all", arguments)))
                 }
                 ("concat" | "concat_ws" | "format", arguments) if arguments.iter().any(|one| is_row(one)) => {
                     let texts = arguments.iter().map(|argument| match is_row(argument) {
@@ -325,25 +315,6 @@ fn count_pairs(function: &mut Function) {
         list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))];
         function.name = ObjectName::from(vec![Ident::new("count")]);
     }
-}
-
-/// Whether an expression is a value that is not NULL.
-fn is_value(expr: &Expr) -> bool {
-    match expr {
-        Expr::Nested(inner) => is_value(inner),
-        Expr::UnaryOp { expr, .. } => is_value(expr),
-        Expr::Value(value) => value.value != Value::Null,
-        _ => false,
-    }
-}
-
-/// Whether an expression would be computed twice if it stood there twice.
-fn is_computed(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
-        Expr::Function(_) | Expr::Case { .. } | Expr::Subquery(_) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
 }
 
 fn is_null(expr: &Expr) -> bool {
