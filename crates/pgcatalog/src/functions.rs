@@ -237,7 +237,10 @@ impl Call<'_> {
                 _ => value(array, row)?,
             });
         }
-        let null_matters = matches!(definition.0, "quote_nullable" | "format_type" | "set_config" | "format");
+        let null_matters = matches!(
+            definition.0,
+            "quote_nullable" | "format_type" | "set_config" | "format" | "harrier_format_elements"
+        );
         if !null_matters && values.contains(&Value::Null) {
             return Ok(Value::Null);
         }

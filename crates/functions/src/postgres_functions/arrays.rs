@@ -43,14 +43,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::List(list) => trimmed(list, int(&values[1])),
         other => Ok(other.clone()),
     }),
-    // Of the array that is given behind VARIADIC, where a format names an element.
-    Definition::new("harrier_format_argument", &[List, Int], List, |values| match &values[0] {
-        ScalarValue::List(list) if (list.value(0).len() as i64) < int(&values[1]) => {
-            let message = "too few arguments for format()";
-            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
-        }
-        other => Ok(other.clone()),
-    }),
     // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the
     // first elements.
     Definition::new("harrier_array_size", &[Any], Int, size).from(0),

@@ -338,6 +338,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     // As many arguments as any function may have in PostgreSQL.
     ("format", "text", 1, &[Text; 100], |_, values| formatted(values)),
+    // With the elements of an array, which is given as its text.
+    ("harrier_format_elements", "text", 1, &[Text, Text], |_, values| {
+        let array = values.get(1).map_or("", text);
+        let arguments = elements(array).into_iter().map(Value::from);
+        formatted(&values.iter().take(1).cloned().chain(arguments).collect::<Vec<_>>())
+    }),
     // Definitions.
     ("pg_get_expr", "text", 2, &[Text, Int, Bool], |_, values| Ok(values[0].clone())),
     ("pg_get_viewdef", "text", 1, &[Either, Any], |call, values| {

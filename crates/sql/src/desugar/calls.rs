@@ -94,7 +94,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 ("concat_ws", [between, all]) => {
                     variadic(all).map(|all| call("array_to_string", all, between))
                 }
-                ("format", [format, all]) => variadic(all).and_then(|all| formatted(format, all)),
+                ("format", [format, all]) => variadic(all).map(|all| formatted(format, all)),
                 ("json_build_array", [all]) => {
                     // With the blanks that the function writes.
                     variadic(all).map(|all| cast(&call_of("to_jsonb", vec![all.clone()]), DataType::JSON))
@@ -281,10 +281,6 @@ fn quoted(text: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(text.to_string()))
 }
 
-fn number(number: usize) -> Expr {
-    Expr::value(Value::Number(number.to_string(), false))
-}
-
 /// A row that is written out, of which a function does not know that it becomes a text.
 fn is_row(expr: &Expr) -> bool {
     match expr {
@@ -388,40 +384,13 @@ fn variadic(argument: &Expr) -> Option<&Expr> {
     }
 }
 
-/// `format(f, VARIADIC a)`: with the elements of a list, or as many of another array as the format, which is
-/// a text in the statement, names.
-fn formatted(format: &Expr, all: &Expr) -> Option<Expr> {
-    let mut arguments = vec![format.clone()];
+/// `format(f, VARIADIC a)`: with the elements of a list that is written out, or of another array.
+fn formatted(format: &Expr, all: &Expr) -> Expr {
     match all {
-        Expr::Array(list) => arguments.extend(list.elem.iter().cloned()),
-        other => {
-            let format = text_of(format)?;
-            // One that is not named is the next behind the last one.
-            let (mut next, mut most) = (1, 0);
-            for part in format.replace("%%", "").split('%').skip(1) {
-                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
-                let is_place = part[digits.len()..].starts_with('$');
-                let place = digits.parse().ok().filter(|_| is_place).unwrap_or(next);
-                // A width may be an argument, too.
-                let widths =
-                    part.chars().take_while(|sign| !sign.is_ascii_alphabetic()).filter(|sign| *sign == '*');
-                next = place + 1 + widths.count();
-                most = most.max(next - 1);
-            }
-            if most > FORMAT_ARGUMENTS_MAX {
-                return None;
-            }
-            arguments.extend((1..=most).map(|at| {
-                let checked = call("harrier_format_argument", other, &number(at));
-                call("array_element", &checked, &number(at))
-            }));
-        }
+        Expr::Array(list) => call_of("format", std::iter::once(format).chain(&list.elem).cloned().collect()),
+        other => call("harrier_format_elements", format, &cast(other, DataType::Text)),
     }
-    Some(call_of("format", arguments))
 }
-
-/// Elements of an array that a format is given.
-const FORMAT_ARGUMENTS_MAX: usize = 30;
 
 /// `array_fill(v, ARRAY[2, 3])`: arrays in arrays; of an array that is not written out, one dimension.
 fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
