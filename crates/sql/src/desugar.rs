@@ -18,6 +18,7 @@ mod fetch_to_limit;
 mod grouping;
 mod hypothetical_set;
 pub mod insert_values;
+mod java_patterns;
 mod json;
 mod limit;
 mod multi_column_assignment;

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, TimezoneInfo, UnaryOperator, Value, ValueWithSpan,
 };
 
-use super::similar_to;
+use super::{java_patterns, similar_to};
 use crate::identifier::plain;
 use crate::tokens::call_words;
 
@@ -65,6 +65,7 @@ pub(super) fn rewrite(expr: &mut Expr) {
                 ("to_char" | "to_date" | "to_number", [value, pattern]) if !is_of_chrono(pattern) => {
                     Some(call(&format!("harrier_{name}"), value, pattern))
                 }
+                ("date_format", [value, pattern]) if !is_of_chrono(pattern) => date_format(value, pattern),
                 ("regexp_replace", [text, pattern, replacement, flags @ ..])
                     if flags.len() < 2 && !is_call_of(replacement, REPLACEMENT) =>
                 {
@@ -406,6 +407,15 @@ fn filled(value: &Expr, sizes: &Expr, first: Option<&Expr>) -> Option<Expr> {
     Some(
         sizes.into_iter().rev().fold(value.clone(), |value, size| call_of("array_repeat", vec![value, size])),
     )
+}
+
+/// Spark's `date_format`, by a pattern that is a text in the statement. What is in quotes is a moment there.
+fn date_format(value: &Expr, pattern: &Expr) -> Option<Expr> {
+    let template = quoted(&java_patterns::to_char_of(text_of(pattern)?)?);
+    Some(match text_of(value) {
+        Some(_) => call("harrier_to_char", &cast(value, TIMESTAMP), &template),
+        None => call("harrier_to_char", value, &template),
+    })
 }
 
 /// Whether a pattern is one of the planner's functions, `%Y`, which PostgreSQL's are not.
