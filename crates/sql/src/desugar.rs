@@ -46,7 +46,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
-    TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    SetOperator, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -224,6 +224,13 @@ impl VisitorMut for Dialect {
                     };
                 }
             }
+            // As Spark and MySQL call it.
+            Expr::RLike { negated, expr: text, pattern, .. } => {
+                let op =
+                    if *negated { BinaryOperator::PGRegexNotMatch } else { BinaryOperator::PGRegexMatch };
+                let [left, right] = [text, pattern].map(|side| Box::new(Expr::Nested(side.clone())));
+                *expr = Expr::BinaryOp { left, op, right };
+            }
             _ => {}
         }
         ControlFlow::Continue(())
@@ -292,10 +299,14 @@ fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
     Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
 }
 
-/// `TABLE t` as `SELECT * FROM t`, wherever a query may be.
+/// `TABLE t` as `SELECT * FROM t`, wherever a query may be, and MINUS as EXCEPT.
 fn read_tables(body: &mut SetExpr) {
     match body {
-        SetExpr::SetOperation { left, right, .. } => {
+        SetExpr::SetOperation { op, left, right, .. } => {
+            // As Spark and Oracle call it.
+            if *op == SetOperator::Minus {
+                *op = SetOperator::Except;
+            }
             read_tables(left);
             read_tables(right);
         }

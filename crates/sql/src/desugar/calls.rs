@@ -1,7 +1,6 @@
 //! Functions that PostgreSQL has and the planner has not, as what it has: types as functions, `date(x)`, and
 //! `substring` by a pattern.
 
-
 use crate::ast_builder::function_call;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
