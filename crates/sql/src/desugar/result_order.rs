@@ -4,14 +4,15 @@
 //! BY sum` becomes `ORDER BY 1`. A name of several columns that are not the same means none of them.
 //!
 //! By its number, the planner takes an expression that has no name for one over the result: `SELECT max(x) +
-//! 1 … ORDER BY 1` would be over a column x that is no key. So such an expression has a name.
+//! 1 … ORDER BY 1` would be over a column x that is no key, and `SELECT abs(x) … GROUP BY x ORDER BY 1` over
+//! one that is none of the groups'. So such an expression has a name.
 
 use std::ops::ControlFlow;
 
 use crate::column_names::{item_name, twin};
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
+    self, Expr, GroupByExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -53,7 +54,7 @@ pub(super) fn read(query: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// Names expressions with calls inside of them that a SELECT is ordered by.
+/// Names expressions with calls inside of them that a SELECT is ordered by; of groups, all but columns.
 fn name_expressions(query: &mut Query) {
     let Some(order_by) = &query.order_by else { return };
     let OrderByKind::Expressions(keys) = &order_by.kind else { return };
@@ -62,11 +63,15 @@ fn name_expressions(query: &mut Query) {
         Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => number.parse::<usize>().ok(),
         _ => None,
     };
+    let is_grouped = match &select.group_by {
+        GroupByExpr::All(_) => true,
+        GroupByExpr::Expressions(keys, _) => !keys.is_empty(),
+    };
     let names: Vec<Option<String>> = select.projection.iter().map(item_name).collect();
     for at in keys.iter().filter_map(|key| number(&key.expr)).filter_map(|number| number.checked_sub(1)) {
         let Some(item) = select.projection.get_mut(at) else { continue };
         let (SelectItem::UnnamedExpr(expr), Some(Some(name))) = (&*item, names.get(at)) else { continue };
-        if !has_inner_call(expr) {
+        if !has_inner_call(expr) && (!is_grouped || is_column(without_casts(expr))) {
             continue;
         }
         let is_taken = names.iter().flatten().filter(|other| *other == name).count() > 1;
