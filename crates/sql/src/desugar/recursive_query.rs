@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use datafusion::error::Result;
-use datafusion::sql::sqlparser::ast::{self, Cte, LimitClause, ObjectName, Query, SetExpr};
+use datafusion::sql::sqlparser::ast::{Cte, LimitClause, ObjectName, Query, SetExpr, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -40,13 +40,59 @@ fn enclose(query: &mut Query) {
 
 /// Whether a table is a UNION that reads the table itself.
 fn is_recursive(table: &Cte) -> bool {
-    let name = plain(&table.alias.name);
-    let SetExpr::SetOperation { right, .. } = table.query.body.as_ref() else { return false };
-    let found = ast::visit_relations(right, |relation: &ObjectName| match relation.0.as_slice() {
-        [only] if only.as_ident().is_some_and(|only| plain(only) == name) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
+    match table.query.body.as_ref() {
+        SetExpr::SetOperation { right, .. } => reads(right.as_ref(), &plain(&table.alias.name)),
+        _ => false,
+    }
+}
+
+/// Whether a part of a query reads a table that is defined around it.
+fn reads<N: Visit>(part: &N, name: &str) -> bool {
+    part.visit(&mut Reader { name, hidden: vec![] }).is_break()
+}
+
+/// Looks for a table by its name, where that is not the name of another one.
+struct Reader<'a> {
+    name: &'a str,
+    /// For each query around, whether a WITH of it gives the name to another table.
+    hidden: Vec<bool>,
+}
+
+impl Visitor for Reader<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let with = query.with.as_ref();
+        let hides = with
+            .and_then(|with| with.cte_tables.iter().position(|table| plain(&table.alias.name) == self.name));
+        let is_hidden = self.hidden.contains(&true);
+        self.hidden.push(hides.is_some());
+        if let (Some(with), Some(at), false) = (with, hides, is_hidden) {
+            // It is not known yet in what it is defined by, nor in what is defined before.
+            let outside = if with.recursive { at } else { at + 1 };
+            let others = with.cte_tables.iter().take(outside);
+            if others.into_iter().any(|table| reads(table.query.as_ref(), self.name)) {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.hidden.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+        let is_named = match relation.0.as_slice() {
+            [only] => only.as_ident().is_some_and(|only| plain(only) == self.name),
+            _ => false,
+        };
+        match is_named && !self.hidden.contains(&true) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
 }
 
 /// What a query has beside its UNION.
@@ -79,6 +125,10 @@ mod tests {
         for rest in [" LIMIT 3", " OFFSET 3", " ORDER BY 1", " FETCH FIRST 3 ROWS ONLY"] {
             assert!(rewritten(&recursive(step, rest)).is_err(), "{rest}");
             assert!(rewritten(&recursive("SELECT 2", rest)).is_ok(), "{rest}");
+            let hidden = "SELECT n FROM (WITH r (n) AS (SELECT 2) SELECT n FROM r) q";
+            assert!(rewritten(&recursive(hidden, rest)).is_ok(), "{rest}");
+            let defined = "SELECT n FROM (WITH r (n) AS (SELECT n + 1 FROM r) SELECT n FROM r) q";
+            assert!(rewritten(&recursive(defined, rest)).is_err(), "{rest}");
         }
     }
 }
