@@ -3,7 +3,7 @@
 //! - [`TextFiles`] is the format, [`TextFilesFactory`] makes it of options.
 //! - [`CsvScan`] cuts files between rows only, wherever their line ends are (`quotes.rs`, `row_starts.rs`),
 //!   and sees quotes that nothing closes. Rows are taken apart by DataFusion's reader, which gets its bytes
-//!   from here (`one_file.rs`).
+//!   from here (`one_file.rs`), but where a pattern says which values are NULL (`null_values.rs`).
 //! - [`JsonLines`] takes the records of a file, and numbers in them, for what they are (`json_lines.rs`), be
 //!   each a line or not (`json_records.rs`).
 //!
@@ -36,6 +36,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 mod csv_scan;
 mod json_lines;
 mod json_records;
+mod null_values;
 mod one_file;
 mod quotes;
 mod row_starts;

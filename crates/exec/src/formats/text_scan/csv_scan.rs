@@ -22,6 +22,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
+use super::null_values::{self, Reading};
 use super::one_file::GivenFiles;
 use super::quotes::{Quotes, Signs};
 use super::row_starts::RowStarts;
@@ -41,12 +42,13 @@ pub struct CsvScan {
     inner: Arc<dyn FileSource>,
     options: Arc<CsvOptions>,
     starts: Arc<RowStarts>,
+    batch_rows: Option<usize>,
 }
 
 impl CsvScan {
     pub fn new(inner: CsvSource, options: CsvOptions) -> Self {
         let inner = Arc::new(inner.with_csv_options(options.clone()));
-        Self { inner, options: Arc::new(options), starts: Arc::default() }
+        Self { inner, options: Arc::new(options), starts: Arc::default(), batch_rows: None }
     }
 
     /// Of a table with `schema`.
@@ -56,6 +58,17 @@ impl CsvScan {
 
     pub fn options(&self) -> &CsvOptions {
         &self.options
+    }
+
+    fn rows(&self, has_header: bool) -> Result<Reading<'_>> {
+        let projection = self.inner.projection();
+        Ok(Reading {
+            options: &self.options,
+            schema: self.inner.table_schema().file_schema(),
+            projection: projection.ok_or_else(|| internal_datafusion_err!("a scan of CSV has columns"))?,
+            batch_rows: self.batch_rows,
+            has_header,
+        })
     }
 
     fn signs(&self) -> Signs {
@@ -88,7 +101,8 @@ impl FileSource for CsvScan {
     }
 
     fn with_batch_size(&self, batch_rows: usize) -> Arc<dyn FileSource> {
-        Arc::new(self.with_inner(self.inner.with_batch_size(batch_rows)))
+        let inner = self.inner.with_batch_size(batch_rows);
+        Arc::new(Self { batch_rows: Some(batch_rows), ..self.with_inner(inner) })
     }
 
     fn projection(&self) -> Option<&ProjectionExprs> {
@@ -171,6 +185,12 @@ impl FileOpener for CsvOpener {
                 None => checked(bytes, begin, meta.clone(), scan.blank_row()),
                 Some(_) => bytes,
             };
+            if let Some(pattern) = scan.options.null_regex.as_ref().filter(|pattern| !pattern.is_empty()) {
+                let has_header = is_first && scan.options.has_header.unwrap_or(true);
+                let batches =
+                    null_values::opener(scan.rows(has_header)?, pattern, bytes)?.open(file)?.await?;
+                return Ok(batches.map_err(own_error).boxed());
+            }
             let one: Arc<dyn ObjectStore> = Arc::new(GivenFiles::one(meta, bytes));
             let inner = match is_first {
                 true => Arc::clone(&scan.inner),
