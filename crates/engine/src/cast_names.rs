@@ -3,7 +3,8 @@
 //! columns apart by their names, and refuses these (42701). It finds what ORDER BY names by its name, too:
 //! `SELECT max(w)::text FROM t GROUP BY k ORDER BY max(w)` would be sorted by the text. Such a statement is
 //! planned once more with a function around each of its casts, which has a name and gives what it is given;
-//! simplification takes it away.
+//! simplification takes it away. Subqueries as values are all called the same, so that `rank() OVER (ORDER BY
+//! (SELECT …))` is refused a second time; they are named by their texts.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -58,14 +59,14 @@ fn meet(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_met)
 }
 
-/// A statement with a name for each of its casts; `None`: there is none.
+/// A statement with a name for each of its casts and subqueries; `None`: there is none.
 fn with_names(statement: &Statement) -> Option<Statement> {
-    let has_casts = match inner(statement) {
-        Some(Part::Statement(statement)) => statement.visit(&mut HasCast).is_break(),
-        Some(Part::Query(query)) => query.visit(&mut HasCast).is_break(),
+    let has_some = match inner(statement) {
+        Some(Part::Statement(statement)) => statement.visit(&mut HasNameless).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut HasNameless).is_break(),
         None => false,
     };
-    if !has_casts {
+    if !has_some {
         return None;
     }
     let mut statement = statement.clone();
@@ -145,6 +146,19 @@ impl Visitor for HasCast {
     }
 }
 
+struct HasNameless;
+
+impl Visitor for HasNameless {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Cast { .. } | Expr::Subquery(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
 struct NameCasts;
 
 impl VisitorMut for NameCasts {
@@ -152,11 +166,14 @@ impl VisitorMut for NameCasts {
 
     // Behind what is in it: what it becomes is not visited.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Cast { data_type, .. } = &*expr {
-            let kind = Expr::value(Value::SingleQuotedString(data_type.to_string()));
-            let cast = std::mem::replace(expr, Expr::value(Value::Null));
-            *expr = Expr::Function(function_call(named_cast::NAME, vec![cast, kind]));
-        }
+        let name = match &*expr {
+            Expr::Cast { data_type, .. } => data_type.to_string(),
+            Expr::Subquery(query) => query.to_string(),
+            _ => return ControlFlow::Continue(()),
+        };
+        let name = Expr::value(Value::SingleQuotedString(name));
+        let nameless = std::mem::replace(expr, Expr::value(Value::Null));
+        *expr = Expr::Function(function_call(named_cast::NAME, vec![nameless, name]));
         ControlFlow::Continue(())
     }
 }
@@ -179,6 +196,10 @@ mod tests {
             (
                 "SELECT sum(abs('1'::REAL)) FROM t",
                 Some("SELECT sum(abs(harrier_named_cast('1'::REAL, 'REAL'))) FROM t"),
+            ),
+            (
+                "SELECT rank() OVER (ORDER BY (SELECT 1)) FROM t",
+                Some("SELECT rank() OVER (ORDER BY harrier_named_cast((SELECT 1), 'SELECT 1')) FROM t"),
             ),
             ("SELECT max(w), 1 FROM t", None),
         ] {
