@@ -13,7 +13,7 @@
 //!                             Projection: x, abs(x) > 4 AS __key_0
 //!                               TableScan: t (x)
 //! ```
-//! Likewise for ORDER BY within aggregates and windows.
+//! Likewise for ORDER BY within aggregates and windows, and for PARTITION BY, by which rows are sorted, too.
 //!
 //! `ComputedSortKeys` can go when the order of a comparison is known, or unknown without an error, if bounds
 //! have no type; akin: apache/datafusion#18327, apache/datafusion#18342, apache/datafusion#20194.
@@ -53,10 +53,12 @@ impl OptimizerRule for ComputedSortKeys {
         let [input] = plan.inputs()[..] else { return Ok(Transformed::no(plan)) };
         let schema = input.schema();
         match &plan {
-            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, key, schema)),
+            LogicalPlan::Sort(sort) => sort.expr.iter().for_each(|key| add(&mut keys, &key.expr, schema)),
             LogicalPlan::Window(_) | LogicalPlan::Aggregate(_) => {
                 for expr in plan.expressions() {
-                    orders_in(&expr).iter().for_each(|key| add(&mut keys, key, schema));
+                    let (parts, orders) = keys_in(&expr);
+                    let all = parts.iter().chain(orders.iter().map(|key| &key.expr));
+                    all.for_each(|key| add(&mut keys, key, schema));
                 }
             }
             _ => {}
@@ -68,19 +70,20 @@ impl OptimizerRule for ComputedSortKeys {
     }
 }
 
-/// The keys that an aggregate, or a window, orders by.
-fn orders_in(expr: &Expr) -> &[SortKey] {
+/// The keys that a window has parts by, whose rows are sorted, too, and those that it, or an aggregate,
+/// orders by.
+fn keys_in(expr: &Expr) -> (&[Expr], &[SortKey]) {
     match expr {
-        Expr::Alias(alias) => orders_in(&alias.expr),
-        Expr::AggregateFunction(call) => &call.params.order_by,
-        Expr::WindowFunction(call) => &call.params.order_by,
-        _ => &[],
+        Expr::Alias(alias) => keys_in(&alias.expr),
+        Expr::AggregateFunction(call) => (&[], &call.params.order_by),
+        Expr::WindowFunction(call) => (&call.params.partition_by, &call.params.order_by),
+        _ => (&[], &[]),
     }
 }
 
-fn add(keys: &mut Vec<Expr>, key: &SortKey, schema: &DFSchema) {
-    if is_compared(&key.expr, schema) && !keys.contains(&key.expr) {
-        keys.push(key.expr.clone());
+fn add(keys: &mut Vec<Expr>, key: &Expr, schema: &DFSchema) {
+    if is_compared(key, schema) && !keys.contains(key) {
+        keys.push(key.clone());
     }
 }
 
@@ -179,6 +182,7 @@ fn ordered_by(expr: Expr, column_of: &impl Fn(&mut Expr)) -> Expr {
             Expr::AggregateFunction(call)
         }
         Expr::WindowFunction(mut call) => {
+            call.params.partition_by.iter_mut().for_each(column_of);
             call.params.order_by.iter_mut().for_each(|key| column_of(&mut key.expr));
             Expr::WindowFunction(call)
         }
