@@ -9,7 +9,7 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Window,
+    Aggregate, BinaryExpr, DdlStatement, Expr, LogicalPlan, Operator, Projection, Union, Window,
 };
 
 /// Has `replace` see every expression of one node, those inside of others first. Columns keep their names.
@@ -106,6 +106,15 @@ pub fn in_view(plan: LogicalPlan, rules: &[Rule]) -> Result<LogicalPlan> {
     }
     create.input = Arc::new(input);
     Ok(LogicalPlan::Ddl(DdlStatement::CreateView(create)))
+}
+
+/// Whether a UNION tells other types than its first input has, as it does before it is coerced if these have
+/// changed: it does not look at them again. A coerced one has the types of all its inputs.
+pub(crate) fn is_stale(union: &Union) -> bool {
+    union.inputs.first().is_some_and(|first| {
+        let told = union.schema.fields().iter().map(|field| field.data_type());
+        !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
+    })
 }
 
 /// The columns that the expressions of a node speak of.

@@ -34,7 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::analyzer::decimal_float_coercion::is_double_column;
 use crate::binder::decimal_division::of_decimals;
 use crate::binder::integer_width::is_int4;
-use crate::rewrite::{rewritten, schema_below};
+use crate::rewrite::{is_stale, rewritten, schema_below};
 
 /// The rule; to stand before the coercion of types, and behind what finds out which numbers are doubles.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ fn decimals(mut union: Union) -> Result<Transformed<LogicalPlan>> {
             (kind.is_decimal() && union.inputs.iter().any(is_whole)).then_some(kind)
         })
         .collect();
-    if kinds.iter().all(Option::is_none) {
+    if kinds.iter().all(Option::is_none) && !is_stale(&union) {
         return Ok(Transformed::no(plan));
     }
     for input in &mut union.inputs {

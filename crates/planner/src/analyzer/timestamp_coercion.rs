@@ -43,7 +43,7 @@ use harrier_functions::datetime::time_unit::{self, Side};
 use harrier_functions::guard::opaque;
 use harrier_functions::math::checked::Operation;
 
-use crate::rewrite::{compares, level_keys, level_sides, rewritten, schema_below};
+use crate::rewrite::{compares, is_stale, level_keys, level_sides, rewritten, schema_below};
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -113,12 +113,7 @@ fn level_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     });
     let wanted: Vec<Option<DataType>> = wanted.collect();
     if wanted.iter().all(Option::is_none) {
-        let is_stale = union.inputs.first().is_some_and(|first| {
-            let told = union.schema.fields().iter().map(|field| field.data_type());
-            !told.eq(first.schema().fields().iter().map(|field| field.data_type()))
-        });
-        // A coerced one has the types of all its inputs.
-        return match is_stale {
+        return match is_stale(&union) {
             true => Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?))),
             false => Ok(Transformed::no(LogicalPlan::Union(union))),
         };

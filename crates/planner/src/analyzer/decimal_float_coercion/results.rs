@@ -16,6 +16,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, cast,
 };
 
+use crate::rewrite::is_stale;
+
 use super::{Scope, is_decimal, is_double_column, is_exact_real, is_real};
 
 /// A number, as far as it decides what stands beside it.
@@ -114,7 +116,13 @@ pub(super) fn unite_inputs(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>
         })
         .collect();
     if kinds.iter().all(Option::is_none) {
-        return Ok(Transformed::no(plan));
+        let inputs = is_stale(union).then(|| union.inputs.clone());
+        return match inputs {
+            Some(inputs) => {
+                Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
+            }
+            None => Ok(Transformed::no(plan)),
+        };
     }
     let inputs = union.inputs.iter().map(|input| with_kinds(input, &kinds)).collect::<Result<_>>()?;
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
