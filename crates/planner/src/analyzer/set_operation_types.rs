@@ -105,8 +105,17 @@ fn united(mut join: Join) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
     let kinds: Vec<Option<DataType>> = (0..join.on.len()).map(|at| wider(&join, at)).collect();
+    let mut is_changed = false;
+    for at in 0..join.on.len() {
+        if is_real_beside_numeric(&join, at) {
+            let key = &mut join.on[at].1;
+            *key = cast(std::mem::take(key), DataType::Float32);
+            is_changed = true;
+        }
+    }
     if kinds.iter().all(Option::is_none) {
-        return Ok(Transformed::no(LogicalPlan::Join(join)));
+        let join = LogicalPlan::Join(join);
+        return Ok(if is_changed { Transformed::yes(join) } else { Transformed::no(join) });
     }
     for (at, kind) in kinds.iter().enumerate() {
         // Decimals are compared with what is a double here as doubles.
@@ -132,7 +141,8 @@ fn wider(join: &Join, at: usize) -> Option<DataType> {
     use DataType::{Date32, Float32, Float64, Timestamp};
     let (left, right) = (kind_of(&join.left, at), kind_of(&join.right, at));
     let wider = match (&left, &right) {
-        (Float32, Float64) | (Date32, Timestamp(..)) | (Timestamp(_, None), Timestamp(_, Some(_))) => right,
+        (Date32, Timestamp(..)) | (Timestamp(_, None), Timestamp(_, Some(_))) => right,
+        (Float32, Float64) if is_double_column(&join.right, at) => right,
         (left, Float32) if left.is_integer() || left.is_decimal() => right,
         (left, Float64) if left.is_integer() || left.is_decimal() => {
             match is_double_column(&join.right, at) {
@@ -153,6 +163,15 @@ fn wider(join: &Join, at: usize) -> Option<DataType> {
         }
     };
     (wider != *join.left.schema().field(at).data_type()).then_some(wider)
+}
+
+/// Whether a REAL is on the left of what is NUMERIC to PostgreSQL, and a double here: both are REAL, unless
+/// that has been said.
+fn is_real_beside_numeric(join: &Join, at: usize) -> bool {
+    kind_of(&join.left, at) == DataType::Float32
+        && kind_of(&join.right, at) == DataType::Float64
+        && matches!(join.on[at].1, Expr::Column(_))
+        && !is_double_column(&join.right, at)
 }
 
 /// The NUMERIC of an integer.
