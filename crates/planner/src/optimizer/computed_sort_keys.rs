@@ -4,8 +4,9 @@
 //! To know how a comparison orders, DataFusion compares the bounds of its sides. Those of most functions have
 //! no type, the comparison of the bounds fails, and no sort is taken for one by that key any more: what needs
 //! the order, such as the merge of several parts, is refused. So it is of days and times to which something
-//! is added. A column has no bounds to look at. The same is so of an expression with a comparison that
-//! DataFusion has made a column of its own below, because the expression has it more than once.
+//! is added, and of a minus before an interval. A column has no bounds to look at. The same is so of an
+//! expression with a comparison that DataFusion has made a column of its own below, because the expression
+//! has it more than once.
 //!
 //! ```text
 //! Sort: abs(x) > 4    ─►  Projection: x
@@ -87,7 +88,7 @@ fn add(keys: &mut Vec<Expr>, key: &Expr, schema: &DFSchema) {
     }
 }
 
-/// Whether a key compares, or adds to a time, what is no column.
+/// Whether a key compares, adds to a time, or has a minus before one, what is no column.
 fn is_compared(key: &Expr, schema: &DFSchema) -> bool {
     let compares = |expr: &Expr| match expr {
         Expr::BinaryExpr(binary) => {
@@ -103,6 +104,9 @@ fn is_compared(key: &Expr, schema: &DFSchema) -> bool {
         }
         // It becomes two of them.
         Expr::Between(_) => true,
+        Expr::Negative(inner) => {
+            is_time(inner, schema) && !matches!(inner.as_ref(), Expr::Column(_) | Expr::Literal(..))
+        }
         Expr::Column(column) => column.name.starts_with(COMMON) && !matches!(bare(key), Expr::Column(_)),
         _ => false,
     };
