@@ -51,6 +51,10 @@ pub(super) fn statement(choices: &mut Choices) -> Statement {
     let mut maker = Maker::new(choices);
     let count = 1 + maker.choices.choose(3);
     let kinds: Vec<Kind> = (0..count).map(|_| maker.kind()).collect();
+    if maker.choices.happens(1, 16) {
+        let sql = maker.recursive_select(&kinds);
+        return Statement { sql, check: None, is_ordered: false };
+    }
     let mut with = String::new();
     let mut scope = Scope::default();
     if maker.choices.happens(1, 8) {
@@ -154,8 +158,59 @@ impl Maker<'_> {
     pub(super) fn plain_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let (from, scope, _) = self.from(depth, scope);
         let filter = self.filter(depth, &scope);
-        let list = self.list(kinds, depth, &scope);
+        // Of a subquery that speaks of what is around it, PostgreSQL alone makes rows of arrays.
+        let list = match scope.outer.is_empty() && self.choices.happens(1, 8) {
+            true => self.unnested_list(kinds, depth, &scope),
+            false => self.list(kinds, depth, &scope),
+        };
         format!("SELECT {list} FROM {from}{filter}")
+    }
+
+    /// A query of a table that reads itself, and a second one, until its number is large enough.
+    fn recursive_select(&mut self, kinds: &[Kind]) -> String {
+        let tables = [(); 3].map(|()| TABLES[self.choices.choose(TABLES.len())]);
+        let aliases = [(); 3].map(|()| self.alias());
+        let scopes = [0, 1, 2].map(|at| {
+            let columns = tables[at].1.iter();
+            let columns = columns.map(|(name, kind)| Column::new(format!("{}.{name}", aliases[at]), *kind));
+            Scope { columns: columns.collect(), outer: vec![] }
+        });
+        let [first, second, third] = [0, 1, 2].map(|at| format!("{} AS {}", tables[at].0, aliases[at]));
+        // It may not be read in a subquery of its own.
+        let saved = std::mem::take(&mut self.subqueries);
+        let begin = self.filter(0, &scopes[0]);
+        let operator = self.choices.one_of(&["UNION ALL", "UNION"]);
+        let join = self.choices.one_of(&["JOIN", "LEFT JOIN"]);
+        let equal = format!("{}.id = r.v + 1", aliases[1]);
+        let mut step = scopes[1].clone();
+        step.columns.push(Column::new("r.w".to_owned(), Kind::Int));
+        let on = self.odd(&equal, &step);
+        let most = 2 + self.choices.choose(4);
+        self.subqueries = saved;
+        let mut above = scopes[2].clone();
+        above.columns.extend(["r.v", "r.w"].map(|name| Column::new(name.to_owned(), Kind::Int)));
+        let filter = self.filter(1, &above);
+        let list = self.list(kinds, 1, &above);
+        format!(
+            "WITH RECURSIVE r(v, w) AS (SELECT {0}.id, {0}.k FROM {first}{begin} {operator} \
+             SELECT r.v + 1, {1}.k FROM r {join} {second} ON {on} WHERE r.v < {most}) \
+             SELECT {list} FROM r JOIN {third} ON {2}.k = r.w{filter}",
+            aliases[0], aliases[1], aliases[2]
+        )
+    }
+
+    /// A list one of whose columns has a row for each element of an array.
+    fn unnested_list(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+        let unnested = self.choices.choose(kinds.len());
+        let items = kinds.iter().enumerate().map(|(at, kind)| {
+            let value = self.expr(*kind, depth.min(1), scope);
+            match at == unnested {
+                true => format!("unnest(ARRAY[{value}, {}])", self.atom(*kind, scope)),
+                false => value,
+            }
+        });
+        let items: Vec<String> = items.collect();
+        named(&items)
     }
 
     fn distinct_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
@@ -419,6 +474,11 @@ impl Maker<'_> {
         };
         let mut above = Scope { columns: keys, outer: scope.outer.clone() };
         above.columns.extend(of_keys);
+        if self.choices.happens(1, 4)
+            && let Some(time) = scope.of_kind(Kind::Time).first()
+        {
+            above.columns.push(Column::value(format!("(max({0}) - min({0}))", time.text), Kind::Interval));
+        }
         if !is_plain {
             // What stands for a key is NULL in some sets; subqueries that speak of it are tried as well.
             above.outer.clear();
