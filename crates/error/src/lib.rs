@@ -9,4 +9,4 @@ mod sql_error;
 mod sql_state;
 
 pub use sql_error::SqlError;
-pub use sql_state::SqlState;
+pub use sql_state::{Explained, SqlState};
