@@ -20,6 +20,7 @@ use harrier_functions::parse::interval::{self, IntervalStyle};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
+use crate::settings::{SetBy, SettingFacts};
 use harrier_sql::identifier::plain;
 
 /// The version of PostgreSQL whose catalogs and behaviour clients find here.
@@ -358,6 +359,35 @@ fn definition(name: &str) -> Option<&'static Definition> {
 /// The name of a parameter as it is written, whatever the case of `name`.
 pub(crate) fn name_of(name: &str) -> Option<&'static str> {
     definition(name).map(|definition| definition.name)
+}
+
+/// What is known of every parameter, in the order of their names.
+pub(crate) fn facts() -> impl Iterator<Item = SettingFacts> {
+    DEFINITIONS.iter().map(|definition| SettingFacts {
+        name: definition.name.to_string(),
+        default: definition.default.to_string(),
+        allowed: definition.kind.allowed(),
+        by: if matches!(definition.kind, Kind::Fixed) { SetBy::Nobody } else { SetBy::Everybody },
+        description: definition.description.to_string(),
+    })
+}
+
+impl Kind {
+    /// For people.
+    fn allowed(&self) -> String {
+        match self {
+            Self::Text => "any text".to_string(),
+            Self::Boolean => "on, off".to_string(),
+            Self::Integer(min, max) => format!("a number from {min} to {max}"),
+            Self::Time => "a time in us, ms (also without a unit), s, min, h or d; 0: no limit".to_string(),
+            Self::OneOf(allowed) => allowed.join(", "),
+            Self::Fixed => String::new(),
+            Self::Encoding => "UTF8, SQL_ASCII".to_string(),
+            Self::DateStyle => "ISO, with MDY, DMY or YMD".to_string(),
+            Self::Zone => "a name such as Europe/Berlin, or a difference such as +02:00".to_string(),
+            Self::SearchPath => "names of schemas".to_string(),
+        }
+    }
 }
 
 /// A value as a parameter keeps it.

@@ -191,6 +191,34 @@ impl ExtensionOptions for HarrierSettings {
     }
 }
 
+/// What is known of a setting beside its value in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingFacts {
+    pub name: String,
+    pub default: String,
+    /// What it may be set to, for people; empty where that is not known.
+    pub allowed: String,
+    pub by: SetBy,
+    /// One sentence, without its full stop.
+    pub description: String,
+}
+
+/// Who may give a setting a value for its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetBy {
+    Everybody,
+    Superusers,
+    /// It is as the session or the server was begun.
+    Nobody,
+}
+
+impl SetBy {
+    /// Of a setting that is no parameter of PostgreSQL's.
+    pub(crate) fn of(name: &str) -> Self {
+        if is_for_everybody(name) { Self::Everybody } else { Self::Superusers }
+    }
+}
+
 /// Whether every role may give a setting a value for its session; others change what statements of others
 /// have to bear, or what they are kept from. PostgreSQL's parameters are for everybody, and what there is not
 /// is for nobody.
