@@ -49,6 +49,17 @@ pub struct Key {
     pub can_change: bool,
 }
 
+/// A section of the file, and what is known of its keys.
+#[derive(Debug, Clone)]
+pub struct Section {
+    pub name: &'static str,
+    /// Sentences, a line each.
+    pub about: &'static [&'static str],
+    pub keys: Vec<Key>,
+    /// Lines of a section whose keys are free.
+    pub example: &'static [&'static str],
+}
+
 /// Declares a section: a struct with its defaults, and what is known of its keys.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $section:literal $name:ident {
@@ -183,7 +194,8 @@ section! {
 section! {
     /// The ranks that statements run on.
     "gang" Gang {
-        /// Ranks that work, from 1 to 4096. Auto: as many as fit the cores of the hosts.
+        /// Ranks that work, from 1 to 4096. Auto: in a Slurm allocation its tasks, or else its cores;
+        /// elsewhere as many as this machine has cores, whatever the hostfile says; 1 without a launcher.
         restart ranks: OrAuto<u32> = OrAuto::AUTO;
 
         /// Ranks that wait to replace one that is lost, from 0 to 4096.
@@ -437,6 +449,18 @@ impl Config {
         [Server::keys(), Gang::keys(), Statements::keys(), Telemetry::keys()].concat()
     }
 
+    /// The sections of the example file, in their order.
+    pub fn sections() -> Vec<Section> {
+        let section = |name, about, keys| Section { name, about, keys, example: &[] };
+        vec![
+            section(Server::SECTION, Server::ABOUT, Server::keys()),
+            section(Gang::SECTION, Gang::ABOUT, Gang::keys()),
+            section(Statements::SECTION, Statements::ABOUT, Statements::keys()),
+            section(Telemetry::SECTION, Telemetry::ABOUT, Telemetry::keys()),
+            Section { example: Settings::EXAMPLE, ..section(Settings::SECTION, Settings::ABOUT, Vec::new()) },
+        ]
+    }
+
     /// The values of [`Config::keys`], as TOML.
     pub fn values(&self) -> Vec<String> {
         let Self { server, gang, statements, telemetry, .. } = self;
@@ -449,21 +473,12 @@ impl Config {
             "# The configuration of `harrier serve`. Every key has its default; remove the # before one to change it.".to_string(),
             "# Relative paths are relative to the folder of this file.".to_string(),
         ];
-        let sections = [
-            (Server::SECTION, Server::ABOUT, Server::keys()),
-            (Gang::SECTION, Gang::ABOUT, Gang::keys()),
-            (Statements::SECTION, Statements::ABOUT, Statements::keys()),
-            (Telemetry::SECTION, Telemetry::ABOUT, Telemetry::keys()),
-            (Settings::SECTION, Settings::ABOUT, Vec::new()),
-        ];
-        for (section, about, keys) in sections {
+        for section in Self::sections() {
             lines.push(String::new());
-            lines.extend(about.iter().map(|line| format!("#{line}")));
-            lines.push(format!("[{section}]"));
-            if section == Settings::SECTION {
-                lines.extend(Settings::EXAMPLE.iter().map(|line| format!("#{line}")));
-            }
-            for key in keys {
+            lines.extend(section.about.iter().map(|line| format!("#{line}")));
+            lines.push(format!("[{}]", section.name));
+            lines.extend(section.example.iter().map(|line| format!("#{line}")));
+            for key in section.keys {
                 let name = key.name.rsplit('.').next().unwrap_or_default();
                 lines.push(String::new());
                 lines.extend(key.documentation.iter().map(|line| format!("#{line}")));

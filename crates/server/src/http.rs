@@ -39,6 +39,7 @@ use crate::trace::{self, Traced};
 
 pub use connection::CONNECTIONS_MAX;
 pub use guard::are_equal;
+pub use metrics::sample as sample_metrics;
 
 /// How long a page waits for one answer of [`Overview`].
 pub const PATIENCE: Duration = Duration::from_secs(5);

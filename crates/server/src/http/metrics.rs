@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::Facts;
-use crate::overview::{Overview, RankState};
+use crate::overview::{Overview, QueueFacts, RankFacts, RankState, ServerFacts};
 use crate::registry::{DURATIONS_MS, Phase, Registry, Totals};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,6 +29,25 @@ pub(super) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Er
     let mut written = String::new();
     text::encode(&mut written, &all)?;
     Ok(written)
+}
+
+/// What `/metrics` says of a server that has done nothing yet, with one rank and one queue: every metric that
+/// there is, for who describes them.
+pub fn sample() -> Result<String, fmt::Error> {
+    let server = ServerFacts {
+        version: String::new(),
+        since: UNIX_EPOCH,
+        warehouse: String::new(),
+        listen: Vec::new(),
+        closed: None,
+        ranks_wanted: 1,
+    };
+    let facts = Facts {
+        server: Ok(server),
+        ranks: Ok(vec![RankFacts::default()]),
+        queues: Ok(vec![QueueFacts::default()]),
+    };
+    text(&Registry::default(), &facts)
 }
 
 /// All numbers at this moment, for others than Prometheus; names without the prefix.
@@ -195,10 +214,9 @@ impl Scrape {
             (vec![("state", state.name().to_string())], Value::Level(count as f64))
         });
         self.many("ranks", "Ranks by their state", None, by_state.into());
-        let each = |value: fn(&crate::overview::RankFacts) -> Value| {
-            let labels = |rank: &crate::overview::RankFacts| {
-                vec![("rank", rank.number.to_string()), ("host", rank.host.clone())]
-            };
+        let each = |value: fn(&RankFacts) -> Value| {
+            let labels =
+                |rank: &RankFacts| vec![("rank", rank.number.to_string()), ("host", rank.host.clone())];
             ranks.iter().map(|rank| (labels(rank), value(rank))).collect()
         };
         let up = each(|rank| Value::Level(f64::from(u8::from(rank.state != RankState::Down))));
@@ -213,7 +231,7 @@ impl Scrape {
 
     fn queues(&mut self, facts: &Facts) {
         let Ok(queues) = &facts.queues else { return };
-        let each = |value: fn(&crate::overview::QueueFacts) -> usize| {
+        let each = |value: fn(&QueueFacts) -> usize| {
             let labels = |name: &str| vec![("queue", name.to_string())];
             queues.iter().map(|queue| (labels(&queue.name), Value::Level(value(queue) as f64))).collect()
         };
