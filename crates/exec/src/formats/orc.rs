@@ -42,6 +42,27 @@ pub type OrcFormatFactory = FilesFactory<Codec>;
 /// A scan of ORC files.
 pub type OrcSource = FilesSource<Stripes>;
 
+/// The types of a file's columns by ORC's names, in their order.
+///
+/// Errors: it cannot be read, or is no file of ORC.
+pub fn column_types(mut file: std::fs::File) -> Result<Vec<String>, OrcError> {
+    let metadata = orc_rust::reader::metadata::read_metadata(&mut file)?;
+    Ok(metadata.root_data_type().children().iter().map(|column| name_of(column.data_type())).collect())
+}
+
+fn name_of(kind: &orc_rust::schema::DataType) -> String {
+    use orc_rust::schema::DataType;
+    match kind {
+        DataType::List { child, .. } => format!("LIST<{}>", name_of(child)),
+        DataType::Map { key, value, .. } => format!("MAP<{}, {}>", name_of(key), name_of(value)),
+        DataType::Struct { children, .. } => {
+            let parts = children.iter().map(|part| format!("{}: {}", part.name(), name_of(part.data_type())));
+            format!("STRUCT<{}>", parts.collect::<Vec<_>>().join(", "))
+        }
+        kind => kind.to_string(),
+    }
+}
+
 /// How the streams of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
