@@ -4,6 +4,7 @@ mod arguments;
 mod backup;
 mod bar;
 mod complete;
+mod completions;
 mod copying;
 mod ctl;
 mod doctor;
@@ -12,13 +13,16 @@ mod gang;
 mod generate;
 mod interrupt;
 mod lines;
+mod manual;
 mod meta;
 mod output;
+mod reference;
 mod runner;
 mod serve;
 mod shell;
 mod sink;
 mod sql;
+mod statements;
 mod sys_interconnect;
 mod trace_file;
 mod variables;
@@ -71,6 +75,31 @@ enum Command {
     BenchWorker(harrier_bench::WorkerArgs),
     /// Show what was found on this machine and what is wrong with it
     Doctor(doctor::Args),
+    /// Print what a shell needs to complete commands and options
+    Completions(completions::Args),
+    /// Print the manual page, or write those of all commands
+    Man(manual::Args),
+    #[command(hide = true)]
+    Reference(reference::Args),
+}
+
+/// The command line as it is parsed.
+fn command_line() -> clap::Command {
+    // They need a warehouse that stays.
+    const OF_WAREHOUSES: [&str; 3] = ["serve", "backup", "restore"];
+    Cli::command().mut_subcommands(|command| match OF_WAREHOUSES.contains(&command.get_name()) {
+        true => command.mut_arg("warehouse", |arg| arg.help("Folder of the warehouse, where tables stay")),
+        false => command,
+    })
+}
+
+/// The command line without what is for Harrier itself, to be told of.
+fn visible_command_line() -> clap::Command {
+    let all = command_line();
+    let visible = clap::Command::new("harrier").version(env!("CARGO_PKG_VERSION"));
+    let visible = all.get_about().cloned().into_iter().fold(visible, clap::Command::about);
+    let commands = all.get_subcommands().filter(|command| !command.is_hide_set());
+    visible.subcommands(commands.cloned()).subcommand_required(true)
 }
 
 /// All is done on a thread whose stack is large enough for the tree of any statement; that of the first is as
@@ -91,7 +120,7 @@ fn run() -> ExitCode {
     harrier_mpi::processor::check();
     freed_memory::keep();
     harrier_mpi::process::outlive_warnings();
-    let matches = Cli::command().get_matches();
+    let matches = command_line().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
@@ -123,6 +152,9 @@ fn run() -> ExitCode {
         (Command::BenchWorker(args), _) if args.exchange => harrier_bench::run_exchange_worker(args),
         (Command::BenchWorker(args), _) => sql::run_worker(args),
         (Command::Doctor(args), _) => doctor::run(args),
+        (Command::Completions(args), _) => completions::run(args),
+        (Command::Man(args), _) => manual::run(args),
+        (Command::Reference(args), _) => reference::run(args),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::arguments;
 use crate::output::Format;
 use crate::runner::{Expanded, Runner, Script, Stop, Trouble};
 use crate::sink::Sink;
+use crate::statements::{STATEMENTS, Statement};
 
 /// Name, argument and purpose of each, in the order of `\?`.
 pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
@@ -49,40 +50,6 @@ pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\set", "[NAME [VALUE]]", "give a variable its value, for :NAME, :'NAME' and :\"NAME\", or list them"),
     ("\\unset", "NAME", "forget a variable"),
     ("\\echo", "[TEXT]", "write a line"),
-];
-
-const SYNTAX: &[(&str, &str)] = &[
-    (
-        "SELECT",
-        "[WITH name AS (query), …] SELECT expression, … [FROM table | 'file' | function(…)] [JOIN …]\n  [WHERE condition] [GROUP BY expression, …] [HAVING condition] [WINDOW …]\n  [UNION | INTERSECT | EXCEPT [ALL] query] [ORDER BY expression [ASC | DESC], …] [LIMIT n] [OFFSET n]",
-    ),
-    ("VALUES", "VALUES (expression, …), …"),
-    (
-        "CREATE EXTERNAL TABLE",
-        "CREATE [OR REPLACE] EXTERNAL TABLE [IF NOT EXISTS] name [(column type, …)]\n  STORED AS PARQUET | ORC | CSV | JSON | AVRO | ARROW | TEXTFILE [PARTITIONED BY (column, …)] [WITH ORDER (column, …)]\n  [ROW FORMAT DELIMITED [FIELDS TERMINATED BY 'c'] [ESCAPED BY 'c'] [NULL DEFINED AS 'text']]\n  [OPTIONS (key value, …)] LOCATION 'file, folder or pattern'",
-    ),
-    (
-        "CREATE TABLE",
-        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (column type, …)\n  [PARTITION BY (column | year(column) | bucket(n, column), …)\n   | PARTITION BY RANGE (column) ([PARTITION name] START (value) END (value) [EVERY (step)], …, [DEFAULT PARTITION name])\n   | PARTITION BY LIST (column) ([PARTITION name] VALUES (value, …), …, [DEFAULT PARTITION name])]\n  [DISTRIBUTED BY (column)] [ORDER BY (column, …)] [WITH (option = value, …)] | AS query",
-    ),
-    ("CREATE VIEW", "CREATE [OR REPLACE] VIEW name AS query"),
-    ("CREATE SCHEMA", "CREATE SCHEMA [IF NOT EXISTS] name"),
-    ("DROP TABLE", "DROP TABLE [IF EXISTS] name"),
-    ("DROP VIEW", "DROP VIEW [IF EXISTS] name"),
-    ("DROP SCHEMA", "DROP SCHEMA [IF EXISTS] name [CASCADE]"),
-    ("INSERT", "INSERT INTO table [(column, …)] query | VALUES (…), …"),
-    (
-        "COPY",
-        "COPY table [(column, …)] FROM 'file' | STDIN [WITH (FORMAT format, option value, …)]\nCOPY table [(column, …)] | (query) TO 'file' | STDOUT [WITH (FORMAT format, option value, …)]\nCOPY table | (query) TO 'file or folder' [STORED AS format] [PARTITIONED BY (column, …)] [OPTIONS (key value, …)]\n  formats: TEXT, CSV, JSON, PARQUET, ORC, AVRO, ARROW; options: HEADER, DELIMITER, NULL, QUOTE, ESCAPE,\n  COMPRESSION, ON_ERROR, REJECT_LIMIT",
-    ),
-    ("EXPLAIN", "EXPLAIN [ANALYZE] [VERBOSE] [FORMAT INDENT | TREE | PGJSON | GRAPHVIZ] statement"),
-    ("DESCRIBE", "DESCRIBE table | 'file'"),
-    ("SET", "SET parameter = value"),
-    ("SHOW", "SHOW parameter | ALL | TABLES | COLUMNS FROM table | FUNCTIONS [LIKE pattern]"),
-    ("RESET", "RESET parameter | ALL"),
-    ("PREPARE", "PREPARE name [(type, …)] AS statement"),
-    ("EXECUTE", "EXECUTE name [(value, …)]"),
-    ("DEALLOCATE", "DEALLOCATE name"),
 ];
 
 /// Why a command did not go well.
@@ -429,18 +396,18 @@ fn help(runner: &mut Runner) -> Result<(), Trouble> {
 
 fn syntax(runner: &mut Runner, topic: &str) -> Result<(), Trouble> {
     let topic = topic.to_uppercase();
-    let found: Vec<_> = SYNTAX.iter().filter(|(name, _)| name.starts_with(&topic)).collect();
+    let found: Vec<_> = STATEMENTS.iter().filter(|statement| statement.name.starts_with(&topic)).collect();
     if found.is_empty() {
         return Err(invalid(format!("no help for \"{topic}\""))
             .with_hint("\\h alone lists the statements")
             .into());
     }
     runner.display.with_output(|out| {
-        for (name, text) in found {
+        for Statement { name, syntax, .. } in found {
             if topic.is_empty() {
                 writeln!(out, "  {name}")?;
             } else {
-                writeln!(out, "{text}")?;
+                writeln!(out, "{syntax}")?;
             }
         }
         Ok(())

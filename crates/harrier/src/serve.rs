@@ -38,7 +38,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use harrier_engine::limits::Limits as StatementMax;
-use harrier_engine::{Engine, EngineOptions, Fence};
+use harrier_engine::{
+    Engine, EngineOptions, Fence, ServerFunction, ServerTable, Surroundings, WaitingFunction,
+};
 use harrier_exec::frontend::client::Link;
 use harrier_mpi::descriptors;
 use harrier_resources::statement_limits::StatementLimits;
@@ -92,7 +94,7 @@ const CLIENT_THREADS: usize = 2;
 
 /// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have
 /// their plans.
-const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
+pub(crate) const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
 /// Files that the server has open beside a connection for each client: of the catalog, of tables, for
 /// temporary rows.
@@ -106,6 +108,34 @@ const RANDOM_CHARACTERS: usize = 12;
 
 /// What clients that agree on a protocol when they begin to encrypt call PostgreSQL's.
 const ALPN: &[u8] = b"postgresql";
+
+/// What sessions of a server have around them that those of `harrier sql` have not.
+pub(crate) struct Additions {
+    pub(crate) tables: Vec<ServerTable>,
+    pub(crate) functions: Vec<ServerFunction>,
+    pub(crate) waiting_functions: Vec<WaitingFunction>,
+    pub(crate) surroundings: Arc<dyn Surroundings>,
+}
+
+impl Additions {
+    /// Those of a server that serves nobody.
+    pub(crate) fn of_nobody() -> Self {
+        let (registry, locks) = (Arc::new(Registry::default()), Arc::new(Locks::default()));
+        let config = Config::default();
+        let queues = Queues::new(vec![default_queue(&config)], limits(&config));
+        Self {
+            tables: views::tables(&registry, &queues, None, &Arc::new(OnceLock::new())),
+            functions: operate::functions(&Controls::new(Arc::clone(&registry), None, Mode::Open)),
+            waiting_functions: locks::functions(&locks),
+            surroundings: Arc::new(views::Server {
+                registry,
+                since: SystemTime::now(),
+                sessions_max: config.server.max_connections as usize,
+                locks,
+            }),
+        }
+    }
+}
 
 /// Serves until it is asked to end.
 pub(crate) fn run(args: Args) -> ExitCode {

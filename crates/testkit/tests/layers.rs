@@ -12,6 +12,8 @@ use serde_json::Value;
 mod circles;
 #[path = "layers/pages.rs"]
 mod pages;
+#[path = "layers/variables.rs"]
+mod variables;
 
 /// Each crate and the crates of the workspace it may use directly; ARCHITECTURE.md's code map, top to bottom.
 const MAY_USE: [(&str, &[&str]); 27] = [

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Folder of a local socket for clients on this machine
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
-    /// Ranks that statements run on [default: as many as there are cores]
+    /// Ranks that statements run on [default: the tasks of a Slurm allocation, or the cores of this machine]
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
     /// Ranks that do nothing until others are lost [default: 0]

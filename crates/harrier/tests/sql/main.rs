@@ -13,6 +13,7 @@ mod copy;
 mod damaged_files;
 mod estimates;
 mod memory;
+mod reference;
 mod shell;
 mod signals;
 mod slt;

@@ -1,0 +1,109 @@
+//! A folder and a session with a new warehouse, for what is told by running it.
+
+use std::path::PathBuf;
+
+use arrow::datatypes::SchemaRef;
+use futures::TryStreamExt;
+use harrier_engine::{Engine, EngineOptions, Identity, Outcome, Session, SqlError, WarehouseOptions};
+
+use crate::output::{Format, row_writer};
+use crate::serve::{Additions, password_verifier};
+use crate::sql::{SHUTDOWN, runtime};
+
+/// The folder is the present one of the process while this lives, and is removed with it.
+pub(super) struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("harrier-reference-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        std::env::set_current_dir(&folder).map_err(|error| error.to_string())?;
+        Ok(Self { folder })
+    }
+
+    /// Does `work` in a session of an engine that has all that a server has.
+    pub(super) fn run<T>(&self, work: impl AsyncFnOnce(&Session) -> Result<T, String>) -> Result<T, String> {
+        let mut options = EngineOptions::default();
+        options.password_verifier = Some(password_verifier);
+        // So that plans are the same everywhere.
+        options.threads = 1;
+        options.warehouse = Some(WarehouseOptions::folder(&self.folder.join("warehouse")));
+        std::fs::create_dir_all(self.folder.join("warehouse")).map_err(|error| error.to_string())?;
+        let additions = Additions::of_nobody();
+        options.server_tables = additions.tables;
+        options.server_functions = additions.functions;
+        options.waiting_functions = additions.waiting_functions;
+        let engine = Engine::try_new(options).map_err(|error| error.report(None))?;
+        let runtime = runtime(1, "harrier-reference")?;
+        let done = runtime.block_on(async {
+            let session = engine.session();
+            let identity = Identity {
+                role: "maria".to_string(),
+                database: "warehouse".to_string(),
+                process: 1,
+                client: None,
+                server: None,
+            };
+            let done = match session.begin(identity, additions.surroundings, &[]) {
+                Ok(()) => work(&session).await,
+                Err(error) => Err(error.report(None)),
+            };
+            engine.close().await;
+            done
+        });
+        runtime.shutdown_timeout(SHUTDOWN);
+        engine.remove_temporary_files();
+        done
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::env::set_current_dir("/");
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What a statement came to.
+pub(super) struct Answer {
+    /// PostgreSQL's tag, with its numbers.
+    pub(super) tag: String,
+    /// Its rows as `harrier sql` prints them, in CSV without the header.
+    pub(super) rows: Vec<String>,
+    pub(super) schema: Option<SchemaRef>,
+}
+
+/// Runs one statement to its end.
+pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> {
+    let told = |error: SqlError| format!("{sql}: {}", error.report(None));
+    let statements = session.statements(sql).map_err(told)?;
+    let [statement] = statements.as_slice() else {
+        return Err(format!("{sql}: it is {} statements", statements.len()));
+    };
+    let mut answer = Answer { tag: statement.tag().to_string(), rows: Vec::new(), schema: None };
+    match session.execute(statement).await.map_err(told)? {
+        Outcome::Rows { schema, stream, .. } => {
+            let schema = statement.named(&schema);
+            let batches: Vec<_> =
+                stream.try_collect().await.map_err(|error| told(harrier_engine::sql_error(error)))?;
+            let mut text = Vec::new();
+            let mut writer = row_writer(Format::Csv, &schema, "NULL");
+            for batch in &batches {
+                writer.batch(&mut text, batch).map_err(|_| format!("{sql}: a value has no text"))?;
+            }
+            writer.end(&mut text).map_err(|_| format!("{sql}: the rows have no end"))?;
+            let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+            answer.rows = text.lines().skip(1).map(str::to_string).collect();
+            answer.schema = Some(schema);
+            if let Some(tag) = statement.written_tag(answer.rows.len()) {
+                answer.tag = tag;
+            }
+        }
+        Outcome::Write(write) => answer.tag = write.finish().await.map_err(told)?.tag,
+        Outcome::Command { tag, .. } => answer.tag = tag,
+        _ => return Err(format!("{sql}: it wants a client")),
+    }
+    Ok(answer)
+}

@@ -1,0 +1,107 @@
+//! The page of settings: Harrier's own, PostgreSQL's parameters, and those of the planner that everybody may
+//! set.
+
+use harrier_engine::Session;
+use harrier_engine::setting_facts;
+use harrier_engine::settings::{SetBy, SettingFacts, is_for_everybody};
+
+use super::page::{Page, code};
+
+/// What begins the description of a parameter without an effect.
+const REMEMBERED: &str = "Remembered only";
+
+/// `session`: what a session has of the planner.
+pub(super) fn page(session: &Session) -> String {
+    let mut page = Page::new(
+        "Settings",
+        "This page lists the settings that `SET`, `SHOW` and `SHOW ALL` know, with their defaults, what they take, and who \
+         may set them.",
+    );
+    page.list([
+        "`SET name = value` holds until the session ends, `SET LOCAL` until the transaction does, and `RESET name` gives \
+         back the value that the session began with.",
+        "`ALTER ROLE role SET name = value` has the sessions of a role begin with a value.",
+        "`harrier sql --set name=value`, `harrier serve --set name=value` and the section `settings` of the \
+         [configuration file](configuration.md) have all sessions begin with it. In the file, names with a dot need a \
+         restart of the server.",
+        "A client can give values when it connects: `PGOPTIONS='-c statement_timeout=10s'`.",
+        "Sizes take B, kB, MB, GB, TB, KiB, MiB, GiB and TiB, which all count in 1024s; without a unit they are bytes.",
+    ]);
+    let (own, parameters) = setting_facts();
+    page.heading(2, "Harrier's settings");
+    page.paragraph(
+        "Who is no superuser cannot set those for superusers, which change what statements of others have to bear. A \
+         limit that the server has by its configuration cannot be raised by a session.",
+    );
+    let rows = own.iter().map(|facts| {
+        let by = if facts.by == SetBy::Everybody { "every role" } else { "superusers" };
+        let unit = readable_size(facts).map(|size| format!(" ({size})")).unwrap_or_default();
+        let default = format!("{}{unit}", code(&facts.default));
+        [code(&facts.name), default, facts.allowed.clone(), by.to_string(), sentence(&facts.description)]
+    });
+    page.table(["setting", "default", "takes", "set by", "meaning"], rows.collect());
+    let (name, value) = crate::serve::DISTRIBUTE;
+    let size = value.parse().map(harrier_engine::memory::format_bytes).unwrap_or_default();
+    page.paragraph(&format!("In `harrier serve`, {} begins as {} ({size}).", code(name), code(value)));
+    page.paragraph(
+        "One name more is known when a session begins, and only then: with `harrier.operator = on` a superuser is let in \
+         while the server is drained ([Monitor a server](../how-to/monitoring.md)).",
+    );
+    page.heading(2, "PostgreSQL's parameters");
+    page.paragraph("Every role may set these.");
+    let is_remembered = |facts: &&SettingFacts| facts.description.starts_with(REMEMBERED);
+    let of = |by: SetBy| parameters.iter().filter(move |facts| facts.by == by);
+    let rows = of(SetBy::Everybody).filter(|facts| !is_remembered(facts)).map(|facts| {
+        [code(&facts.name), shown(&facts.default), facts.allowed.clone(), sentence(&facts.description)]
+    });
+    page.table(["parameter", "default", "takes", "meaning"], rows.collect());
+    page.heading(3, "Without effect");
+    page.paragraph("Clients set these, so they are accepted, checked and shown. They change nothing.");
+    let rows = of(SetBy::Everybody).filter(is_remembered).map(|facts| {
+        let why = facts.description.split_once(": ").map(|(_, why)| sentence(&capital(why)));
+        [code(&facts.name), shown(&facts.default), facts.allowed.clone(), why.unwrap_or_default()]
+    });
+    page.table(["parameter", "default", "takes", "note"], rows.collect());
+    page.heading(3, "That cannot be set");
+    page.paragraph("These tell a client what it talks to; setting one is an error (55P02).");
+    let rows = of(SetBy::Nobody)
+        .map(|facts| [code(&facts.name), shown(&facts.default), sentence(&facts.description)]);
+    page.table(["parameter", "value", "meaning"], rows.collect());
+    page.heading(2, "The planner's settings");
+    page.paragraph(
+        "The planner and its operators are DataFusion's, whose settings begin with `datafusion.`. `SHOW ALL` lists them with \
+         their descriptions. Superusers may set all of them, every role these:",
+    );
+    let state = session.context().state();
+    let mut entries = state.config_options().entries();
+    entries.retain(|entry| entry.key.starts_with("datafusion.") && is_for_everybody(&entry.key));
+    entries.sort_by(|one, other| one.key.cmp(&other.key));
+    let rows =
+        entries.iter().map(|entry| [code(&entry.key), shown(entry.value.as_deref().unwrap_or_default())]);
+    page.table(["setting", "default"], rows.collect());
+    page.heading(2, "Options of stores");
+    page.paragraph(
+        "`SET s3.endpoint = '…'` and others that begin with `s3.` or `hdfs.` say what the stores are opened with that \
+         statements of the session name: [Use S3 and HDFS](../how-to/object-stores.md). They are for superusers.",
+    );
+    page.finish()
+}
+
+fn sentence(text: &str) -> String {
+    format!("{}.", text.trim_end_matches('.'))
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn shown(value: &str) -> String {
+    if value.is_empty() { "empty".to_string() } else { code(value) }
+}
+
+/// The default of a setting that is a size, for people.
+fn readable_size(facts: &SettingFacts) -> Option<String> {
+    let bytes: u64 = facts.default.parse().ok()?;
+    (facts.allowed.contains("bytes") && bytes >= 1024).then(|| harrier_engine::memory::format_bytes(bytes))
+}

@@ -1,0 +1,237 @@
+//! The page of types: what each is for PostgreSQL's clients, in memory, and in files that are written here
+//! and looked at.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow::datatypes::DataType;
+use arrow::ipc::reader::FileReader;
+use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use datafusion::parquet::schema::printer::print_schema;
+use datafusion::parquet::schema::types::Type;
+use harrier_engine::Session;
+use harrier_exec::formats::orc;
+use serde_json::Value;
+
+use super::page::{Page, code, codes};
+use super::scratch;
+
+/// A type: how it is spelled, the first being the one that it is told as here; a value; and what it holds.
+struct Known {
+    spellings: &'static [&'static str],
+    value: &'static str,
+    about: &'static str,
+}
+
+const fn known(spellings: &'static [&'static str], value: &'static str, about: &'static str) -> Known {
+    Known { spellings, value, about }
+}
+
+const TYPES: &[Known] = &[
+    known(&["boolean", "bool"], "true", "true or false"),
+    known(&["smallint", "int2"], "1", "a whole number of 16 bits"),
+    known(&["integer", "int", "int4"], "1", "a whole number of 32 bits"),
+    known(&["bigint", "int8"], "1", "a whole number of 64 bits"),
+    known(&["real", "float4", "float(24)"], "1.5", "a floating-point number of 32 bits"),
+    known(&["double precision", "float8", "float", "double"], "1.5", "a floating-point number of 64 bits"),
+    known(
+        &["numeric(10, 2)", "decimal(10, 2)"],
+        "1.50",
+        "an exact number with so many digits, and so many of them after the point; 38 digits at most",
+    ),
+    known(&["text", "string"], "'a'", "a text of any length"),
+    known(&["varchar(10)", "character varying(10)"], "'a'", "a text of so many characters at most"),
+    known(&["char(10)", "character(10)"], "'a'", "a text that is filled up with blanks"),
+    known(&["bytea"], "'\\x01'", "bytes"),
+    known(&["uuid"], "'0189f2a0-0000-7000-8000-000000000000'", "a universal identifier"),
+    known(&["date"], "'2026-11-29'", "a day"),
+    known(&["time", "time without time zone"], "'12:30'", "a time of day, to the microsecond"),
+    known(
+        &["timestamp", "timestamp without time zone"],
+        "'2026-11-29 12:30'",
+        "a day and a time of day, to the microsecond",
+    ),
+    known(
+        &["timestamp with time zone", "timestamptz"],
+        "'2026-11-29 12:30+00'",
+        "a point in time, to the microsecond; shown in the session's time zone",
+    ),
+    known(&["interval"], "'1 day 2 hours'", "months, days and a time"),
+    known(&["json"], "'{\"a\": 1}'", "a JSON text as it was written"),
+    known(&["jsonb"], "'{\"a\": 1}'", "a JSON value"),
+    known(&["integer[]"], "ARRAY[1, 2]", "a list; of any type"),
+];
+
+pub(super) async fn page(session: &Session) -> Result<String, String> {
+    let mut page = Page::new(
+        "Types",
+        "This page lists the types of SQL, their spellings, and what values of each are for clients, in memory and in files.",
+    );
+    page.paragraph(
+        "A cast is `CAST(x AS type)` or `x::type`. [Limits](limits.md) tells how types differ from PostgreSQL's, \
+         [CSV](csv-options.md) how text files are read.",
+    );
+    let mut kinds = Vec::new();
+    let mut files = Vec::new();
+    let mut wrong = Vec::new();
+    for (at, known) in TYPES.iter().enumerate() {
+        let told = match told(session, at, known).await {
+            Ok(told) => told,
+            Err(message) => {
+                wrong.push(message);
+                continue;
+            }
+        };
+        let others = codes(known.spellings[1..].iter().copied());
+        kinds.push([code(known.spellings[0]), others, told.postgres, told.oid, known.about.to_string()]);
+        files.push([code(known.spellings[0]), told.arrow, told.table, told.parquet, told.orc, told.avro]);
+    }
+    if !wrong.is_empty() {
+        return Err(wrong.join("\n"));
+    }
+    page.heading(2, "Spellings, and what clients are told");
+    page.paragraph(
+        "PostgreSQL's name and OID are what `pg_attribute` has and what drivers get for a column of a table.",
+    );
+    page.table(["type", "also", "PostgreSQL's name", "OID", "values"], kinds);
+    page.heading(2, "In memory and in files");
+    page.paragraph(
+        "Arrow's types are those of batches in memory, of Arrow files and of Flight SQL. A table of a warehouse has \
+         Parquet files; the last columns are for files that `COPY … TO` writes. Where there is a dash, the format has \
+         no such type, and writing one is an error (0A000).",
+    );
+    page.table(["type", "Arrow", "file of a table", "Parquet", "ORC", "Avro"], files);
+    page.paragraph("CSV, JSON and text files have values as text.");
+    Ok(page.finish())
+}
+
+/// What is found out of a type.
+struct Told {
+    postgres: String,
+    oid: String,
+    arrow: String,
+    /// In a table's data file.
+    table: String,
+    parquet: String,
+    orc: String,
+    avro: String,
+}
+
+async fn told(session: &Session, at: usize, known: &Known) -> Result<Told, String> {
+    let spellings = known.spellings.iter().enumerate();
+    let columns: Vec<String> = spellings.map(|(at, spelling)| format!("c{at} {spelling}")).collect();
+    let table = format!("kind{at}");
+    let options = "WITH (inline_rows = 0)";
+    scratch::run(session, &format!("CREATE TABLE {table} ({}) {options}", columns.join(", "))).await?;
+    let of_column =
+        "SELECT DISTINCT format_type(atttypid, atttypmod) || '/' || atttypid::text FROM pg_attribute";
+    let attributes = format!("{of_column} WHERE attrelid = '{table}'::regclass AND attnum > 0");
+    let rows = scratch::run(session, &attributes).await?.rows;
+    let [row] = rows.as_slice() else {
+        return Err(format!("{:?} are {rows:?}, and not one type", known.spellings));
+    };
+    let (postgres, oid) = row.trim_matches('"').split_once('/').ok_or("a type has no number")?;
+    scratch::run(session, &format!("INSERT INTO {table} (c0) VALUES ({})", known.value)).await?;
+    let paths = format!("SELECT path FROM sys.data_files WHERE table_name = '{table}'");
+    let paths = scratch::run(session, &paths).await?.rows;
+    let own = in_file("parquet", Path::new(paths.first().ok_or("a table has no file")?))?;
+    let mut written = Vec::new();
+    for format in ["arrow", "parquet", "orc", "avro"] {
+        let file = format!("{table}.{format}");
+        let copied = scratch::run(session, &format!("COPY (SELECT c0 FROM {table}) TO '{file}'")).await;
+        written.push(match copied {
+            Ok(_) => in_file(format, Path::new(&file))?,
+            // Another error than that is one here.
+            Err(message) if message.contains("ERROR 0A000") => "—".to_string(),
+            Err(message) => return Err(message),
+        });
+    }
+    let [arrow, parquet, orc, avro] = written.try_into().map_err(|_| "a format is missing")?;
+    Ok(Told { postgres: code(postgres), oid: oid.to_string(), arrow, table: own, parquet, orc, avro })
+}
+
+/// The type of the only column of a file.
+fn in_file(format: &str, path: &Path) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let name = match format {
+        "arrow" => {
+            let reader = FileReader::try_new(file, None).map_err(|error| error.to_string())?;
+            arrow_name(reader.schema().field(0).data_type())
+        }
+        "parquet" => {
+            let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+            let schema = reader.metadata().file_metadata().schema().clone();
+            parquet_name(schema.get_fields().first().ok_or("a file has no column")?)
+        }
+        "orc" => {
+            let types = orc::column_types(file).map_err(|error| error.to_string())?;
+            types.into_iter().next().ok_or("a file has no column")?
+        }
+        _ => avro_name(&avro_type(path)?),
+    };
+    Ok(code(&name))
+}
+
+fn arrow_name(kind: &DataType) -> String {
+    match kind {
+        DataType::List(item) => format!("List({})", arrow_name(item.data_type())),
+        kind => kind.to_string(),
+    }
+}
+
+/// As Parquet's own printer of schemas has it: `INT64 (TIMESTAMP(MICROS,false))`.
+fn parquet_name(kind: &Type) -> String {
+    let mut printed = Vec::new();
+    print_schema(&mut printed, kind);
+    let printed = String::from_utf8_lossy(&printed);
+    let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| line.len() > 1).collect();
+    let plain = |line: &str| {
+        let line = line.trim_end_matches(['{', ';', ' ']);
+        // Without OPTIONAL, the name, and the number of the column.
+        let is_told = |word: &&str| !matches!(*word, "c0" | "element") && !word.starts_with('[');
+        line.split(' ').skip(1).filter(is_told).collect::<Vec<_>>().join(" ")
+    };
+    match lines.as_slice() {
+        [only] => plain(only),
+        [group, .., leaf] => format!("{} of {}", plain(group), plain(leaf)),
+        [] => String::new(),
+    }
+}
+
+/// The type of the first field in the schema that an Avro file begins with.
+fn avro_type(path: &Path) -> Result<Value, String> {
+    const RECORD: &[u8] = b"{\"type\":\"record\"";
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let at = bytes.windows(1).enumerate().find(|(at, _)| bytes[*at..].starts_with(b"{")).map(|(at, _)| at);
+    let start = bytes.windows(RECORD.len()).position(|part| part == RECORD).or(at).ok_or("no schema")?;
+    let mut values = serde_json::Deserializer::from_slice(&bytes[start..]).into_iter::<Value>();
+    let schema = values.next().ok_or("no schema")?.map_err(|error| error.to_string())?;
+    Ok(schema["fields"][0]["type"].clone())
+}
+
+/// Without `null`, which every column may be.
+fn avro_name(kind: &Value) -> String {
+    match kind {
+        Value::Array(choices) => {
+            let others: Vec<String> =
+                choices.iter().filter(|choice| *choice != "null").map(avro_name).collect();
+            others.join(" or ")
+        }
+        Value::Object(members) => {
+            let name = members["type"].as_str().unwrap_or_default();
+            match (members.get("logicalType").and_then(Value::as_str), members.get("items")) {
+                (_, Some(items)) => format!("{name} of {}", avro_name(items)),
+                (Some(logical), _) => {
+                    let digits = ["precision", "scale"].map(|key| members.get(key).map(Value::to_string));
+                    match digits {
+                        [Some(precision), Some(scale)] => format!("{name}, {logical}({precision}, {scale})"),
+                        _ => format!("{name}, {logical}"),
+                    }
+                }
+                (None, None) => name.to_string(),
+            }
+        }
+        Value::String(name) => name.clone(),
+        other => other.to_string(),
+    }
+}
