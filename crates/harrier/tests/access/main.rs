@@ -4,6 +4,7 @@
 //! The tests of this folder are one program, which is linked once. Those of one file:
 //! `cargo test -p harrier --test access roles::`.
 
+mod documented;
 mod entrance;
 mod flight;
 mod ldap;
