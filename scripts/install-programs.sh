@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what `make build` has built, without what debuggers need: bin/harrier, bin/mpidrun, bin/mpid-programs, and, for C programs in keys and
-# values, libmpid.so with its header and pkg-config file, under PREFIX.
+# Installs what `make build` has built, without what debuggers need: bin/harrier, bin/mpidrun, bin/mpid-programs, manual pages, completions for
+# bash, zsh and fish, and, for C programs in keys and values, libmpid.so with its header and pkg-config file, under PREFIX.
 #
 # usage: scripts/install-programs.sh [PREFIX]     [default: /usr/local]
 #
@@ -25,6 +25,14 @@ for program in $programs; do
     install -m 755 "$built/$program" "$root/bin/$program"
     ! command -v strip >/dev/null 2>&1 || strip "$root/bin/$program"
 done
+"$built/harrier" man --folder "$root/share/man/man1"
+completions() {
+    mkdir -p "$root/share/${2%/*}"
+    "$built/harrier" completions "$1" >"$root/share/$2"
+}
+completions bash bash-completion/completions/harrier
+completions zsh zsh/site-functions/_harrier
+completions fish fish/vendor_completions.d/harrier.fish
 library=$(mktemp)
 trap 'rm -f "$library"' EXIT
 cp "$built/libmpid.so" "$library"
