@@ -76,7 +76,7 @@ pub(crate) const STATEMENTS: &[Statement] = &[
         "CREATE TABLE",
         "Makes a table, empty or with the rows of a query",
         "CREATE [ OR REPLACE ] [ TEMPORARY | TEMP ] TABLE [ IF NOT EXISTS ] name
-  ( { column type [ column_constraint [ ... ] ] | table_constraint | LIKE table [ INCLUDING DEFAULTS ] } [, ...] )
+  ( { column type [ column_constraint [ ... ] ] | table_constraint } [, ...] )
   [ PARTITION BY ( { column | year(column) | month(column) | day(column) | hour(column)
                    | bucket(count, column) } [, ...] )
   | PARTITION BY RANGE ( column ) ( { [ PARTITION name ] START ( value ) [ INCLUSIVE | EXCLUSIVE ]
@@ -84,12 +84,14 @@ pub(crate) const STATEMENTS: &[Statement] = &[
       | DEFAULT PARTITION name } [, ...] )
   | PARTITION BY LIST ( column ) ( { [ PARTITION name ] VALUES ( value [, ...] )
       | DEFAULT PARTITION name } [, ...] ) ]
-  [ DISTRIBUTED BY ( column [, ...] ) ]
+  [ DISTRIBUTED BY ( column ) ]
   [ ORDER BY ( column [ ASC | DESC ] [, ...] ) ]
   [ WITH ( option = value [, ...] ) ]
   [ ON COMMIT { PRESERVE ROWS | DELETE ROWS | DROP } ]
 CREATE [ OR REPLACE ] [ TEMPORARY | TEMP ] TABLE [ IF NOT EXISTS ] name [ clauses as above ]
   AS query [ WITH [ NO ] DATA ]
+CREATE [ OR REPLACE ] [ TEMPORARY | TEMP ] TABLE [ IF NOT EXISTS ] name
+  ( LIKE table [ INCLUDING { DEFAULTS | ALL } ] )
 
 where column_constraint is
   [ CONSTRAINT name ] { NOT NULL | NULL | DEFAULT expression | CHECK ( condition ) | PRIMARY KEY | UNIQUE
@@ -135,7 +137,7 @@ and table_constraint is
   | SET PARTITIONED BY ( key [, ...] ) | RESET PARTITIONED BY
   | SET SORTED BY ( column [ ASC | DESC ] [, ...] ) | RESET SORTED BY
   | SET ( option = value [, ...] )
-  | ADD { [ PARTITION name ] START ( value ) END ( value ) | PARTITION name VALUES ( value [, ...] )
+  | ADD { PARTITION [ name ] { START ( value ) END ( value ) | VALUES ( value [, ...] ) }
         | DEFAULT PARTITION name }
   | { DROP | TRUNCATE } { PARTITION { name | FOR ( value ) } | DEFAULT PARTITION }
   | RENAME PARTITION { name | FOR ( value ) } TO new_name }",
@@ -174,10 +176,17 @@ and table_constraint is
     ),
     statement(
         Group::Tables,
+        "ALTER INDEX",
+        "Renames the definition of an index",
+        "ALTER INDEX [ IF EXISTS ] name RENAME TO new_name",
+        &[("ALTER INDEX sales_region RENAME TO sales_by_region", "ALTER INDEX")],
+    ),
+    statement(
+        Group::Tables,
         "DROP INDEX",
         "Forgets the definition of an index",
         "DROP INDEX [ IF EXISTS ] name",
-        &[("DROP INDEX sales_region", "DROP INDEX")],
+        &[("DROP INDEX sales_by_region", "DROP INDEX")],
     ),
     statement(
         Group::Tables,
@@ -195,9 +204,10 @@ COMMENT ON COLUMN table.column IS { 'text' | NULL }",
         "INSERT",
         "Adds rows to a table, or puts them in the place of those that it has",
         "INSERT INTO table [ ( column [, ...] ) ] [ OVERRIDING { SYSTEM | USER } VALUE ]
-  { query | VALUES ( { expression | DEFAULT } [, ...] ) [, ...] | DEFAULT VALUES }
+  { query | VALUES ( { expression | DEFAULT } [, ...] ) [, ...] }
   [ RETURNING { * | expression [ [ AS ] name ] } [, ...] ]
-INSERT OVERWRITE [ INTO ] table [ PARTITION ( column [ = value ] [, ...] ) ] { query | VALUES ... }",
+INSERT OVERWRITE [ INTO ] table { query | VALUES ... }
+INSERT OVERWRITE [ INTO ] external_table PARTITION ( column [ = value ] [, ...] ) { query | VALUES ... }",
         &[
             (
                 "INSERT INTO sales (id, region, at, amount) VALUES (1, 'north', '2026-05-01 12:00', 9.50), \
@@ -246,7 +256,7 @@ INSERT OVERWRITE [ INTO ] table [ PARTITION ( column [ = value ] [, ...] ) ] { q
         Group::Rows,
         "TRUNCATE",
         "Removes all rows of tables, without reading them",
-        "TRUNCATE [ TABLE ] name [, ...]",
+        "TRUNCATE [ TABLE ] name [, ...] [ RESTART IDENTITY ] [ CASCADE ]",
         &[("TRUNCATE people", "TRUNCATE TABLE")],
     ),
     statement(
@@ -255,6 +265,7 @@ INSERT OVERWRITE [ INTO ] table [ PARTITION ( column [ = value ] [, ...] ) ] { q
         "Gives the rows of a query over tables, files and functions",
         "[ WITH [ RECURSIVE ] name [ ( column [, ...] ) ] AS ( query ) [, ...] ]
 SELECT [ ALL | DISTINCT [ ON ( expression [, ...] ) ] ] { * | expression [ [ AS ] name ] } [, ...]
+  [ INTO [ TEMPORARY ] new_table ]
   [ FROM from_item [, ...] ]
   [ WHERE condition ]
   [ GROUP BY { expression | ROLLUP ( ... ) | CUBE ( ... ) | GROUPING SETS ( ... ) } [, ...] ]
@@ -265,12 +276,12 @@ SELECT [ ALL | DISTINCT [ ON ( expression [, ...] ) ] ] { * | expression [ [ AS 
   [ LIMIT { count | ALL } ] [ OFFSET start ] [ FETCH { FIRST | NEXT } [ count ] { ROW | ROWS } ONLY ]
 
 where from_item is
-  table [ AS OF { SNAPSHOT number | TIMESTAMP 'time' } ] [ TABLESAMPLE { BERNOULLI | SYSTEM } ( percent )
-    [ REPEATABLE ( seed ) ] ] [ [ AS ] alias [ ( column [, ...] ) ] ]
+  table [ AS OF { SNAPSHOT number | TIMESTAMP 'time' } ] [ [ AS ] alias [ ( column [, ...] ) ] ]
+    [ TABLESAMPLE { BERNOULLI | SYSTEM } ( percent ) [ REPEATABLE ( seed ) ] ]
 | 'file, folder or pattern' [ [ AS ] alias ]
 | function ( [ argument [, ...] ] ) [ WITH ORDINALITY ] [ [ AS ] alias [ ( column [, ...] ) ] ]
 | [ LATERAL ] ( query ) [ AS ] alias [ ( column [, ...] ) ]
-| from_item { [ INNER ] | { LEFT | RIGHT | FULL } [ OUTER ] | CROSS } JOIN from_item
+| from_item [ NATURAL ] { [ INNER ] | { LEFT | RIGHT | FULL } [ OUTER ] | CROSS } JOIN from_item
     [ ON condition | USING ( column [, ...] ) ]",
         &[
             ("SELECT region, sum(amount) FROM sales GROUP BY region ORDER BY region LIMIT 10", "SELECT"),
@@ -326,7 +337,7 @@ COPY { table | ( query ) } TO 'file or folder' [ STORED AS format ] [ PARTITIONE
 where option is
   FORMAT { TEXT | CSV | JSON | PARQUET | ORC | AVRO | ARROW } | HEADER [ boolean | MATCH ]
 | DELIMITER 'c' | NULL 'text' | QUOTE 'c' | ESCAPE 'c' | ENCODING 'name' | COMPRESSION name
-| FORCE_QUOTE { ( column [, ...] ) | * } | ON_ERROR { stop | ignore } | REJECT_LIMIT count",
+| ON_ERROR { stop | ignore } | REJECT_LIMIT count",
         &[
             ("COPY sales TO 'sales.csv' WITH (FORMAT csv, HEADER)", "COPY"),
             ("COPY (SELECT region, amount FROM sales) TO 'sales.parquet'", "COPY"),
@@ -563,8 +574,8 @@ ALTER GROUP name { ADD | DROP } USER role [, ...]",
         "GRANT { privilege [ ( column [, ...] ) ] [, ...] | ALL [ PRIVILEGES ] }
   ON { [ TABLE ] name [, ...] | SEQUENCE name [, ...] | SCHEMA name [, ...] | DATABASE name
      | ALL TABLES IN SCHEMA name [, ...] | ALL SEQUENCES IN SCHEMA name [, ...] }
-  TO { role | PUBLIC } [, ...] [ WITH GRANT OPTION ] [ GRANTED BY role ]
-GRANT role [, ...] TO role [, ...] [ WITH ADMIN OPTION ] [ GRANTED BY role ]",
+  TO { role | PUBLIC } [, ...] [ WITH GRANT OPTION ]
+GRANT role [, ...] TO role [, ...] [ WITH ADMIN OPTION ]",
         &[
             ("GRANT SELECT, UPDATE (amount) ON sales TO analysts", "GRANT"),
             ("GRANT USAGE ON SCHEMA public TO PUBLIC", "GRANT"),
@@ -576,8 +587,8 @@ GRANT role [, ...] TO role [, ...] [ WITH ADMIN OPTION ] [ GRANTED BY role ]",
         "REVOKE",
         "Takes back what was granted",
         "REVOKE [ GRANT OPTION FOR ] { privileges as of GRANT } ON objects FROM { role | PUBLIC } [, ...]
-  [ GRANTED BY role ] [ CASCADE | RESTRICT ]
-REVOKE [ ADMIN OPTION FOR ] role [, ...] FROM role [, ...] [ GRANTED BY role ] [ CASCADE | RESTRICT ]",
+  [ CASCADE | RESTRICT ]
+REVOKE [ ADMIN OPTION FOR ] role [, ...] FROM role [, ...]",
         &[("REVOKE UPDATE ON sales FROM analysts", "REVOKE")],
     ),
     statement(
@@ -599,7 +610,7 @@ REVOKE [ ADMIN OPTION FOR ] role [, ...] FROM role [, ...] [ GRANTED BY role ] [
         "CREATE RESOURCE QUEUE",
         "Limits how many statements of its roles run at a time in a server, and with how much memory",
         "CREATE RESOURCE QUEUE name WITH ( { ACTIVE_STATEMENTS = count | MEMORY_LIMIT = 'size' | MAX_COST = cost
-  | COST_OVERCOMMIT = boolean | PRIORITY = { MIN | LOW | MEDIUM | HIGH | MAX } } [, ...] )",
+  | PRIORITY = { MIN | LOW | MEDIUM | HIGH | MAX } } [, ...] )",
         &[("CREATE RESOURCE QUEUE nightly WITH (ACTIVE_STATEMENTS = 2, PRIORITY = LOW)", "CREATE QUEUE")],
     ),
     statement(
