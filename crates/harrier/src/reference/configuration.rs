@@ -26,24 +26,24 @@ pub(super) fn page() -> String {
         if !section.example.is_empty() {
             page.code("toml", &format!("[{}]\n{}", section.name, section.example.join("\n")));
         }
-        let rows: Vec<_> = section.keys.iter().map(row).collect();
-        if !rows.is_empty() {
-            page.table(["key", "takes", "default", "reload", "meaning"], rows);
+        for key in &section.keys {
+            one(&mut page, key);
         }
     }
     page.finish()
 }
 
-fn row(key: &Key) -> [String; 5] {
-    let name = key.name.rsplit('.').next().unwrap_or_default();
-    let reload = if key.can_change { "yes" } else { "" };
-    [
-        code(name),
-        quoted_as_code(&key.allowed),
-        code(&key.default),
-        reload.to_string(),
-        quoted_as_code(&sentences(key.documentation)),
-    ]
+fn one(page: &mut Page, key: &Key) {
+    page.heading(3, &key.name);
+    page.paragraph(&quoted_as_code(&sentences(key.documentation)));
+    let taken_over = match key.can_change {
+        true => "a running server takes a new value over",
+        false => "a new value needs a restart",
+    };
+    page.list([
+        format!("Default: {}; {taken_over}.", code(&key.default)).as_str(),
+        format!("Takes {}.", quoted_as_code(&key.allowed)).as_str(),
+    ]);
 }
 
 fn sentences(lines: &[&str]) -> String {

@@ -56,7 +56,7 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     );
     page.paragraph(
         "Results are as `harrier sql --format csv` prints them; clients of a server get PostgreSQL's forms. Several rows \
-         are divided by semicolons. Names in the second column mean the same function. `\\df` of the shell lists all \
+         are divided by semicolons. Names in one cell mean the same function. `\\df` of the shell lists all \
          functions, [Limits](limits.md) those of PostgreSQL that are missing.",
     );
     let mut described = BTreeSet::new();
@@ -98,17 +98,16 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
                 Some(arguments) => format!("{}({arguments})", known.name),
                 None => known.name.to_string(),
             };
-            let others: Vec<&str> = names.into_iter().filter(|name| *name != known.name).collect();
+            let others = names.into_iter().filter(|name| *name != known.name);
             let rows_of_answer: Vec<String> = rows_of_answer.iter().map(|row| shown(row)).collect();
             rows.push([
-                code(&call),
-                codes(others),
+                codes([call.as_str()].into_iter().chain(others)),
                 known.about.to_string(),
                 code(known.example),
                 code(&rows_of_answer.join("; ")),
             ]);
         }
-        page.table(["function", "also", "gives", "example", "result"], rows);
+        page.table(["function", "gives", "example", "result"], rows);
     }
     let is_hidden =
         |name: &str| HIDDEN.contains(&name) || HIDDEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));

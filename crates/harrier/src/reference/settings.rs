@@ -33,18 +33,25 @@ pub(super) fn page(session: &Session) -> String {
         "Who is no superuser cannot set those for superusers, which change what statements of others have to bear. A \
          limit that the server has by its configuration cannot be raised by a session.",
     );
-    let rows = own.iter().map(|facts| {
+    for facts in &own {
+        page.heading(3, &facts.name);
+        page.paragraph(&sentence(&facts.description));
         let by = if facts.by == SetBy::Everybody { "every role" } else { "superusers" };
-        let unit = readable_size(facts).map(|size| format!(" ({size})")).unwrap_or_default();
-        let default = format!("{}{unit}", code(&facts.default));
-        [code(&facts.name), default, facts.allowed.clone(), by.to_string(), sentence(&facts.description)]
-    });
-    page.table(["setting", "default", "takes", "set by", "meaning"], rows.collect());
-    let (name, value) = crate::serve::DISTRIBUTE;
-    let size = value.parse().map(harrier_engine::memory::format_bytes).unwrap_or_default();
-    page.paragraph(&format!("In `harrier serve`, {} begins as {} ({size}).", code(name), code(value)));
+        let size = readable_size(facts).map(|size| format!(" ({size})")).unwrap_or_default();
+        let mut default = format!("Default: {}{size}", code(&facts.default));
+        let (name, value) = crate::serve::DISTRIBUTE;
+        if facts.name == name {
+            let size = value.parse().map(harrier_engine::memory::format_bytes).unwrap_or_default();
+            default.push_str(&format!("; in a server {} ({size})", code(value)));
+        }
+        page.list([
+            format!("{default}. Takes {}.", facts.allowed).as_str(),
+            format!("May be set by {by}.").as_str(),
+        ]);
+    }
+    page.heading(3, "harrier.operator");
     page.paragraph(
-        "One name more is known when a session begins, and only then: with `harrier.operator = on` a superuser is let in \
+        "This name is known when a session begins, and only then: with `harrier.operator = on` a superuser is let in \
          while the server is drained ([Monitor a server](../how-to/monitoring.md)).",
     );
     page.heading(2, "PostgreSQL's parameters");

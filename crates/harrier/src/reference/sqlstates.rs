@@ -52,7 +52,7 @@ pub(super) fn page() -> Result<String, String> {
         "This page lists every SQLSTATE that an error of Harrier can have, with its usual cause and what to do.",
     );
     page.paragraph(
-        "The codes and their names are PostgreSQL's, so drivers know them. [Exit statuses and signals](statuses.md) \
+        "The codes are PostgreSQL's, so drivers know them, and so are the names of the conditions. [Exit statuses and signals](statuses.md) \
          tells how errors look and what a command's status is.",
     );
     page.heading(2, "Run these again");
@@ -79,7 +79,7 @@ pub(super) fn page() -> Result<String, String> {
 fn row(explained: &harrier_error::Explained) -> [String; 4] {
     [
         code(explained.state.as_str()),
-        explained.name.to_lowercase(),
+        explained.name.to_lowercase().replace('_', " "),
         explained.cause.to_string(),
         explained.remedy.to_string(),
     ]
