@@ -206,6 +206,8 @@ const TEXTS: &[Known] = &[
     known("translate", "the text with each of some characters replaced", "translate('12345', '143', 'ax')"),
     known("unistr", "a text with characters written as `\\XXXX`", "unistr('d\\0061t\\0061')"),
     known("upper", "the text in capital letters", "upper('abc')"),
+    known("bpchar", "the text as `char`", "bpchar('a')"),
+    known("parse_ident", "the parts of a name", "parse_ident('\"My\".t')"),
 ];
 
 const PATTERNS: &[Known] = &[
@@ -219,6 +221,11 @@ const PATTERNS: &[Known] = &[
         "regexp_replace('a1b2', '[0-9]', '#', 'g')",
     ),
     known("regexp_substr", "what a pattern fits first", "regexp_substr('abc123', '[0-9]+')"),
+    known(
+        "regexp_split_to_array",
+        "the parts of a text that a pattern divides, as an array",
+        "regexp_split_to_array('a1b', '[0-9]')",
+    ),
 ];
 
 const BYTES: &[Known] = &[
@@ -401,6 +408,8 @@ const ARRAYS: &[Known] = &[
     known("make_array", "an array of its arguments: also `[1, 2]` and `ARRAY[1, 2]`", "make_array(1, 2)"),
     known("string_to_array", "the parts of a text that a separator divides", "string_to_array('a,b', ',')"),
     known("trim_array", "the array without its last so many elements", "trim_array(ARRAY[1, 2, 3], 2)"),
+    known("array_lower", "the first index of a dimension", "array_lower(ARRAY[1, 2], 1)"),
+    known("array_upper", "the last index of a dimension", "array_upper(ARRAY[1, 2], 1)"),
 ];
 
 const STRUCTS: &[Known] = &[
@@ -661,6 +670,21 @@ const SESSION: &[Known] = &[
         "set_config('lc_time', 'C', false)",
     ),
     known("version", "what the server says it is", "version() LIKE 'PostgreSQL%'"),
+    known("getdatabaseencoding", "the encoding of stored text", "getdatabaseencoding()"),
+    known("pg_conf_load_time", "when the configuration was read", "pg_conf_load_time() <= now()"),
+    known("pg_is_in_recovery", "whether this is a standby", "pg_is_in_recovery()"),
+    known("pg_jit_available", "whether expressions are compiled", "pg_jit_available()"),
+    known(
+        "pg_my_temp_schema",
+        "the OID of the session's temporary schema",
+        "pg_my_temp_schema() IS NOT NULL",
+    ),
+    known(
+        "row_security_active",
+        "whether a row filter holds for the role",
+        "row_security_active('pg_class')",
+    ),
+    known("txid_current", "the number of the transaction", "txid_current() > 0"),
 ];
 
 const CATALOGS: &[Known] = &[
@@ -668,7 +692,7 @@ const CATALOGS: &[Known] = &[
     known("format_type", "the name of a type by its OID and modifier", "format_type(1043, 14)"),
     known(
         "has_table_privilege",
-        "whether a role has a privilege on a table; others ask for columns, schemas, sequences and the database",
+        "whether a role has a privilege on a table",
         "has_table_privilege('pg_class', 'SELECT')",
     ),
     known("obj_description", "the comment on an object", "obj_description('pg_class'::regclass, 'pg_class')"),
@@ -682,6 +706,61 @@ const CATALOGS: &[Known] = &[
     ),
     known("to_regclass", "the OID of a relation, or NULL", "to_regclass('nosuch')"),
     known("to_regtype", "a type by its name, or NULL", "to_regtype('int4')"),
+    known("acldefault", "the privileges that an object of a kind begins with", "acldefault('r', 10)"),
+    known(
+        "has_any_column_privilege",
+        "whether a role has a privilege on some column",
+        "has_any_column_privilege('pg_class', 'SELECT')",
+    ),
+    known(
+        "has_column_privilege",
+        "whether a role has a privilege on a column",
+        "has_column_privilege('pg_class', 'relname', 'SELECT')",
+    ),
+    known(
+        "has_database_privilege",
+        "whether a role has a privilege on the database",
+        "has_database_privilege('warehouse', 'CONNECT')",
+    ),
+    known(
+        "has_schema_privilege",
+        "whether a role has a privilege on a schema",
+        "has_schema_privilege('public', 'USAGE')",
+    ),
+    known(
+        "has_sequence_privilege",
+        "whether a role has a privilege on a sequence",
+        "has_sequence_privilege('ids', 'USAGE')",
+    ),
+    known("pg_basetype", "the OID of a type, or of what a domain is made of", "pg_basetype('int4'::regtype)"),
+    known("pg_blocking_pids", "the sessions that a session waits for", "pg_blocking_pids(1)"),
+    known("pg_char_to_encoding", "the number of an encoding", "pg_char_to_encoding('UTF8')"),
+    known(
+        "pg_function_is_visible",
+        "whether a function is found without its schema",
+        "pg_function_is_visible('pg_typeof'::regproc)",
+    ),
+    known(
+        "pg_get_function_arguments",
+        "the arguments of a function",
+        "pg_get_function_arguments('pg_typeof'::regproc)",
+    ),
+    known(
+        "pg_get_function_result",
+        "the type of a function's result",
+        "pg_get_function_result('pg_typeof'::regproc)",
+    ),
+    known("pg_get_keywords", "the words of SQL", "SELECT count(*) > 400 FROM pg_get_keywords()"),
+    known("pg_has_role", "whether one role is a member of another", "pg_has_role(current_user, 'USAGE')"),
+    known(
+        "pg_type_is_visible",
+        "whether a type is found without its schema",
+        "pg_type_is_visible('int4'::regtype)",
+    ),
+    known("shobj_description", "the comment on a shared object", "shobj_description(1, 'pg_database')"),
+    known("to_regnamespace", "the OID of a schema, or NULL", "to_regnamespace('public')"),
+    known("to_regproc", "the OID of a function, or NULL", "to_regproc('abs')"),
+    known("to_regrole", "the OID of a role, or NULL", "to_regrole('nobody')"),
 ];
 
 const TYPES: &[Known] = &[
@@ -690,6 +769,7 @@ const TYPES: &[Known] = &[
     known("arrow_try_cast", "the same, and NULL where that cannot be", "arrow_try_cast('x', 'Int8')"),
     known("arrow_typeof", "the Arrow type of a value", "arrow_typeof(1)"),
     known("pg_typeof", "the type of a value by PostgreSQL's name", "pg_typeof(1.5)"),
+    known("arrow_field", "what Arrow knows of a column", "arrow_field(1)"),
 ];
 
 const LOCKS: &[Known] = &[
