@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
 use harrier_engine::{Engine, EngineOptions, Identity, Outcome, Session, SqlError, WarehouseOptions};
 
@@ -72,7 +71,6 @@ pub(super) struct Answer {
     pub(super) tag: String,
     /// Its rows as `harrier sql` prints them, in CSV without the header.
     pub(super) rows: Vec<String>,
-    pub(super) schema: Option<SchemaRef>,
 }
 
 /// Runs one statement to its end.
@@ -82,7 +80,7 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
     let [statement] = statements.as_slice() else {
         return Err(format!("{sql}: it is {} statements", statements.len()));
     };
-    let mut answer = Answer { tag: statement.tag().to_string(), rows: Vec::new(), schema: None };
+    let mut answer = Answer { tag: statement.tag().to_string(), rows: Vec::new() };
     match session.execute(statement).await.map_err(told)? {
         Outcome::Rows { schema, stream, .. } => {
             let schema = statement.named(&schema);
@@ -96,7 +94,6 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
             writer.end(&mut text).map_err(|_| format!("{sql}: the rows have no end"))?;
             let text = String::from_utf8(text).map_err(|error| error.to_string())?;
             answer.rows = text.lines().skip(1).map(str::to_string).collect();
-            answer.schema = Some(schema);
             if let Some(tag) = statement.written_tag(answer.rows.len()) {
                 answer.tag = tag;
             }

@@ -2,7 +2,7 @@
 
 use harrier_engine::Session;
 
-use super::page::{Page, code};
+use super::page::Page;
 use super::scratch;
 use crate::statements::{Group, STATEMENTS, Statement};
 

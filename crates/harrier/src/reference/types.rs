@@ -200,10 +200,12 @@ fn parquet_name(kind: &Type) -> String {
 
 /// The type of the first field in the schema that an Avro file begins with.
 fn avro_type(path: &Path) -> Result<Value, String> {
-    const RECORD: &[u8] = b"{\"type\":\"record\"";
+    // The key in the file's metadata; its length, the text and other keys are behind it.
+    const KEY: &[u8] = b"avro.schema";
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let at = bytes.windows(1).enumerate().find(|(at, _)| bytes[*at..].starts_with(b"{")).map(|(at, _)| at);
-    let start = bytes.windows(RECORD.len()).position(|part| part == RECORD).or(at).ok_or("no schema")?;
+    let key = bytes.windows(KEY.len()).position(|part| part == KEY).ok_or("a file has no schema")?;
+    let text = bytes[key..].iter().position(|byte| *byte == b'{').ok_or("a file has no schema")?;
+    let start = key + text;
     let mut values = serde_json::Deserializer::from_slice(&bytes[start..]).into_iter::<Value>();
     let schema = values.next().ok_or("no schema")?.map_err(|error| error.to_string())?;
     Ok(schema["fields"][0]["type"].clone())

@@ -55,8 +55,8 @@ fn pages_are_what_the_code_says() {
         match env::var_os(UPDATE) {
             Some(_) => fs::write(&path, text).unwrap(),
             None => {
-                let lines = present.lines().chain(std::iter::repeat("")).zip(text.lines());
-                let first = lines.into_iter().find(|(old, new)| old != new);
+                let mut lines = present.lines().chain(std::iter::repeat("")).zip(text.lines());
+                let first = lines.find(|(old, new)| old != new);
                 differ.push(format!("{name}: {first:?}"));
             }
         }
