@@ -1,8 +1,8 @@
 #!/bin/sh
-# A throw-away Slurm cluster on this machine, for tests: one controller and NODES virtual nodes, all on
-# loopback.
+# A throw-away Slurm cluster on this machine, for tests: one controller and NODES virtual nodes of CPUS
+# processors each (8), all on loopback.
 #
-# usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed | install | --packages
+# usage: scripts/slurm.sh up DIR [NODES [CPUS]] | down DIR | installed | install | --packages
 #
 # up leaves DIR/slurm.conf; `SLURM_CONF=DIR/slurm.conf srun --mpi=pmix -n 4 …` then works. down ends what up
 # started. installed tells by its exit status whether Slurm is, install installs it where it may, as up does,
@@ -72,7 +72,7 @@ write_configuration() {
         echo "AccountingStorageType=accounting_storage/none"
         node=1
         while [ "$node" -le "$nodes" ]; do
-            echo "NodeName=n$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + node)) CPUs=8 RealMemory=1000"
+            echo "NodeName=n$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + node)) CPUs=$cpus RealMemory=1000"
             node=$((node + 1))
         done
         echo "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8"
@@ -114,6 +114,7 @@ down() {
 what=${1-}
 dir=${2-}
 nodes=${3:-1}
+cpus=${4:-8}
 case $what in
     installed) installed ;;
     install) install ;;
@@ -121,7 +122,7 @@ case $what in
     up) up ;;
     down) down ;;
     *)
-        echo "usage: scripts/slurm.sh up DIR [NODES] | down DIR | installed | install | --packages" >&2
+        echo "usage: scripts/slurm.sh up DIR [NODES [CPUS]] | down DIR | installed | install | --packages" >&2
         exit 2
         ;;
 esac
