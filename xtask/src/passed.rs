@@ -41,6 +41,9 @@ const SYSTEM_PACKAGES: [&str; 12] = [
 /// Units that look at more than they use, such as the sources.
 const NEVER_REMEMBERED: [&str; 1] = ["testkit::layers"];
 
+/// Programs whose tests read pages, which no other does, and where these are.
+const READS_PAGES: [(&str, &[&str]); 1] = [("docs", &["README.md", "docs/tutorials", "docs/how-to"])];
+
 /// The records of this machine.
 pub struct Passed {
     folder: PathBuf,
@@ -139,6 +142,9 @@ pub fn digests(
             }
         }
         text.extend(unit.tests.iter().map(|test| format!("{test}\n")));
+        for (_, pages) in READS_PAGES.iter().filter(|(target, _)| *target == unit.program.target) {
+            text += &digest_of_sources(root, &unit.name, pages)?;
+        }
         digests.insert(unit.name.clone(), digest_of_text(&text)?);
     }
     Ok(digests)
@@ -344,6 +350,19 @@ mod tests {
         fn write(&self, name: &str, text: &str) {
             fs::write(self.folder.path().join(name), text).unwrap();
         }
+    }
+
+    #[test]
+    fn pages_are_in_the_digest_of_who_reads_them() {
+        let mut checkout = Checkout::new();
+        checkout.write("README.md", "a page");
+        let before = checkout.digest();
+        checkout.write("README.md", "another one");
+        assert_eq!(checkout.digest(), before);
+        checkout.built.programs[0].target = "docs".to_owned();
+        let before = checkout.digest();
+        checkout.write("README.md", "a third one");
+        assert_ne!(checkout.digest(), before);
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! The how-to pages.
+
+use crate::check;
+
+/// What this file has a test for each of.
+pub const PAGES: &[&str] = &[
+    "docs/how-to/backup-and-restore.md",
+    "docs/how-to/failover.md",
+    "docs/how-to/from-duckdb.md",
+    "docs/how-to/from-greenplum.md",
+    "docs/how-to/from-spark.md",
+    "docs/how-to/hive-folders.md",
+    "docs/how-to/hosts-file.md",
+    "docs/how-to/load-and-unload.md",
+    "docs/how-to/monitoring.md",
+    "docs/how-to/object-stores.md",
+    "docs/how-to/roles.md",
+    "docs/how-to/server.md",
+    "docs/how-to/slow-queries.md",
+    "docs/how-to/slurm.md",
+    "docs/how-to/tables.md",
+];
+
+#[test]
+fn backup_and_restore() {
+    check("docs/how-to/backup-and-restore.md");
+}
+
+#[test]
+fn failover() {
+    check("docs/how-to/failover.md");
+}
+
+#[test]
+fn from_duckdb() {
+    check("docs/how-to/from-duckdb.md");
+}
+
+#[test]
+fn from_greenplum() {
+    check("docs/how-to/from-greenplum.md");
+}
+
+#[test]
+fn from_spark() {
+    check("docs/how-to/from-spark.md");
+}
+
+#[test]
+fn hive_folders() {
+    check("docs/how-to/hive-folders.md");
+}
+
+#[test]
+fn hosts_file() {
+    check("docs/how-to/hosts-file.md");
+}
+
+#[test]
+fn load_and_unload() {
+    check("docs/how-to/load-and-unload.md");
+}
+
+#[test]
+fn monitoring() {
+    check("docs/how-to/monitoring.md");
+}
+
+#[test]
+fn object_stores() {
+    check("docs/how-to/object-stores.md");
+}
+
+#[test]
+fn roles() {
+    check("docs/how-to/roles.md");
+}
+
+#[test]
+fn server() {
+    check("docs/how-to/server.md");
+}
+
+#[test]
+fn slow_queries() {
+    check("docs/how-to/slow-queries.md");
+}
+
+#[test]
+fn slurm() {
+    check("docs/how-to/slurm.md");
+}
+
+#[test]
+fn tables() {
+    check("docs/how-to/tables.md");
+}

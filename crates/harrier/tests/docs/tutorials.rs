@@ -1,0 +1,31 @@
+//! The tutorials.
+
+use crate::check;
+
+/// What this file has a test for each of.
+pub const PAGES: &[&str] = &[
+    "docs/tutorials/cluster.md",
+    "docs/tutorials/keys-and-values.md",
+    "docs/tutorials/laptop.md",
+    "docs/tutorials/server.md",
+];
+
+#[test]
+fn cluster() {
+    check("docs/tutorials/cluster.md");
+}
+
+#[test]
+fn keys_and_values() {
+    check("docs/tutorials/keys-and-values.md");
+}
+
+#[test]
+fn laptop() {
+    check("docs/tutorials/laptop.md");
+}
+
+#[test]
+fn server() {
+    check("docs/tutorials/server.md");
+}
