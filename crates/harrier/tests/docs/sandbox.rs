@@ -1,10 +1,10 @@
 //! Where a page runs: a machine of its own made of namespaces, on which the names, folders and ports of the
 //! text are free.
 //!
-//! It has a loopback interface and one that leads nowhere, the host name `vm`, and the names `alpha` and
-//! `beta` for itself, where `ssh` goes. The user is `maria`, whose home folder is empty. `/shared`, `/data`,
-//! `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she may write to, and
-//! `/source/harrier` is the checkout, built. All else of the file system is as outside.
+//! It is called `alpha`. There is another host, `beta`, with the same files and processes, and a network
+//! between the two, which leads nowhere else; `ssh` goes to both. The user is `maria`, whose home folder is
+//! empty. `/shared`, `/data`, `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she may
+//! write to, and `/source/harrier` is the checkout, built. All else of the file system is as outside.
 //!
 //! What runs there ends with it, and it ends with this process. Source: namespaces(7), unshare(1),
 //! nsenter(1).
@@ -24,6 +24,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_harrier");
 /// standard input ends. `$1` is the folder of the sandbox; the user's number here is that of root.
 const MACHINE: &str = r#"
 set -e
+exec 4<&0
 folder=$1 root=$1/root
 read -r pid _ </proc/self/stat
 mount --make-rprivate /
@@ -56,14 +57,18 @@ for path in /home/maria /shared /data /backups /source /etc/harrier /var/log/har
 done
 # The first line with a number is its name.
 { echo "maria:x:0:0::/home/maria:/bin/sh"; cat /etc/passwd; } >"$root/etc/passwd"
-printf '127.0.0.1 localhost vm alpha db minio.lab\n127.0.0.2 beta\n' >"$root/etc/hosts"
+printf '127.0.0.1 localhost db minio.lab\n198.18.0.1 alpha\n198.18.0.2 beta\n' >"$root/etc/hosts"
+hostname alpha
 ip link set lo up
-# Slurm and Open MPI look for an interface that is not the loopback's. Its address is one for tests (RFC 2544).
+# The other host. The addresses are for tests (RFC 2544).
+chroot "$root" unshare --net --uts sh -c 'hostname beta; ip link set lo up; echo; exec cat' <&4 >"$folder/up" & beta=$!
+until [ -s "$folder/up" ]; do sleep 0.01; done
+echo "$beta" >"$folder/beta"
 ip link add eth0 type veth peer name eth1
+chroot "$root" ip link set eth1 netns "$beta"
+chroot "$root" nsenter --target "$beta" --net sh -c 'ip link set eth1 name eth0; ip address add 198.18.0.2/24 dev eth0; ip link set eth0 up'
 ip address add 198.18.0.1/24 dev eth0
 ip link set eth0 up
-ip link set eth1 up
-hostname vm
 # The first process: until its input ends it waits for all whose parents have ended.
 exec chroot "$root" sh -c 'exec 3<&0; echo "$1"; cat <&3 >/dev/null & wait $!' sh "$pid"
 "#;
@@ -276,7 +281,7 @@ fn run(command: &mut Command, log: &Path) {
     assert!(status.is_ok_and(|status| status.success()), "{}: {said}", log.display());
 }
 
-/// What `ssh HOST COMMAND` runs, as all hosts are this one; Hydra gives options before that.
+/// What `ssh HOST COMMAND` is; Hydra gives options before that.
 const SSH: &str = r#"#!/bin/sh
 while :; do
     case $1 in
@@ -285,9 +290,15 @@ while :; do
         *) break ;;
     esac
 done
+host=$1
 shift
 cd
-exec sh -c "$*"
+case $host in
+    alpha) exec sh -c "$*" ;;
+    beta) exec nsenter --target "$(cat "${0%/*}/../beta")" --net --uts sh -c "$*" ;;
+esac
+echo "ssh: Could not resolve hostname $host" >&2
+exit 255
 "#;
 
 /// Of a person at a terminal. Ranks may be more than there are processors, and root may start them, which
