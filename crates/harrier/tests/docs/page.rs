@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn comments_say_more_of_the_next_block() {
-        let text = "<!-- file: a/b -->\n```toml\nx = 1\n```\n<!-- server -->\n```sh\ns\n```\n<!-- sh: one\ntwo -->\n<!-- stop -->";
+        let text = "<!-- file: a/b -->\n```toml\nx = 1\n```\n<!-- server -->\n```sh\ns\n```\n\
+                    <!-- sh: one\ntwo -->\n<!-- stop -->";
         let steps = [
             (2, Action::File("a/b".into(), "x = 1\n".into())),
             (6, Action::Server("s\n".into())),

@@ -21,7 +21,14 @@ const LOOK: Duration = Duration::from_millis(10);
 /// are in the file `$1`.
 const SHELL: &str = r#"
 state=$1 script=$2
-trap 'status=$?; trap - EXIT; { export -p; printf "cd \"%s\"\n" "$(pwd)"; } >"$state.new"; mv "$state.new" "$state"; exit $status' EXIT
+leave() {
+    status=$?
+    trap - EXIT
+    { export -p; printf 'cd "%s"\n' "$(pwd)"; } >"$state.new"
+    mv "$state.new" "$state"
+    exit $status
+}
+trap leave EXIT
 . "$state"
 set -e
 . "$script"

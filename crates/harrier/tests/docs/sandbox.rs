@@ -3,8 +3,8 @@
 //!
 //! It is called `alpha`. There is another host, `beta`, with the same files and processes, and a network
 //! between the two, which leads nowhere else; `ssh` goes to both. The user is `maria`, whose home folder is
-//! empty. `/shared`, `/data`, `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she may
-//! write to, and `/source/harrier` is the checkout, built. All else of the file system is as outside.
+//! empty. `/shared`, `/data`, `/backups`, `/etc/harrier` and `/var/log/harrier` are empty folders that she
+//! may write to, and `/source/harrier` is the checkout, built. All else of the file system is as outside.
 //!
 //! What runs there ends with it, and it ends with this process. Source: namespaces(7), unshare(1),
 //! nsenter(1).
@@ -51,6 +51,8 @@ spread() {
 spread /
 mkdir "$root/proc"
 mount -t proc proc "$root/proc"
+# Open MPI names its memory by host and process, which are the same in other sandboxes.
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 for path in /home/maria /shared /data /backups /source /etc/harrier /var/log/harrier; do
     mkdir -p "$folder/own$path" "$root$path"
     mount --bind "$folder/own$path" "$root$path"
@@ -61,12 +63,16 @@ printf '127.0.0.1 localhost db minio.lab\n198.18.0.1 alpha\n198.18.0.2 beta\n' >
 hostname alpha
 ip link set lo up
 # The other host. The addresses are for tests (RFC 2544).
-chroot "$root" unshare --net --uts sh -c 'hostname beta; ip link set lo up; echo; exec cat' <&4 >"$folder/up" & beta=$!
+chroot "$root" unshare --net --uts sh -c 'hostname beta; ip link set lo up; echo; cat' <&4 >"$folder/up" &
+beta=$!
 until [ -s "$folder/up" ]; do sleep 0.01; done
 echo "$beta" >"$folder/beta"
 ip link add eth0 type veth peer name eth1
 chroot "$root" ip link set eth1 netns "$beta"
-chroot "$root" nsenter --target "$beta" --net sh -c 'ip link set eth1 name eth0; ip address add 198.18.0.2/24 dev eth0; ip link set eth0 up'
+chroot "$root" nsenter --target "$beta" --net sh -c '
+    ip link set eth1 name eth0
+    ip address add 198.18.0.2/24 dev eth0
+    ip link set eth0 up'
 ip address add 198.18.0.1/24 dev eth0
 ip link set eth0 up
 # The first process: until its input ends it waits for all whose parents have ended.
