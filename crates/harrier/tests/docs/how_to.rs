@@ -5,12 +5,15 @@ use crate::check;
 /// What this file has a test for each of.
 pub const PAGES: &[&str] = &[
     "docs/how-to/backup-and-restore.md",
+    "docs/how-to/containers.md",
     "docs/how-to/failover.md",
     "docs/how-to/from-duckdb.md",
     "docs/how-to/from-greenplum.md",
     "docs/how-to/from-spark.md",
     "docs/how-to/hive-folders.md",
     "docs/how-to/hosts-file.md",
+    "docs/how-to/install.md",
+    "docs/how-to/keys-and-values-python.md",
     "docs/how-to/load-and-unload.md",
     "docs/how-to/monitoring.md",
     "docs/how-to/object-stores.md",
@@ -19,11 +22,17 @@ pub const PAGES: &[&str] = &[
     "docs/how-to/slow-queries.md",
     "docs/how-to/slurm.md",
     "docs/how-to/tables.md",
+    "docs/how-to/upgrading.md",
 ];
 
 #[test]
 fn backup_and_restore() {
     check("docs/how-to/backup-and-restore.md");
+}
+
+#[test]
+fn containers() {
+    check("docs/how-to/containers.md");
 }
 
 #[test]
@@ -54,6 +63,16 @@ fn hive_folders() {
 #[test]
 fn hosts_file() {
     check("docs/how-to/hosts-file.md");
+}
+
+#[test]
+fn install() {
+    check("docs/how-to/install.md");
+}
+
+#[test]
+fn keys_and_values_python() {
+    check("docs/how-to/keys-and-values-python.md");
 }
 
 #[test]
@@ -94,4 +113,9 @@ fn slurm() {
 #[test]
 fn tables() {
     check("docs/how-to/tables.md");
+}
+
+#[test]
+fn upgrading() {
+    check("docs/how-to/upgrading.md");
 }

@@ -5,6 +5,7 @@ use crate::check;
 /// What this file has a test for each of.
 pub const PAGES: &[&str] = &[
     "docs/tutorials/cluster.md",
+    "docs/tutorials/hive.md",
     "docs/tutorials/keys-and-values.md",
     "docs/tutorials/laptop.md",
     "docs/tutorials/server.md",
@@ -28,4 +29,9 @@ fn laptop() {
 #[test]
 fn server() {
     check("docs/tutorials/server.md");
+}
+
+#[test]
+fn hive() {
+    check("docs/tutorials/hive.md");
 }
