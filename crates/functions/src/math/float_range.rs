@@ -1,5 +1,6 @@
-//! `exp`, `power` and `degrees`, which fail where the result is infinite, or zero, because no float is that
-//! large or that small (22003), as in PostgreSQL; and `power` of a negative number to a fraction (2201F).
+//! `exp`, `power` and `degrees`, which fail where the result is infinite because no float is that large
+//! (22003), as in PostgreSQL; and `power` of a negative number to a fraction (2201F). What is too small is
+//! zero, as it is of NUMERIC in PostgreSQL: these are the functions of both here.
 //!
 //! They travel to ranks by their names, which are DataFusion's.
 
@@ -38,22 +39,10 @@ impl Ranged {
         arguments.iter().any(|argument| argument.is_infinite())
     }
 
-    /// Whether a result of zero is so because of an argument.
-    fn is_zero(&self, arguments: &[f64]) -> bool {
-        match arguments {
-            // `power(0, n)`; and what is less than one to infinity.
-            [base, exponent] => *base == 0.0 || base.is_infinite() || exponent.is_infinite(),
-            [number] if self.name() == "exp" => *number == f64::NEG_INFINITY,
-            arguments => arguments.contains(&0.0),
-        }
-    }
-
     /// Errors: the result is out of range (22003), or none (2201F).
     fn check(&self, result: f64, arguments: &[f64]) -> Result<()> {
         let error = if result.is_infinite() && !self.is_infinite(arguments) {
             float_out_of_range("overflow")
-        } else if result == 0.0 && !self.is_zero(arguments) {
-            float_out_of_range("underflow")
         } else if result.is_nan() && !arguments.iter().any(|argument| argument.is_nan()) {
             SqlError::new(
                 SqlState::INVALID_ARGUMENT_FOR_POWER,
@@ -104,7 +93,7 @@ impl ScalarUDFImpl for Ranged {
         }
         let rows = if matches!(found, ColumnarValue::Scalar(_)) { 1 } else { rows };
         let results = found.to_array(rows)?;
-        let is_plain = |number: &f64| number.is_finite() && *number != 0.0;
+        let is_plain = |number: &f64| number.is_finite();
         if results.as_primitive::<Float64Type>().values().iter().all(is_plain) {
             return Ok(found);
         }
@@ -143,9 +132,9 @@ mod tests {
         };
         let infinite = f64::INFINITY;
         assert!(!check("exp", infinite, &[1000.0]) && check("exp", infinite, &[infinite]));
-        assert!(!check("exp", 0.0, &[-1000.0]) && check("exp", 0.0, &[-infinite]));
+        assert!(check("exp", 0.0, &[-1000.0]) && check("exp", 0.0, &[-infinite]));
         assert!(!check("power", infinite, &[10.0, 400.0]) && check("power", infinite, &[2.0, infinite]));
-        assert!(!check("power", 0.0, &[10.0, -400.0]) && check("power", 0.0, &[0.0, 2.0]));
+        assert!(check("power", 0.0, &[10.0, -400.0]) && check("power", 0.0, &[0.0, 2.0]));
         assert!(!check("power", f64::NAN, &[-1.0, 0.5]) && check("power", f64::NAN, &[f64::NAN, 2.0]));
         assert!(!check("degrees", infinite, &[1e308]) && check("degrees", 0.0, &[0.0]));
     }
