@@ -77,12 +77,14 @@ def pages():
 
 def blocks(text):
     """Paragraphs, items of lists and headings as (line, text), without code and tables."""
-    found, is_code, is_open = [], False, False
+    found, is_code, is_comment, is_open = [], False, False, False
     for number, line in enumerate(text.split("\n"), 1):
         bare = line.strip()
-        if bare.startswith(("```", "~~~")):
+        if is_comment or not is_code and bare.startswith("<!--"):
+            is_comment, is_open = "-->" not in bare, False
+        elif bare.startswith(("```", "~~~")):
             is_code, is_open = not is_code, False
-        elif is_code or bare.startswith(("|", "<!--", "![")) or not bare:
+        elif is_code or bare.startswith(("|", "![")) or not bare:
             is_open = False
         elif bare.startswith("#"):
             found.append((number, bare))

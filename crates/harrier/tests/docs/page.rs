@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_is_an_error() {
-        assert!(parsed("<!-- skipp: why -->").unwrap_err().starts_with("1: nobody knows"));
+        assert!(parsed("<!-- omit: why -->").unwrap_err().starts_with("1: nobody knows"));
         assert!(parsed("```\nx\n```\n").unwrap_err().starts_with("1: a block without a language"));
         assert!(parsed("<!-- needs: magic -->").unwrap_err().contains("magic"));
     }

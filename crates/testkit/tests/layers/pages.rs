@@ -92,10 +92,17 @@ fn links_are_found() {
 fn wide_lines(text: &str) -> Vec<usize> {
     let is_wide = |line: &str| {
         let targets: usize = links_of(line).iter().map(|target| target.chars().count()).sum();
-        let is_whole = ["|", "<!--"].iter().any(|start| line.trim_start().starts_with(start));
-        line.chars().count() - targets > LINE_CHARS_MAX && !is_whole
+        line.chars().count() - targets > LINE_CHARS_MAX && !line.trim_start().starts_with('|')
     };
-    lines_of_prose(text).filter(|(_, line)| is_wide(line)).map(|(place, _)| place).collect()
+    // A comment may go on for several lines.
+    let mut is_comment = false;
+    let mut is_said = |line: &str| {
+        let is_part = is_comment || line.trim_start().starts_with("<!--");
+        is_comment = is_part && !line.contains("-->");
+        !is_part
+    };
+    let lines = lines_of_prose(text).filter(|(_, line)| is_said(line) && is_wide(line));
+    lines.map(|(place, _)| place).collect()
 }
 
 #[test]
