@@ -12,8 +12,17 @@ use super::page::{Page, code, codes};
 use super::scratch;
 use texts::{GROUPS, HIDDEN, HIDDEN_PREFIXES};
 
-/// Functions of the catalogs that are named without an example, at most: fewer is better.
-const WITHOUT_EXAMPLE_MAX: usize = 86;
+/// What the examples are about.
+const OBJECTS: [&str; 4] = [
+    "CREATE SEQUENCE ids START 100",
+    "CREATE TABLE shelf (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, height INTEGER DEFAULT 30)",
+    "CREATE VIEW tall AS SELECT id FROM shelf WHERE height > 100",
+    "CREATE INDEX shelf_height ON shelf (height)",
+];
+
+/// Functions without an example, at most: those that change a server, and those of a recovery, of which there
+/// is none.
+const WITHOUT_EXAMPLE_MAX: usize = 10;
 
 /// Functions that are about the same.
 struct Group {
@@ -48,7 +57,9 @@ struct Registered {
 /// Errors: an example fails; a function is described twice, or there are more without a description than
 /// there were.
 pub(super) async fn page(session: &Session) -> Result<String, String> {
-    scratch::run(session, "CREATE SEQUENCE ids START 100").await?;
+    for made in OBJECTS {
+        scratch::run(session, made).await?;
+    }
     let registered = registered(session);
     let mut page = Page::new(
         "Functions",
@@ -127,9 +138,6 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));
     }
-    page.heading(2, "For drivers and tools");
-    page.paragraph("These are PostgreSQL's, with its meanings, for who reads its catalogs.");
-    page.paragraph(&codes(others));
     Ok(page.finish())
 }
 

@@ -83,6 +83,12 @@ pub(super) const GROUPS: &[Group] = &[
         from: "",
         functions: OPERATORS,
     },
+    Group {
+        title: "For drivers and tools",
+        introduction: "These are PostgreSQL's, with its meanings, for who reads its catalogs. What there is none of has NULL. The table `shelf` of the examples has an identity column `id`, its key, and an indexed column `height`; `tall` is a view of it.",
+        from: "",
+        functions: DRIVERS,
+    },
 ];
 
 const NUMBERS: &[Known] = &[
@@ -820,6 +826,235 @@ const OPERATORS: &[Known] = &[
     known("pg_terminate_backend", "ends a session", "pg_terminate_backend(0)"),
 ];
 
+const DRIVERS: &[Known] = &[
+    known("family", "the family of an address: 4 or 6", "family('192.168.1.5/24')"),
+    known("host", "an address without its mask", "host('192.168.1.5/24')"),
+    known("aclexplode", "the entries of a list of privileges, as rows", "aclexplode(ARRAY['ann=r/root'])"),
+    known(
+        "has_foreign_data_wrapper_privilege",
+        "a privilege on a foreign-data wrapper, of which there is none",
+        "has_foreign_data_wrapper_privilege(0, 'USAGE')",
+    ),
+    known(
+        "has_function_privilege",
+        "whether a role may call a function",
+        "has_function_privilege('repeat(text,integer)', 'EXECUTE')",
+    ),
+    known(
+        "has_language_privilege",
+        "whether a role may use a language",
+        "has_language_privilege('sql', 'USAGE')",
+    ),
+    known(
+        "has_server_privilege",
+        "a privilege on a foreign server, of which there is none",
+        "has_server_privilege(0, 'USAGE')",
+    ),
+    known(
+        "has_tablespace_privilege",
+        "whether a role may make tables in a tablespace",
+        "has_tablespace_privilege('pg_default', 'CREATE')",
+    ),
+    known("has_type_privilege", "whether a role may use a type", "has_type_privilege('integer', 'USAGE')"),
+    known("nameconcatoid", "a name with a number behind it", "nameconcatoid('f', 1)"),
+    known(
+        "oidvectortypes",
+        "the names of types by their numbers",
+        "SELECT oidvectortypes(proargtypes) FROM pg_proc WHERE proname = 'repeat'",
+    ),
+    known("pg_collation_actual_version", "the version of a collation", "pg_collation_actual_version(950)"),
+    known(
+        "pg_collation_is_visible",
+        "whether the search path finds a collation",
+        "pg_collation_is_visible(950)",
+    ),
+    known(
+        "pg_column_is_updatable",
+        "whether a column can be written to",
+        "pg_column_is_updatable('shelf'::regclass, 2::smallint, true)",
+    ),
+    known(
+        "pg_conversion_is_visible",
+        "whether the search path finds a conversion",
+        "pg_conversion_is_visible(4402)",
+    ),
+    known("pg_current_snapshot", "the snapshot of the transaction", "pg_current_snapshot() IS NOT NULL"),
+    known("pg_current_xact_id", "the number of the transaction", "pg_current_xact_id() IS NOT NULL"),
+    known("pg_current_xact_id_if_assigned", "the same, if it has one", "pg_current_xact_id_if_assigned()"),
+    known(
+        "pg_database_collation_actual_version",
+        "the version of the database's collation",
+        "pg_database_collation_actual_version(0)",
+    ),
+    known("pg_database_size", "the bytes of the database", "pg_database_size('warehouse') > 0"),
+    known(
+        "pg_get_constraintdef",
+        "a constraint as SQL",
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'shelf_pkey'",
+    ),
+    known(
+        "pg_get_expr",
+        "an expression of the catalogs as SQL",
+        "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'shelf'::regclass AND adnum = 2",
+    ),
+    known("pg_get_function_arg_default", "the default of an argument", "pg_get_function_arg_default(0, 1)"),
+    known(
+        "pg_get_function_identity_arguments",
+        "the types of a function's arguments",
+        "SELECT pg_get_function_identity_arguments(oid) FROM pg_proc WHERE proname = 'repeat'",
+    ),
+    known("pg_get_function_sqlbody", "the body of a function", "pg_get_function_sqlbody(0)"),
+    known("pg_get_functiondef", "a function as SQL", "pg_get_functiondef('abs'::regproc)"),
+    known("pg_get_indexdef", "an index as SQL", "pg_get_indexdef('shelf_height'::regclass)"),
+    known(
+        "pg_get_partition_constraintdef",
+        "what the rows of a partition fulfil",
+        "pg_get_partition_constraintdef(0)",
+    ),
+    known("pg_get_partkeydef", "what a table is partitioned by", "pg_get_partkeydef(0)"),
+    known("pg_get_ruledef", "a rule as SQL", "pg_get_ruledef(0)"),
+    known("pg_get_serial_sequence", "the sequence of a column", "pg_get_serial_sequence('shelf', 'id')"),
+    known("pg_get_statisticsobjdef", "extended statistics as SQL", "pg_get_statisticsobjdef(0)"),
+    known("pg_get_statisticsobjdef_columns", "their columns", "pg_get_statisticsobjdef_columns(0)"),
+    known(
+        "pg_get_statisticsobjdef_expressions",
+        "their expressions",
+        "pg_get_statisticsobjdef_expressions(0)",
+    ),
+    known("pg_get_triggerdef", "a trigger as SQL", "pg_get_triggerdef(0)"),
+    known("pg_get_viewdef", "the query of a view", "pg_get_viewdef('tall'::regclass)"),
+    known(
+        "pg_get_wal_replay_pause_state",
+        "whether recovery is paused; it fails, as there is none (22000)",
+        "",
+    ),
+    known(
+        "pg_index_column_has_property",
+        "a property of a column of an index",
+        "pg_index_column_has_property('shelf_height'::regclass, 1, 'asc')",
+    ),
+    known(
+        "pg_index_has_property",
+        "a property of an index",
+        "pg_index_has_property('shelf_height'::regclass, 'clusterable')",
+    ),
+    known(
+        "pg_indexam_has_property",
+        "a property of an access method",
+        "pg_indexam_has_property(403, 'can_order')",
+    ),
+    known("pg_indexes_size", "the bytes of a table's indexes", "pg_indexes_size('shelf'::regclass)"),
+    known(
+        "pg_is_other_temp_schema",
+        "whether a schema has temporary tables of others",
+        "pg_is_other_temp_schema(0)",
+    ),
+    known("pg_is_wal_replay_paused", "the same (22000)", ""),
+    known("pg_last_wal_receive_lsn", "the last place received of a log", "pg_last_wal_receive_lsn()"),
+    known("pg_last_wal_replay_lsn", "the last place replayed of a log", "pg_last_wal_replay_lsn()"),
+    known(
+        "pg_last_xact_replay_timestamp",
+        "when a transaction was replayed last",
+        "pg_last_xact_replay_timestamp()",
+    ),
+    known(
+        "pg_notification_queue_usage",
+        "the share of the queue of notifications in use",
+        "pg_notification_queue_usage()",
+    ),
+    known(
+        "pg_opclass_is_visible",
+        "whether the search path finds a class of operators",
+        "pg_opclass_is_visible(1978)",
+    ),
+    known("pg_operator_is_visible", "whether it finds an operator", "pg_operator_is_visible(96)"),
+    known("pg_opfamily_is_visible", "whether it finds a family of operators", "pg_opfamily_is_visible(1976)"),
+    known(
+        "pg_partition_ancestors",
+        "what a partition is a part of",
+        "SELECT count(*) FROM pg_partition_ancestors('shelf')",
+    ),
+    known("pg_partition_root", "the table that a partition belongs to", "pg_partition_root('shelf')"),
+    known("pg_relation_filenode", "the number of a table's file", "pg_relation_filenode('shelf')"),
+    known("pg_relation_filepath", "the path of a table's file", "pg_relation_filepath('shelf')"),
+    known(
+        "pg_relation_is_publishable",
+        "whether a table can be replicated",
+        "pg_relation_is_publishable('shelf'::regclass)",
+    ),
+    known(
+        "pg_relation_is_updatable",
+        "what can be done to the rows of a table, as bits",
+        "pg_relation_is_updatable('shelf'::regclass, true)",
+    ),
+    known("pg_relation_size", "the bytes of a table's files", "pg_relation_size('shelf')"),
+    known(
+        "pg_safe_snapshot_blocking_pids",
+        "who keeps a session from its snapshot",
+        "pg_safe_snapshot_blocking_pids(0)",
+    ),
+    known(
+        "pg_sequence_last_value",
+        "where a sequence is",
+        "pg_sequence_last_value('shelf_id_seq'::regclass)",
+    ),
+    known(
+        "pg_snapshot_xmax",
+        "the first transaction that a snapshot does not see",
+        "pg_snapshot_xmax(pg_current_snapshot()) IS NOT NULL",
+    ),
+    known(
+        "pg_snapshot_xmin",
+        "the first one that may be open",
+        "pg_snapshot_xmin(pg_current_snapshot()) IS NOT NULL",
+    ),
+    known("pg_stat_get_numscans", "how often a table was scanned", "pg_stat_get_numscans(0)"),
+    known(
+        "pg_statistics_obj_is_visible",
+        "whether the search path finds extended statistics",
+        "pg_statistics_obj_is_visible(0)",
+    ),
+    known("pg_table_size", "the bytes of a table", "pg_table_size('shelf')"),
+    known("pg_tablespace_location", "the folder of a tablespace", "pg_tablespace_location(1663)"),
+    known("pg_tablespace_size", "the bytes of a tablespace", "pg_tablespace_size('pg_default') > 0"),
+    known(
+        "pg_total_relation_size",
+        "the bytes of a table with all that belongs to it",
+        "pg_total_relation_size('shelf')",
+    ),
+    known("pg_trigger_depth", "how many triggers are running", "pg_trigger_depth()"),
+    known(
+        "pg_ts_config_is_visible",
+        "whether the search path finds a configuration of text search",
+        "pg_ts_config_is_visible(3748)",
+    ),
+    known("pg_ts_dict_is_visible", "whether it finds a dictionary", "pg_ts_dict_is_visible(3765)"),
+    known("pg_ts_parser_is_visible", "whether it finds a parser", "pg_ts_parser_is_visible(3722)"),
+    known("pg_ts_template_is_visible", "whether it finds a template", "pg_ts_template_is_visible(3727)"),
+    known(
+        "to_regprocedure",
+        "a function with these arguments, if there is one",
+        "to_regprocedure('repeat(text,integer)')",
+    ),
+    known(
+        "txid_current_if_assigned",
+        "the number of the transaction, if it has one",
+        "txid_current_if_assigned()",
+    ),
+    known("txid_current_snapshot", "the snapshot of the transaction", "txid_current_snapshot() IS NOT NULL"),
+    known(
+        "txid_snapshot_xmax",
+        "the first transaction that a snapshot does not see",
+        "txid_snapshot_xmax(txid_current_snapshot()) IS NOT NULL",
+    ),
+    known(
+        "txid_snapshot_xmin",
+        "the first one that may be open",
+        "txid_snapshot_xmin(txid_current_snapshot()) IS NOT NULL",
+    ),
+    known("xid_age", "how many transactions ago one was", "xid_age('3'::xid) > 0"),
+];
+
 /// What functions begin with that statements call by other words, or Harrier for itself.
 pub(super) const HIDDEN_PREFIXES: &[&str] =
     &["harrier_", "_pg_", "pg_any_", "json_object_field", "jsonb_object_field"];
@@ -844,4 +1079,7 @@ pub(super) const HIDDEN: &[&str] = &[
     "try_cast_to_type",
     "with_metadata",
     "xid_of_catalog",
+    // No value of SQL is of such a type.
+    "union_extract",
+    "union_tag",
 ];
