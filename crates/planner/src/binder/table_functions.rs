@@ -212,6 +212,7 @@ fn literal(value: &ScalarValue) -> Option<Expr> {
 #[cfg(test)]
 mod tests {
     use datafusion::sql::parser::DFParser;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
     use super::*;
 
