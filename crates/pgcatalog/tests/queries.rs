@@ -22,7 +22,8 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use harrier_pgcatalog::{TYPE_KEY, column_names, install, planned_type, rewrite};
+use harrier_pgcatalog::{TYPE_KEY, install, planned_type, rewrite};
+use harrier_sql::column_names::column_names;
 
 use shop::Shop;
 
