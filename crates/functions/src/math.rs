@@ -3,7 +3,6 @@
 
 pub mod checked;
 pub mod decimal_to_double;
-pub mod float_range;
 pub mod float_to_decimal;
 pub mod quotient;
 pub mod rounding;

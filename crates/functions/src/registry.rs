@@ -13,7 +13,7 @@ use crate::datetime::{date_part, date_trunc, duration, interval_span, time_unit,
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
-use crate::math::{checked, decimal_to_double, float_range, float_to_decimal, quotient, rounding};
+use crate::math::{checked, decimal_to_double, float_to_decimal, quotient, rounding};
 use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
@@ -65,7 +65,6 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(quotient::functions())
         .chain(text_or_bytes::functions())
         .chain(parse::datetime::functions())
-        .chain(float_range::functions())
         .chain(rounding::functions())
         .chain(time_unit::functions())
 }
@@ -106,7 +105,6 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(postgres_functions::functions())
             .chain(regexp_matches::functions())
             .chain(text_or_bytes::callable())
-            .chain(float_range::functions())
             .chain(rounding::functions())
             .chain(single)
             .chain(declared_type::planned())

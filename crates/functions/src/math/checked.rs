@@ -1,14 +1,14 @@
 //! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or
-//! rounds: `+`, `-` and `*` of integers wrap around, floats that are out of their range become infinity or
-//! zero, and so do those that are cast to 32 bits, and a cast to an integer cuts off what stands behind the
-//! point. And what DataFusion does not have: `mod`, and intervals times numbers.
+//! rounds: `+`, `-` and `*` of integers wrap around, a cast to an integer cuts off what stands behind the
+//! point, and one to a float of 32 bits makes infinity of what is too large. And what DataFusion does not
+//! have: `mod`, and intervals times numbers.
 //!
 //! They travel to ranks by their names ([`function`]).
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Datum, PrimitiveArray};
-use datafusion::arrow::compute::kernels::numeric::{add, div, mul, rem, sub};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum, PrimitiveArray};
+use datafusion::arrow::compute::kernels::numeric::{add, mul, rem, sub};
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
     IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, i256,
@@ -22,17 +22,14 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// What a function computes of two integers or floats of one type, or of a number.
+/// What a function computes of two integers of one type, or of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Fails with 22003 where the sum is out of the type's range, as the next three do. A NaN of floats has
-    /// no sign, as of [`Self::UnsignedNan`].
+    /// Fails with 22003 where the sum is out of the type's range, as the next two do.
     Add,
     Subtract,
     Multiply,
-    /// Of floats; by zero it is infinity, or NaN.
-    Divide,
-    /// Many integers, floats, or decimals (whose sum has 38 digits already, and no product),
+    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product),
     /// added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) -
     /// c) * d`. A chain of operators as one function, because DataFusion finds out the type, and the name, of
     /// each of its levels again and again (apache/datafusion#12604).
@@ -55,11 +52,10 @@ pub enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 10] = [
         Self::Add,
         Self::Subtract,
         Self::Multiply,
-        Self::Divide,
         Self::Terms,
         Self::Remainder,
         Self::Round,
@@ -75,7 +71,6 @@ impl Operation {
             Self::Add => "harrier_add",
             Self::Subtract => "harrier_subtract",
             Self::Multiply => "harrier_multiply",
-            Self::Divide => "harrier_divide",
             Self::Terms => "harrier_terms",
             // As users call it.
             Self::Remainder => "mod",
@@ -131,7 +126,8 @@ impl ScalarUDFImpl for Arithmetic {
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, _]) => Ok(interval.clone()),
             (Operation::Remainder, [left, right]) if left == right => Ok(left.clone()),
             (Operation::Terms, [DataType::Utf8, first, others @ ..])
-                if (first.is_integer() || is_float(first)) && others.iter().all(|other| other == first) =>
+                if (first.is_integer() || *first == DataType::Float64)
+                    && others.iter().all(|other| other == first) =>
             {
                 Ok(first.clone())
             }
@@ -143,59 +139,57 @@ impl ScalarUDFImpl for Arithmetic {
             {
                 Ok(first.clone())
             }
-            (Operation::Divide, [left, right]) if left == right && is_float(left) => Ok(left.clone()),
-            (_, [left, right])
-                if left == right
-                    && (left.is_integer() || is_float(left))
-                    && self.operation != Operation::Divide =>
-            {
-                Ok(left.clone())
-            }
+            (_, [left, right]) if left == right && left.is_integer() => Ok(left.clone()),
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match (self.operation, arguments.args.as_slice()) {
+        let kernel = match (self.operation, arguments.args.as_slice()) {
             (Operation::Round | Operation::Real | Operation::UnsignedNan, [number]) => {
                 let computed = match self.operation {
                     Operation::Round => rounded,
                     Operation::UnsignedNan => without_signed_nan,
                     _ => as_reals,
                 };
-                match number {
+                return match number {
                     ColumnarValue::Array(numbers) => computed(numbers).map(ColumnarValue::Array),
                     ColumnarValue::Scalar(number) => {
                         let value = computed(&number.to_array()?)?;
                         ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
                     }
-                }
+                };
             }
             (Operation::ScaleInterval | Operation::DivideInterval, [interval, number]) => {
                 let rows = arguments.number_rows;
                 let (intervals, numbers) = (interval.to_array(rows)?, number.to_array(rows)?);
                 let divides = self.operation == Operation::DivideInterval;
-                scaled(&intervals, &numbers, divides).map(ColumnarValue::Array)
+                return scaled(&intervals, &numbers, divides).map(ColumnarValue::Array);
             }
             (Operation::Terms, [signs, first, others @ ..]) => {
                 let ColumnarValue::Scalar(ScalarValue::Utf8(Some(signs))) = signs else {
                     return internal_err!("{} begins with its signs", self.name());
                 };
                 let kind = arguments.return_field.data_type();
-                signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
-                    let operation = match sign {
-                        '-' => Operation::Subtract,
-                        '*' => Operation::Multiply,
-                        _ => Operation::Add,
+                return signs.chars().zip(others).try_fold(first.clone(), |sum, (sign, other)| {
+                    let kernel = match sign {
+                        '-' => sub,
+                        '*' => mul,
+                        _ => add,
                     };
-                    computed(operation, kind, &sum, other)
-                })
+                    computed(kernel, kind, &sum, other)
+                });
             }
-            (operation, [left, right]) => {
-                computed(operation, arguments.return_field.data_type(), left, right)
-            }
-            (_, others) => internal_err!("{} has other arguments than {}", self.name(), others.len()),
-        }
+            (Operation::Add, _) => add,
+            (Operation::Subtract, _) => sub,
+            (Operation::Multiply, _) => mul,
+            (Operation::Remainder, _) => rem,
+            _ => return internal_err!("{} has other arguments", self.name()),
+        };
+        let [left, right] = arguments.args.as_slice() else {
+            return internal_err!("{} has two arguments", self.name());
+        };
+        computed(kernel, arguments.return_field.data_type(), left, right)
     }
 
     #[allow(deprecated, reason = "plans are shown by it")]
@@ -243,7 +237,6 @@ impl Arithmetic {
             Operation::Add => Some('+'),
             Operation::Subtract => Some('-'),
             Operation::Multiply => Some('*'),
-            Operation::Divide => Some('/'),
             Operation::ScaleInterval => Some('*'),
             Operation::DivideInterval => Some('/'),
             Operation::Terms | Operation::Remainder => None,
@@ -275,33 +268,18 @@ fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
     shown
 }
 
-/// An operation on two columns or values.
-///
-/// Errors: the type has no such number (22003).
+/// A kernel of two columns or values. Errors: the type has no such number (22003).
 fn computed(
-    operation: Operation,
+    kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>,
     kind: &DataType,
     left: &ColumnarValue,
     right: &ColumnarValue,
 ) -> Result<ColumnarValue> {
-    let kernel = match operation {
-        Operation::Add => add,
-        Operation::Subtract => sub,
-        Operation::Multiply => mul,
-        Operation::Divide => div,
-        Operation::Remainder => rem,
-        _ => return internal_err!("{} is no operator", operation.name()),
-    };
     let computed = |left: &dyn Datum, right: &dyn Datum| {
-        let numbers = kernel(left, right).map_err(|error| match error {
+        kernel(left, right).map_err(|error| match error {
             ArrowError::ArithmeticOverflow(_) => out_of_range(kind).into_datafusion(),
             other => datafusion::error::DataFusionError::from(other),
-        })?;
-        match numbers.data_type() {
-            DataType::Float32 => in_range::<Float32Type>(operation, numbers, left, right),
-            DataType::Float64 => in_range::<Float64Type>(operation, numbers, left, right),
-            _ => Ok(numbers),
-        }
+        })
     };
     match (left, right) {
         (ColumnarValue::Array(left), ColumnarValue::Array(right)) => computed(left, right),
@@ -313,57 +291,6 @@ fn computed(
         }
     }
     .map(ColumnarValue::Array)
-}
-
-/// Floats that were computed of `left` and `right`, with NaN that has no sign.
-///
-/// Errors: one is infinite, or zero, because there is no larger or smaller one (22003).
-fn in_range<T>(
-    operation: Operation,
-    numbers: ArrayRef,
-    left: &dyn Datum,
-    right: &dyn Datum,
-) -> Result<ArrayRef>
-where
-    T: ArrowPrimitiveType,
-    T::Native: Into<f64>,
-{
-    let results = numbers.as_primitive::<T>();
-    let may_vanish = matches!(operation, Operation::Multiply | Operation::Divide);
-    let is_plain = results.values().iter().fold(true, |is, number| {
-        let number: f64 = (*number).into();
-        is & number.is_finite() & !(may_vanish & (number == 0.0))
-    });
-    if is_plain {
-        return Ok(numbers);
-    }
-    let value = |side: &dyn Datum, row: usize| -> f64 {
-        let (side, is_constant) = side.get();
-        side.as_primitive::<T>().value(if is_constant { 0 } else { row }).into()
-    };
-    for (row, number) in results.iter().enumerate() {
-        let Some(number) = number.map(Into::<f64>::into) else { continue };
-        if number.is_finite() && (number != 0.0 || !may_vanish) {
-            continue;
-        }
-        let (left, right) = (value(left, row), value(right, row));
-        let divides = operation == Operation::Divide;
-        if number.is_infinite() && left.is_finite() && right.is_finite() && !(divides && right == 0.0) {
-            return Err(float_out_of_range("overflow").into_datafusion());
-        }
-        if number == 0.0 && left != 0.0 && right != 0.0 && !(divides && right.is_infinite()) {
-            return Err(float_out_of_range("underflow").into_datafusion());
-        }
-    }
-    without_signed_nan(&numbers)
-}
-
-pub(crate) fn float_out_of_range(how: &str) -> SqlError {
-    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value out of range: {how}"))
-}
-
-fn is_float(kind: &DataType) -> bool {
-    matches!(kind, DataType::Float32 | DataType::Float64)
 }
 
 fn out_of_range(kind: &DataType) -> SqlError {
@@ -524,35 +451,6 @@ mod tests {
         assert!(as_reals(&floats(vec![f64::NAN])).unwrap().as_primitive::<Float32Type>().value(0).is_nan());
         assert!(as_reals(&floats(vec![1e300])).is_err());
         assert!(as_reals(&floats(vec![-3.5e38])).is_err());
-    }
-
-    #[test]
-    fn floats_that_are_out_of_range_fail() {
-        let of = |operation: Operation, left: f64, right: f64| {
-            let value = |number| ColumnarValue::Scalar(ScalarValue::Float64(Some(number)));
-            let column =
-                |number| ColumnarValue::Array(Arc::new(Float64Array::from(vec![number])) as ArrayRef);
-            let constant = computed(operation, &DataType::Float64, &value(left), &value(right));
-            let found = computed(operation, &DataType::Float64, &column(left), &value(right));
-            assert_eq!(constant.is_ok(), found.is_ok());
-            found.map(|found| found.to_array(1).unwrap().as_primitive::<Float64Type>().value(0)).ok()
-        };
-        let infinite = f64::INFINITY;
-        assert_eq!(of(Operation::Multiply, 1e308, 10.0), None);
-        assert_eq!(of(Operation::Add, -1e308, -1e308), None);
-        assert_eq!(of(Operation::Subtract, 1e308, -1e308), None);
-        assert_eq!(of(Operation::Divide, 1e308, 1e-3), None);
-        assert_eq!(of(Operation::Multiply, 1e-300, -1e-300), None);
-        assert_eq!(of(Operation::Divide, 1e-300, 1e300), None);
-        assert_eq!(of(Operation::Divide, 1e-300, infinite), Some(0.0));
-        assert_eq!(of(Operation::Divide, 1.0, 0.0), Some(infinite));
-        assert_eq!(of(Operation::Multiply, infinite, 10.0), Some(infinite));
-        assert_eq!(of(Operation::Multiply, 0.0, 1e300), Some(0.0));
-        assert_eq!(of(Operation::Add, 1.0, -1.0), Some(0.0));
-        assert!(
-            of(Operation::Subtract, infinite, infinite)
-                .is_some_and(|nan| nan.to_bits() == f64::NAN.to_bits())
-        );
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! Numbers as PostgreSQL has them: integers and floats that are out of their range fail (22003), what becomes
-//! an integer is rounded, and what is too large for a float of 32 bits is none (22003). What is computed of
-//! floats and is none has no sign: it is more than all numbers.
+//! Numbers as PostgreSQL has them: integers that are out of their range fail (22003), what becomes one is
+//! rounded, and what is too large for a float of 32 bits is none (22003). What is computed of floats and is
+//! none has no sign: it is more than all numbers.
 //!
 //! An analyzer rule, because plans know types only behind the coercion of types: it puts the functions of
 //! [`harrier_functions::math::checked`] in the place of operators, and before casts.
 //!
 //! ```text
-//! a + b, a - b, a * b                ─►  harrier_add(a, b), harrier_subtract(a, b), harrier_multiply(a, b)
-//! d / e, doubles                     ─►  harrier_divide(d, e)
-//! -a, a an integer                   ─►  harrier_subtract(0, a)
+//! a + b, a - b, a * b, integers      ─►  harrier_add(a, b), harrier_subtract(a, b), harrier_multiply(a, b)
+//! -a                                 ─►  harrier_subtract(0, a)
 //! a + b + … + r, more than 16 signs  ─►  harrier_terms('++…', a, b, …, r)
 //! CAST(d AS Int32), d a double       ─►  CAST(harrier_round(d) AS Int32)
 //! CAST(d AS Float32)                 ─►  harrier_real(d)
-//! d % e, -d                          ─►  harrier_unsigned_nan(d % e), harrier_unsigned_nan(-d)
+//! d * e                              ─►  harrier_unsigned_nan(d * e)
 //! ```
 //!
 //! `CheckedArithmetic` can go when arithmetic of integers can be had checked (apache/datafusion#17539), and
@@ -55,26 +54,21 @@ fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
-    let is_checked =
-        |kind: &Option<DataType>| kind.as_ref().is_some_and(DataType::is_integer) || is_float(kind);
+    let is_checked = |kind: &Option<DataType>| kind.as_ref().is_some_and(DataType::is_integer);
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             let operation = match op {
                 Operator::Plus => Some(Operation::Add),
                 Operator::Minus => Some(Operation::Subtract),
                 Operator::Multiply => Some(Operation::Multiply),
-                Operator::Divide => Some(Operation::Divide),
                 _ => None,
             };
             let kind = operation.and_then(|_| type_of(first_of(&left)));
             match operation {
-                Some(Operation::Divide) if is_float(&kind) && type_of(&right) == kind => {
-                    Transformed::yes(call(Operation::Divide, vec![*left, *right]))
-                }
-                Some(operation) if op != Operator::Divide && is_checked(&kind) && type_of(&right) == kind => {
+                Some(operation) if is_checked(&kind) && type_of(&right) == kind => {
                     Transformed::yes(chained(operation, *left, *right))
                 }
-                _ if op == Operator::Modulo && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
+                _ if is_arithmetic(op) && is_float(&type_of(&right)) && is_float(&type_of(&left)) => {
                     let (left, right) = (Box::new(computed(*left)), Box::new(computed(*right)));
                     let float = Expr::BinaryExpr(BinaryExpr { left, op, right });
                     Transformed::yes(call(Operation::UnsignedNan, vec![float]))
@@ -87,6 +81,12 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         {
             let negative = Expr::Negative(Box::new(computed(*inner)));
             Transformed::yes(call(Operation::UnsignedNan, vec![negative]))
+        }
+        Expr::ScalarFunction(terms)
+            if terms.func.name() == Operation::Terms.name()
+                && terms.args.get(1).is_some_and(|first| is_float(&type_of(first))) =>
+        {
+            Transformed::yes(call(Operation::UnsignedNan, vec![Expr::ScalarFunction(terms)]))
         }
         // `- n` is `0 - n`.
         Expr::Negative(inner) if !matches!(inner.as_ref(), Expr::Literal(..)) => {
@@ -117,6 +117,11 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         other => Transformed::no(other),
     }
+}
+
+fn is_arithmetic(op: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
 }
 
 fn is_float(kind: &Option<DataType>) -> bool {

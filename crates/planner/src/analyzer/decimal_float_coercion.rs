@@ -15,7 +15,6 @@
 //! r = 16777217          ─►  CAST(r AS Float64) = CAST(16777217 AS Float64)   r a real
 //! n < 0.1               ─►  n < 0.1::decimal, as it is written
 //! coalesce(d, n)        ─►  coalesce(d, CAST(n AS Float64))
-//! round(d)              ─►  harrier_round(d)                                 to the even one of two
 //! CAST(n AS Float64)    ─►  CAST(harrier_nearest_double(n) AS Float64)       NearestDoubleCasts
 //! CAST(0.1 AS Decimal)  ─►  CAST(0.1::decimal AS Decimal)                    NearestDoubleCasts
 //! ```
@@ -38,7 +37,6 @@ use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Subquery, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
-use harrier_functions::math::checked::Operation;
 use harrier_functions::math::decimal_to_double::{self, DIGITS_EXACT};
 use harrier_functions::math::float_to_decimal;
 
@@ -175,8 +173,7 @@ impl Scope<'_> {
             }
             Expr::ScalarFunction(function) if OF_DOUBLES.contains(&function.name()) => {
                 let is_counted = matches!(function.name(), "round" | "trunc") && count_places(function);
-                let is_widened = self.widen_arguments(function);
-                self.round_to_even(function) || is_widened || is_counted
+                self.widen_arguments(function) || is_counted
             }
             other => {
                 let is_leveled = self.take_reals(other) || level_sides(other, |sides| self.level(sides));
@@ -257,17 +254,6 @@ impl Scope<'_> {
             }
         }
         is_changed
-    }
-
-    /// Has a half of a double be rounded to the even number; what is NUMERIC to PostgreSQL goes away from
-    /// zero. Tells whether it has changed anything.
-    fn round_to_even(&self, function: &mut ScalarFunction) -> bool {
-        let is_of_double = function.name() == "round"
-            && matches!(function.args.as_slice(), [number] if self.is_double(number));
-        if is_of_double {
-            function.func = Operation::Round.function();
-        }
-        is_of_double
     }
 
     /// Has a float become a decimal by the digits that it surely has; tells whether it was one. What is
