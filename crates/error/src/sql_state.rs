@@ -140,7 +140,7 @@ states! {
     BAD_COPY_FILE_FORMAT "22P04"
         "the rows of a COPY or a CSV file do not fit: columns too many or missing, a quote that is not \
          closed",
-        "check DELIMITER, HEADER and the columns; ON_ERROR ignore leaves such rows out";
+        "check DELIMITER, HEADER and the columns; ON_ERROR ignore skips values of the wrong type, and not these";
     UNTRANSLATABLE_CHARACTER "22P05"
         "a character that text cannot have, such as \\u0000 in JSON, or that another encoding has not",
         "remove it";

@@ -176,6 +176,7 @@ pub fn parse(tokens: &Tokens<'_>) -> Result<Option<Copy>> {
         return Ok(None);
     }
     let options = options(&mut parser)?;
+    check_codec(&options, file.as_deref())?;
     if parser.peek_keyword(Keyword::WHERE) {
         return Err(unsupported("COPY … WHERE is not supported"));
     }
@@ -395,6 +396,18 @@ fn set(options: &mut CopyOptions, name: &str, value: Option<String>) -> Result<(
     Ok(())
 }
 
+/// Errors: the file is of a format without such a codec within (22023).
+fn check_codec(options: &CopyOptions, file: Option<&str>) -> Result<()> {
+    let Some(codec) = options.compression.as_deref().filter(|codec| CODECS.contains(codec)) else {
+        return Ok(());
+    };
+    let extension = || CopyFormat::of(file?.rsplit_once('.')?.1);
+    match options.format.or_else(extension) {
+        Some(CopyFormat::Avro | CopyFormat::Orc | CopyFormat::Parquet) => Ok(()),
+        _ => Err(invalid(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet"))),
+    }
+}
+
 fn check(options: CopyOptions) -> Result<CopyOptions> {
     if options.format == Some(CopyFormat::Binary) {
         let given = [
@@ -411,11 +424,6 @@ fn check(options: CopyOptions) -> Result<CopyOptions> {
         if options.on_error == OnError::Ignore {
             return Err(wrong("only ON_ERROR STOP is allowed in BINARY mode"));
         }
-    }
-    if let Some(codec) = options.compression.as_deref().filter(|codec| CODECS.contains(codec))
-        && !matches!(options.format, Some(CopyFormat::Avro | CopyFormat::Orc | CopyFormat::Parquet))
-    {
-        return Err(invalid(format!("compression \"{codec}\" is for FORMAT avro, orc or parquet")));
     }
     if options.reject_limit.is_some() && options.on_error != OnError::Ignore {
         return Err(invalid("COPY REJECT_LIMIT requires ON_ERROR to be set to IGNORE"));
@@ -475,6 +483,8 @@ mod tests {
         assert_eq!(four.options.delimiter, Some(b'\t'));
         let five = copy("COPY t TO 'x.avro' WITH (FORMAT avro, COMPRESSION Snappy)");
         assert_eq!(five.options.compression.as_deref(), Some("snappy"));
+        let six = copy("COPY t TO 'a/x.PARQUET' WITH (COMPRESSION snappy)");
+        assert_eq!((six.options.format, six.options.compression.as_deref()), (None, Some("snappy")));
         for other in ["SELECT 1", "COPY t TO 'x' STORED AS CSV", "COPY t TO 'x' PARTITIONED BY (a)", "COPY"] {
             assert!(parse(other).unwrap().is_none(), "{other}");
         }
