@@ -33,7 +33,7 @@ rm -rf "$site" "$site.trees"
 status=0
 (
     cd "$checkout"
-    "$tools/bin/codespell" --ignore-words docs/spelling.txt --skip '*.tsv,*.svg,*.sql,*.out,*.json' \
+    "$tools/bin/python3" -m codespell_lib --ignore-words docs/spelling.txt --skip '*.tsv,*.svg,*.sql,*.out,*.json' \
         ./*.md docs python scripts crates xtask
 ) || status=1
 "$tools/bin/python3" "$checkout/docs/style.py" || status=1
