@@ -10,7 +10,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sqllogictest::{ColumnType, DB, DBOutput, Runner};
+use sqllogictest::{ColumnType, DB, DBOutput, QueryExpect, Record, Runner, SortMode};
 
 use crate::rows::Cell;
 use crate::session::{Answer, Configuration, Failure, LOST, Session};
@@ -283,9 +283,66 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
+/// Words of statements whose rows come in an order without ORDER BY: functions in the select list that give
+/// several rows, what gives back what was written, and lists of the session. (So do those of VALUES alone.)
+const ORDERED: &[&str] = &[
+    "order by",
+    "unnest(",
+    "generate_series(",
+    "generate_subscripts(",
+    "regexp_split_to_table(",
+    "regexp_matches(",
+    "nextval(",
+    "returning",
+    "execute ",
+    "explain ",
+    "show ",
+    "describe ",
+];
+
+/// The queries of a file that expect several rows in an order which nothing in them promises: neither
+/// `rowsort` nor ORDER BY. They pass until batches or ranks come in another order.
+///
+/// Errors: a file that cannot be parsed.
+pub fn unordered_queries(path: &Path) -> Result<Vec<String>, String> {
+    let records = sqllogictest::parse_file::<Type>(path).map_err(|e| e.to_string())?;
+    let unordered = records.into_iter().filter_map(|record| match record {
+        Record::Query {
+            loc,
+            sql,
+            expected: QueryExpect::Results { sort_mode: None | Some(SortMode::NoSort), results, .. },
+            ..
+        } => {
+            let words = sql.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+            let is_ordered = words.starts_with("values") || ORDERED.iter().any(|word| words.contains(word));
+            let is_one_row = results.iter().all(|row| *row == results[0]);
+            (!is_ordered && !is_one_row).then(|| format!("{loc}: {sql}"))
+        }
+        _ => None,
+    });
+    Ok(unordered.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queries_of_several_rows_have_an_order() {
+        let mut file = tempfile::NamedTempFile::with_suffix(".slt").unwrap();
+        let record = |sort: &str, sql: &str, rows: &str| format!("query I {sort}\n{sql}\n----\n{rows}\n\n");
+        let records = [
+            record("", "SELECT a FROM t", "1\n2"),
+            record("", "SELECT a FROM t", "1\n1"),
+            record("", "SELECT a FROM t", "1"),
+            record("rowsort", "SELECT a FROM t", "1\n2"),
+            record("", "SELECT a FROM t ORDER\nBY a", "1\n2"),
+        ];
+        std::io::Write::write_all(&mut file, records.concat().as_bytes()).unwrap();
+        let found = unordered_queries(file.path()).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].ends_with(":1: SELECT a FROM t"), "{found:?}");
+    }
 
     #[test]
     fn types_are_letters() {

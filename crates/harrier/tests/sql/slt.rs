@@ -12,6 +12,15 @@ use harrier_launch::Launcher;
 use harrier_testkit::session::Configuration;
 use harrier_testkit::slt::{self, Run};
 
+/// A query of several rows without an order passes until batches or ranks come in another one.
+#[test]
+fn queries_of_several_rows_have_an_order() {
+    let folders = ["tests/slt", "tests/warehouse"].map(|folder| checkout().join(folder));
+    let files = folders.iter().flat_map(|folder| slt::files(folder).unwrap());
+    let unordered: Vec<String> = files.flat_map(|file| slt::unordered_queries(&file).unwrap()).collect();
+    assert!(unordered.is_empty(), "write rowsort or ORDER BY:\n{}", unordered.join("\n"));
+}
+
 #[test]
 fn embedded() {
     check(Configuration::embedded());
