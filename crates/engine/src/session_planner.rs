@@ -36,13 +36,14 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         types: Arc::new(SqlTypes),
     };
     let builder = rules::install(builder, &surroundings, tables);
-    match (engine.gang(), engine.link()) {
+    let builder = match (engine.gang(), engine.link()) {
         (Some(gang), _) => gang.configure(builder),
         (None, Some(link)) => link.configure(builder, Arc::new(CompactStringViews)),
         (None, None) => {
             logical_planner::install(builder.with_physical_optimizer_rule(Arc::new(CompactStringViews)))
         }
-    }
+    };
+    rules::install_last(builder)
 }
 
 fn session_memory(options: &ConfigOptions) -> Option<usize> {

@@ -6,6 +6,7 @@ pub mod bytea_operators;
 pub mod checked_arithmetic;
 pub mod decimal_float_coercion;
 pub mod decorrelation;
+pub mod filtered_arguments;
 pub mod integer_widths;
 pub mod interval_comparison;
 pub mod interval_spans;

@@ -16,6 +16,7 @@ pub mod analyzer;
 pub mod binder;
 pub mod cancelable_rules;
 pub mod cardinality;
+mod fallible;
 pub mod optimizer;
 pub mod physical;
 pub mod rewrite;

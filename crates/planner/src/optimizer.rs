@@ -8,5 +8,6 @@ pub mod duplicate_windows;
 pub mod filter_pushdown;
 pub mod join_chain_limit;
 pub mod schema_refresh;
+pub mod short_circuit;
 pub mod simplification;
 pub mod unique_keys;

@@ -5,6 +5,7 @@
 //! SQL ─► planners of types, relations and expressions ─► logical plan
 //!     ─► analyzer rules before the coercion of types, DataFusion's (the coercion is one), those behind it
 //!     ─► optimizer rules: DataFusion's, of which some are guarded, and ours behind them
+//!     ─► once, behind the last pass of the optimizer: ANDs and ORs that stop at what decides them
 //!     ─► physical optimizer rules: ours in front, DataFusion's, ours before its last check and behind it
 //! ```
 //!
@@ -29,6 +30,7 @@ use crate::analyzer::bytea_operators::{ByteaLike, ByteaOperatorPlanner};
 use crate::analyzer::checked_arithmetic::CheckedArithmetic;
 use crate::analyzer::decimal_float_coercion::{DecimalDoubleComparisons, NearestDoubleCasts};
 use crate::analyzer::decorrelation::{Decorrelation, QuantifiedSubqueries};
+use crate::analyzer::filtered_arguments::FilteredArguments;
 use crate::analyzer::integer_widths::IntegerWidths;
 use crate::analyzer::interval_comparison::IntervalComparisons;
 use crate::analyzer::interval_spans::{IntervalOrders, IntervalSpans};
@@ -65,7 +67,7 @@ use crate::optimizer::duplicate_sort_keys::DuplicateSortKeys;
 use crate::optimizer::unique_keys::{self, KeyedRelations};
 use crate::optimizer::{
     distinct_list_aggregates, duplicate_windows, filter_pushdown, join_chain_limit, schema_refresh,
-    simplification,
+    short_circuit, simplification,
 };
 use crate::physical::aggregation_memory::AggregationMemory;
 use crate::physical::cooperative_joins::CooperativeJoins;
@@ -156,6 +158,21 @@ pub fn install(
     builder
 }
 
+/// Gives a session what looks at an optimized plan once more, before the physical one is made of it. To be
+/// done when `builder` has its planner of physical plans.
+pub fn install_last(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    for (last, _) in last_rewrites() {
+        builder = last(builder);
+    }
+    builder
+}
+
+type LastRewrite = fn(SessionStateBuilder) -> SessionStateBuilder;
+
+fn last_rewrites() -> Listed<LastRewrite> {
+    vec![(short_circuit::install, Mends(&[8927]))]
+}
+
 fn rules_of<R>(listed: Listed<R>) -> Vec<R> {
     listed.into_iter().map(|(rule, _)| rule).collect()
 }
@@ -241,6 +258,8 @@ fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
         (Arc::new(NegativeZeros), Mends(&[22826, 25186])),
         (Arc::new(BoundedResults::new(&surroundings.runtime)), Optimises("admission by size before work")),
         (Arc::new(OuterReferenceNames), Mends(&[])),
+        // Behind all that change arguments.
+        (Arc::new(FilteredArguments), Mends(&[8927])),
         (Arc::new(WindowFunctions), Mends(&[])),
     ]
 }
@@ -256,6 +275,7 @@ fn optimizer_guards() -> Listed<OptimizerGuard> {
         (|rules| join_chain_limit::guard(rules), Mends(&[])),
         (duplicate_windows::insert, Mends(&[15190, 24750])),
         (|rules| unique_keys::guard(rules), Mends(&[])),
+        (short_circuit::insert, Mends(&[8927])),
         (schema_refresh::insert, Mends(&[22895, 22903])),
     ]
 }
@@ -375,6 +395,7 @@ mod tests {
         reasons.extend(analyzer_rules().iter().map(|(_, reason)| reason));
         reasons.extend(optimizer_guards().iter().map(|(_, reason)| reason));
         reasons.extend(optimizer_rules().iter().map(|(_, reason)| reason));
+        reasons.extend(last_rewrites().iter().map(|(_, reason)| reason));
         reasons.extend(physical_guards().iter().map(|(_, reason)| reason));
         reasons.extend(physical_rules().iter().map(|(_, reason)| reason));
         reasons

@@ -42,6 +42,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::guard::never_true;
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::fallible::has_risk;
 use crate::rewrite::{rewritten, schema_below};
 
 mod growth;
@@ -315,6 +316,11 @@ fn is_guard(expr: &Expr) -> bool {
     matches!(expr, Expr::ScalarFunction(function) if function.name() == GUARD)
 }
 
+/// Whether a result may not be had of some rows, by its shape: no types are known here.
+fn may_fail(expr: &Expr) -> bool {
+    expr.exists(|part| Ok(has_risk(part))).unwrap_or(true)
+}
+
 /// Whether an expression that works out one of its results has such as may fail.
 fn is_eager(expr: &Expr) -> bool {
     match expr {
@@ -348,22 +354,6 @@ fn flat(function: ScalarFunction) -> Expr {
 
 fn is_coalesce(function: &ScalarFunction) -> bool {
     matches!(function.name(), "coalesce" | "nvl" | "ifnull")
-}
-
-/// Whether a value may not be had of some rows: it divides, casts or calls a function.
-fn may_fail(expr: &Expr) -> bool {
-    let fails = expr.exists(|expr| {
-        Ok(match expr {
-            Expr::BinaryExpr(BinaryExpr { op, .. }) => {
-                use Operator::{BitwiseShiftLeft, BitwiseShiftRight, Divide, Minus, Modulo, Multiply, Plus};
-                matches!(op, Plus | Minus | Multiply | Divide | Modulo | BitwiseShiftLeft | BitwiseShiftRight)
-                    || is_regex(*op)
-            }
-            Expr::Cast(_) | Expr::ScalarFunction(_) | Expr::Negative(_) => true,
-            _ => false,
-        })
-    });
-    fails.unwrap_or(true)
 }
 
 /// A CASE of conditions in a form that is left to be one: one that is eager, or any.

@@ -190,8 +190,9 @@ impl Maker<'_> {
             };
         }
         let next = depth - 1;
-        match self.choices.choose(12) {
+        match self.choices.choose(13) {
             0..=2 => self.comparison(next, scope),
+            12 => self.guarded_condition(scope),
             3 => {
                 let operator = self.choices.one_of(&["AND", "OR"]);
                 format!("({} {operator} {})", self.condition(next, scope), self.condition(next, scope))

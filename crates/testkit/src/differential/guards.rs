@@ -1,4 +1,5 @@
-//! CASE around what would fail where it is not taken: casts, divisions, and constants out of range.
+//! CASE around what would fail where it is not taken: casts, divisions, and constants out of range. And the
+//! same behind AND, OR and FILTER.
 //!
 //! PostgreSQL computes constants in any branch that may be taken before it has seen a row, so those stand
 //! only where no row can take the branch.
@@ -78,6 +79,48 @@ impl Maker<'_> {
                 )
             }
         }
+    }
+
+    /// A condition that may fail on the right side of AND or OR, for rows that the left side decides.
+    pub(super) fn guarded_condition(&mut self, scope: &Scope) -> String {
+        let other = self.atom(Kind::Int, scope);
+        let operator = self.choices.one_of(&["=", "<>", "<", ">="]);
+        match self.choices.choose(5) {
+            0 => {
+                let number = self.atom(Kind::Int, scope);
+                format!("({number} <> 0 AND 100 / {number} {operator} {other})")
+            }
+            1 => {
+                let number = self.atom(Kind::Int, scope);
+                format!("({number} = 0 OR 100 % {number} {operator} {other})")
+            }
+            2 => {
+                let text = self.atom(Kind::Text, scope);
+                format!("({text} ~ '^[0-9]{{1,5}}$' AND ({text} || '')::int {operator} {other})")
+            }
+            3 => {
+                let number = self.atom(Kind::Numeric, scope);
+                format!("({number} IS NULL OR {number} = 0 OR round(1 / {number}, 2) {operator} {other})")
+            }
+            _ => {
+                let (number, divisor) = (self.atom(Kind::Int, scope), self.atom(Kind::Int, scope));
+                format!(
+                    "({divisor} <> 0 AND {number} / {divisor} <> 0 \
+                     AND 100 / ({number} / {divisor}) {operator} {other})"
+                )
+            }
+        }
+    }
+
+    /// An aggregate whose arguments may fail for rows that its FILTER does not take, as a text.
+    pub(super) fn guarded_aggregate(&mut self, scope: &Scope) -> String {
+        let number = self.atom(Kind::Int, scope);
+        let call = match self.choices.choose(3) {
+            0 => format!("sum(100 / {number})"),
+            1 => format!("count(DISTINCT 100 / {number})"),
+            _ => format!("array_agg(100 / {number} ORDER BY 100 / {number})"),
+        };
+        format!("({call} FILTER (WHERE {number} <> 0))::text")
     }
 
     /// What fails, in a branch that nothing takes.

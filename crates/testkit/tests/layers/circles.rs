@@ -198,13 +198,14 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 2] = [
         "planner",
         &[
             ("rewrite", &[]),
+            ("fallible", &[]),
             ("cancelable_rules", &[]),
             ("cardinality", &[]),
             ("physical", &[]),
             ("binder", &[]),
             // Of other types than were known when it was bound, an expression is bound once more.
-            ("analyzer", &["binder", "rewrite"]),
-            ("optimizer", &["analyzer", "rewrite"]),
+            ("analyzer", &["binder", "fallible", "rewrite"]),
+            ("optimizer", &["analyzer", "fallible", "rewrite"]),
             ("rules", &["analyzer", "binder", "cancelable_rules", "cardinality", "optimizer", "physical"]),
         ],
     ),
