@@ -1,5 +1,6 @@
 //! Rules on physical plans, and guards of DataFusion's.
 
+pub mod aggregate_statistics_guard;
 pub mod aggregation_memory;
 pub mod compact_string_views;
 pub mod cooperative_joins;

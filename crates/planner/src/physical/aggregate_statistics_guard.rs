@@ -1,0 +1,123 @@
+//! Aggregates whose values are told by statistics, with those out of sight that have another aggregate's.
+//!
+//! DataFusion looks for the first stage of an aggregate below its last one, past one that has a FILTER, and
+//! found that of an aggregate further below: `SELECT count(*) FILTER (WHERE c > 5) FROM (SELECT count(*) AS
+//! c FROM t)` failed to plan (XX000), or had the value of the other one if both had one name.
+//!
+//! ```text
+//! AggregateExec: Final, count(*) FILTER (c > 5)
+//!   AggregateExec: Partial, count(*) FILTER (c > 5)    ─►  the same, with the inner one alone replaced
+//!     ProjectionExec: count(*) as c
+//!       AggregateExec: Final, count(*)
+//! ```
+//! While the rule runs, the stages of an aggregate with a FILTER are operators that it does not know.
+//!
+//! `AggregateStatisticsGuard` can go when aggregate_statistics looks for the first stage between an aggregate
+//! and the next one only; no issue found.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// The rule that takes values of aggregates from statistics, without those that it would mistake.
+#[derive(Debug)]
+struct AggregateStatisticsGuard(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+/// Has the rule that takes values of aggregates from statistics see none with a FILTER.
+pub fn guard(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
+    for rule in rules.iter_mut().filter(|rule| rule.name() == "aggregate_statistics") {
+        *rule = Arc::new(AggregateStatisticsGuard(Arc::clone(rule)));
+    }
+}
+
+impl PhysicalOptimizerRule for AggregateStatisticsGuard {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // The last stage of an aggregate has its filters, too, though the first one applies them.
+        let hidden = plan.transform_up(|plan| match plan.downcast_ref::<AggregateExec>() {
+            Some(aggregate) if aggregate.filter_expr().iter().any(Option::is_some) || above_filter(&plan) => {
+                Ok(Transformed::yes(Arc::new(HiddenExec(plan)) as _))
+            }
+            _ => Ok(Transformed::no(plan)),
+        })?;
+        let plan = self.0.optimize(hidden.data, config)?;
+        if !hidden.transformed {
+            return Ok(plan);
+        }
+        let shown = plan.transform_up(|plan| match plan.downcast_ref::<HiddenExec>() {
+            Some(hidden) => Ok(Transformed::yes(Arc::clone(&hidden.0))),
+            None => Ok(Transformed::no(plan)),
+        })?;
+        Ok(shown.data)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// Whether the stage below an aggregate, which operators of one input lie between, is hidden.
+fn above_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.children().as_slice() {
+        [below] => below.is::<HiddenExec>() || !below.is::<AggregateExec>() && above_filter(below),
+        _ => false,
+    }
+}
+
+/// Stands for a stage of an aggregate while the rule is at work.
+#[derive(Debug)]
+struct HiddenExec(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for HiddenExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HiddenExec")
+    }
+}
+
+impl ExecutionPlan for HiddenExec {
+    fn name(&self) -> &str {
+        "HiddenExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.0.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self(replace_children_if_necessary(Arc::clone(&self.0), children)?)))
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("{} is gone from plans that run", self.name())
+    }
+}
