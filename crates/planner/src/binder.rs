@@ -6,6 +6,7 @@ pub mod decimal_division;
 pub mod integer_shift;
 pub(crate) mod integer_width;
 pub mod interval_arithmetic;
+pub mod map_subscript;
 pub mod merge;
 pub mod nested_call_names;
 pub mod operator_chains;

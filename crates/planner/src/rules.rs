@@ -55,6 +55,7 @@ use crate::analyzer::window_peers::WindowPeers;
 use crate::binder::array_overlap::ArrayOverlapPlanner;
 use crate::binder::column_aliases::ColumnAliasPlanner;
 use crate::binder::integer_shift::IntegerShiftPlanner;
+use crate::binder::map_subscript::MapSubscriptPlanner;
 use crate::binder::operator_chains::OperatorChainPlanner;
 use crate::binder::table_functions::TableFunctionPlanner;
 use crate::binder::table_sample::TableSamplePlanner;
@@ -189,6 +190,7 @@ fn expr_planners(
         (Arc::new(ByteaOperatorPlanner), Standard("PostgreSQL 9.5")),
         (json_operators, Standard("PostgreSQL 9.16")),
         (Arc::new(ArrayOverlapPlanner), Standard("PostgreSQL 9.19")),
+        (Arc::new(MapSubscriptPlanner), Mends(&[25201])),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
     ]
 }

@@ -123,6 +123,10 @@ pub fn tables(options: &str) -> Vec<String> {
         "INSERT INTO c VALUES (1, 1, 'a'), (2, 2, 'b')".to_owned(),
         "INSERT INTO c VALUES (3, 3, 'c')".to_owned(),
         format!("CREATE TABLE e (id INT, k INT, n NUMERIC(8,2), s TEXT){options}"),
+        format!("CREATE TABLE h (id INT, u INT[], w TEXT[]){options}"),
+        "INSERT INTO h VALUES (1, ARRAY[1, 2, 2], ARRAY['a', NULL]), (2, ARRAY[0], NULL), (3, NULL, ARRAY['b'])"
+            .to_owned(),
+        "INSERT INTO h VALUES (4, ARRAY[5, NULL], ARRAY['', 'ab', 'a']), (5, ARRAY[3], ARRAY['c'])".to_owned(),
     ]
 }
 

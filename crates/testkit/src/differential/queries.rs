@@ -246,7 +246,10 @@ impl Maker<'_> {
     /// What is read: its text, its columns, and those that identify a row where there are some.
     pub(super) fn from(&mut self, depth: usize, outer: &Scope) -> (String, Scope, Option<Vec<String>>) {
         let mut scope = Scope { columns: vec![], outer: outer.outer.clone() };
-        let (mut text, mut keys) = self.relation(depth, &mut scope, false);
+        let (mut text, mut keys) = match depth > 0 && self.choices.happens(1, 14) {
+            true => (self.unnested_table(&mut scope), None),
+            false => self.relation(depth, &mut scope, false),
+        };
         let joins = match depth {
             0 => 0,
             _ => self.choices.choose(3),
@@ -269,6 +272,26 @@ impl Maker<'_> {
             };
         }
         (text, scope, keys)
+    }
+
+    /// A table with the elements of one of its arrays beside each row.
+    fn unnested_table(&mut self, scope: &mut Scope) -> String {
+        let [table, elements] = [(); 2].map(|()| self.alias());
+        let (array, kind) = match self.choices.happens(1, 2) {
+            true => ("u", Kind::Int),
+            false => ("w", Kind::Text),
+        };
+        scope.columns.push(Column::new(format!("{table}.id"), Kind::Int));
+        scope.columns.push(Column::new(format!("{elements}.v"), kind));
+        let unnest = format!("unnest({table}.{array}) AS {elements}(v)");
+        match self.choices.choose(4) {
+            0 => format!("h AS {table} CROSS JOIN {unnest}"),
+            1 => format!("h AS {table} JOIN LATERAL {unnest} ON {}", self.condition(0, scope)),
+            2 => format!("h AS {table} LEFT JOIN LATERAL {unnest} ON true"),
+            _ => format!(
+                "h AS {table} CROSS JOIN LATERAL (SELECT v FROM {unnest} WHERE v IS NOT NULL) AS {elements}"
+            ),
+        }
     }
 
     /// Equality of a column of either side.

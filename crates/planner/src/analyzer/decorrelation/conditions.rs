@@ -30,11 +30,17 @@ pub(super) fn same_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<V
     if !one.nullable(schema)? {
         return Ok(vec![one.eq(other)]);
     }
-    let Ok(default) = ScalarValue::new_default(&one.get_type(schema)?) else {
+    let kind = one.get_type(schema)?;
+    // That of a list has other names for its elements, and one of a fixed size has none.
+    let default = ScalarValue::new_default(&kind).and_then(|default| default.cast_to(&kind));
+    let Ok(default) = default else {
         return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
     };
     if default.is_null() {
         return Ok(vec![lit(true)]);
+    }
+    if default.data_type() != kind {
+        return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
     }
     let filled = |value: &Expr| {
         let default = Expr::Literal(default.clone(), None);
