@@ -10,6 +10,7 @@ pub mod map_subscript;
 pub mod merge;
 pub mod nested_call_names;
 pub mod operator_chains;
+pub mod outer_qualifiers;
 pub mod table_functions;
 pub mod table_sample;
 pub mod values_relation;

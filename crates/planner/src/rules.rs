@@ -57,6 +57,7 @@ use crate::binder::column_aliases::ColumnAliasPlanner;
 use crate::binder::integer_shift::IntegerShiftPlanner;
 use crate::binder::map_subscript::MapSubscriptPlanner;
 use crate::binder::operator_chains::OperatorChainPlanner;
+use crate::binder::outer_qualifiers::OuterQualifierPlanner;
 use crate::binder::table_functions::TableFunctionPlanner;
 use crate::binder::table_sample::TableSamplePlanner;
 use crate::binder::values_relation::ValuesPlanner;
@@ -190,6 +191,7 @@ fn expr_planners(
         (Arc::new(ByteaOperatorPlanner), Standard("PostgreSQL 9.5")),
         (json_operators, Standard("PostgreSQL 9.16")),
         (Arc::new(ArrayOverlapPlanner), Standard("PostgreSQL 9.19")),
+        (Arc::new(OuterQualifierPlanner), Standard("SQL:2016 6.6, scopes of names")),
         (Arc::new(MapSubscriptPlanner), Mends(&[25201])),
         (Arc::new(ExtractPlanner), Standard("PostgreSQL 9.9.1")),
     ]

@@ -17,13 +17,16 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ExprSchema, Result};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
 use crate::analyzer::decorrelation::references::changed_subquery;
+use crate::binder::outer_qualifiers::is_unresolved;
 use crate::rewrite::schema_below;
 
 /// The rule; to stand behind the coercion of types.
@@ -46,11 +49,30 @@ impl AnalyzerRule for OuterReferenceTypes {
             })?;
             plan.transform_data(|plan| lateral(plan, &outside))
         })?;
+        check_resolved(&changed.data)?;
         match changed.transformed {
             true => TypeCoercion::new().analyze(changed.data, options),
             false => Ok(changed.data),
         }
     }
+}
+
+/// Fails for a column of a table that is not outside either.
+fn check_resolved(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| match expr {
+                Expr::OuterReferenceColumn(field, Column { relation: Some(table), .. })
+                    if is_unresolved(field) =>
+                {
+                    let message = format!("missing FROM-clause entry for table \"{table}\"");
+                    Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
+                }
+                _ => Ok(TreeNodeRecursion::Continue),
+            })
+        })
+    })?;
+    Ok(())
 }
 
 /// The subqueries of LATERAL beside what they speak of.
@@ -76,7 +98,7 @@ fn retyped(subquery: &mut Subquery, outside: &DFSchema) -> Result<bool> {
         expr.transform_up(|expr| {
             let Expr::OuterReferenceColumn(field, column) = &expr else { return Ok(Transformed::no(expr)) };
             Ok(match outside.field_from_column(column) {
-                Ok(found) if found.data_type() != field.data_type() => {
+                Ok(found) if found.data_type() != field.data_type() || is_unresolved(field) => {
                     Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(found), column.clone()))
                 }
                 _ => Transformed::no(expr),
