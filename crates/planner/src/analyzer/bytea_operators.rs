@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! b || '\x00'                ─►  b || CAST('\x00' AS Binary)               ByteaOperatorPlanner
+//! ARRAY['\x00'::bytea, b]    ─►  make_array(CAST(… AS BinaryView), b)      ByteaOperatorPlanner
 //! SUBSTRING(b FROM 2 FOR 3)  ─►  substr(b, 2, 3), that of texts or bytes   ByteaOperatorPlanner
 //! b LIKE p ESCAPE '!'        ─►  harrier_bytes_like(b, p, '!')             ByteaLike
 //! b ILIKE p                  ─►  an error (42883)                          ByteaLike
@@ -12,13 +13,15 @@
 //! `ByteaLike` can go when LIKE takes binaries as bytes (DataFusion makes texts of them on purpose,
 //! apache/datafusion#7840).
 //!
-//! `ByteaOperatorPlanner` can go when substring, overlay, position and || take binaries as bytes.
+//! `ByteaOperatorPlanner` can go when substring, overlay, position and || take binaries as bytes, and the types
+//! of a list's elements, of which some are views, are coerced.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::functions_nested::expr_fn::make_array;
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, Like, LogicalPlan, ScalarUDF, cast, lit};
@@ -62,6 +65,20 @@ impl ExprPlanner for ByteaOperatorPlanner {
 
     fn plan_position(&self, arguments: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
         Ok(PlannerResult::Planned(call(text_or_bytes::position(), arguments)))
+    }
+
+    fn plan_array_literal(&self, elements: Vec<Expr>, schema: &DFSchema) -> Result<PlannerResult<Vec<Expr>>> {
+        let is_plain =
+            |element: &Expr| matches!(element.get_type(schema), Ok(DataType::Binary | DataType::LargeBinary));
+        if !elements.iter().any(is_plain) {
+            return Ok(PlannerResult::Original(elements));
+        }
+        // As columns are, and their lists.
+        let elements = elements.into_iter().map(|element| match is_plain(&element) {
+            true => cast(element, DataType::BinaryView),
+            false => element,
+        });
+        Ok(PlannerResult::Planned(make_array(elements.collect())))
     }
 }
 
