@@ -1,6 +1,6 @@
 //! Types of SQL that are others here than in DataFusion by itself.
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast;
@@ -31,12 +31,31 @@ impl TypePlanner for SqlTypes {
                 Some(list) => Some(list),
                 None => harrier_pgcatalog::planned_type(sql_type).map(Into::into),
             },
+            ast::DataType::Dec(digits) => Some(Field::new("", decimal(*digits)?, true).into()),
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
             other => match declared_types::of_sql(other)? {
                 Some(declared) => Some(declared_types::field_of(declared)),
                 None => harrier_pgcatalog::planned_type(other).map(Into::into),
             },
         })
+    }
+}
+
+/// DEC is NUMERIC: of ten digits behind the point if it says none.
+fn decimal(digits: ast::ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match digits {
+        ast::ExactNumberInfo::None => (u64::from(DECIMAL128_MAX_PRECISION), 10),
+        ast::ExactNumberInfo::Precision(precision) => (precision, 0),
+        ast::ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=DECIMAL128_MAX_PRECISION), Ok(scale)) if scale.unsigned_abs() <= precision => {
+            Ok(DataType::Decimal128(precision, scale))
+        }
+        _ => {
+            let message = format!("DEC({precision}, {scale}): of up to {DECIMAL128_MAX_PRECISION} digits");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
+        }
     }
 }
 

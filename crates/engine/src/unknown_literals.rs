@@ -2,7 +2,7 @@
 //! `CASE flag WHEN 'true' THEN …`. They are of the type that stands beside them, as in PostgreSQL. A text
 //! that is no literal is refused there.
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -18,6 +18,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
 use harrier_planner::rewrite::{rewritten, schema_below};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// The rule; to stand before the coercion of types.
 #[derive(Debug)]
@@ -82,9 +84,9 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Plans differences of a day or a timestamp and a literal in quotes, which is of the same type, those of
-/// timestamps, and `||` of an array and one. The planner asks for the type of a difference before any rule
-/// sees it.
+/// Plans arithmetic with a literal in quotes, which is of the type of the other side, or an interval beside a
+/// time, differences of timestamps, and `||` of an array and one. The planner asks for the type of a
+/// difference before any rule sees it.
 #[derive(Debug)]
 pub(crate) struct TimeDifferences;
 
@@ -97,6 +99,14 @@ impl ExprPlanner for TimeDifferences {
         if expr.op == BinaryOperator::StringConcat {
             return Ok(beside_array(expr, schema));
         }
+        if is_quoted(&expr.left) != is_quoted(&expr.right) {
+            let (literal, other) = match is_quoted(&expr.left) {
+                true => (&mut expr.left, &expr.right),
+                false => (&mut expr.right, &expr.left),
+            };
+            let kind = other.get_type(schema).ok().and_then(|other| beside(&other, &expr.op));
+            kind.map(|kind| take_type(literal, &kind));
+        }
         if expr.op == BinaryOperator::Minus {
             let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
             let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok().filter(is_time));
@@ -108,6 +118,18 @@ impl ExprPlanner for TimeDifferences {
             return Ok(interval(expr, schema));
         }
         Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// The type of a literal in quotes beside a value of a type, where an operator of arithmetic has one for it.
+fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
+    use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+    match (other, op) {
+        (DataType::Interval(_), Plus | Minus) => Some(INTERVAL),
+        (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
+        (DataType::Timestamp(..) | DataType::Time64(_), Plus) => Some(INTERVAL),
+        (number, Plus | Minus | Multiply | Divide | Modulo) if number.is_numeric() => Some(number.clone()),
+        _ => None,
     }
 }
 
@@ -172,10 +194,13 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     Ok(is_changed)
 }
 
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
 /// Has a literal in quotes be of a type; tells whether it was one.
 fn take_type(expr: &mut Expr, kind: &DataType) -> bool {
-    let is_text =
-        matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _));
+    let is_text = is_quoted(expr);
     if is_text {
         *expr = cast(std::mem::take(expr), kind.clone());
     }

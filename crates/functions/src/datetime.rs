@@ -1,5 +1,6 @@
 //! Days, times, timestamps and intervals.
 
+pub mod clock;
 pub mod date_part;
 pub mod date_trunc;
 pub mod duration;

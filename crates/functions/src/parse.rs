@@ -3,5 +3,6 @@
 pub mod byte_size;
 pub mod bytea;
 pub mod datetime;
+pub mod float;
 pub mod interval;
 pub mod text_array;

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 
 use crate::aggregate::{average, checked_sum, extremes, growing_state, reservoir_sample};
 use crate::cast::{declared_type, named_cast};
-use crate::datetime::{date_part, date_trunc, duration, interval_span, time_unit, time_zone};
+use crate::datetime::{clock, date_part, date_trunc, duration, interval_span, time_unit, time_zone};
 use crate::guard::{check_constraint, never_true, opaque, row_filter_check, single_row_value};
 use crate::hash::bucket::bucket;
 use crate::hash::table_sample;
@@ -28,6 +28,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         array_remove::function(),
         opaque::function(),
         bucket(),
+        clock::function(),
         parse::bytea::function(),
         date_part::extract(),
         date_part::function(),
@@ -65,6 +66,7 @@ fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
         .chain(quotient::functions())
         .chain(text_or_bytes::functions())
         .chain(parse::datetime::functions())
+        .chain(parse::float::functions())
         .chain(rounding::functions())
         .chain(time_unit::functions())
 }
@@ -108,7 +110,13 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(rounding::functions())
             .chain(single)
             .chain(declared_type::planned())
-            .chain([array_remove::function(), time_zone::timezone(), never_true::function(), uuid])
+            .chain([
+                array_remove::function(),
+                clock::function(),
+                time_zone::timezone(),
+                never_true::function(),
+                uuid,
+            ])
             .collect(),
         aggregates: [checked_sum::sum(), average::avg()]
             .into_iter()

@@ -5,7 +5,7 @@
 use std::any::TypeId;
 
 use crate::ast_builder::function_call;
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -93,9 +93,21 @@ impl Dialect for SqlDialect {
         false
     }
 
+    /// `'a'` on one line and `'b'` on the next are `'ab'`.
+    fn supports_string_literal_concatenation_with_newline(&self) -> bool {
+        true
+    }
+
     fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
         if begins_list_with_query(parser) {
             return Some(list_of(parser, expr));
+        }
+        let begins =
+            |words: &[Keyword]| words.iter().enumerate().all(|(at, word)| is_word(parser, at, *word));
+        for side in [Keyword::SYMMETRIC, Keyword::ASYMMETRIC] {
+            if begins(&[Keyword::BETWEEN, side]) || begins(&[Keyword::NOT, Keyword::BETWEEN, side]) {
+                return Some(between(parser, expr, side == Keyword::SYMMETRIC));
+            }
         }
         let is_negated =
             parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
@@ -224,6 +236,26 @@ fn list_of(parser: &mut Parser, expr: &Expr) -> Result<Expr, ParserError> {
     Ok(Expr::InList { expr: Box::new(expr.clone()), list, negated })
 }
 
+fn is_word(parser: &Parser, at: usize, keyword: Keyword) -> bool {
+    matches!(&parser.peek_nth_token_ref(at).token, Token::Word(word) if word.keyword == keyword)
+}
+
+/// `BETWEEN SYMMETRIC a AND b`, whose bounds may be in any order, or `BETWEEN ASYMMETRIC a AND b`.
+fn between(parser: &mut Parser, expr: &Expr, is_symmetric: bool) -> Result<Expr, ParserError> {
+    let negated = parser.parse_keyword(Keyword::NOT);
+    parser.expect_keyword(Keyword::BETWEEN)?;
+    parser.next_token();
+    let plain = parser.parse_between(expr.clone(), negated)?;
+    let Expr::Between { expr, low, high, .. } = &plain else { return Ok(plain) };
+    if !is_symmetric {
+        return Ok(plain);
+    }
+    let turned = Expr::Between { expr: expr.clone(), negated, low: high.clone(), high: low.clone() };
+    let op = if negated { BinaryOperator::And } else { BinaryOperator::Or };
+    let both = Expr::BinaryOp { left: Box::new(plain), op, right: Box::new(turned) };
+    Ok(Expr::Nested(Box::new(both)))
+}
+
 /// `position(a IN b)`, or a call with arguments between commas.
 fn position(parser: &mut Parser) -> Result<Expr, ParserError> {
     parser.next_token();
@@ -288,6 +320,24 @@ mod tests {
             let expr = parsed(&format!("a IN ({query})")).unwrap();
             assert!(format!("{expr:?}").starts_with("InSubquery"), "{query}");
         }
+    }
+
+    #[test]
+    fn bounds_may_be_in_any_order() {
+        for (text, expected) in [
+            ("a BETWEEN SYMMETRIC 3 AND 1 AND b", "(a BETWEEN 3 AND 1 OR a BETWEEN 1 AND 3) AND b"),
+            ("a NOT BETWEEN symmetric 3 AND 1", "(a NOT BETWEEN 3 AND 1 AND a NOT BETWEEN 1 AND 3)"),
+            ("a + 1 BETWEEN ASYMMETRIC 3 AND 1", "a + 1 BETWEEN 3 AND 1"),
+            ("a BETWEEN 3 AND 1", "a BETWEEN 3 AND 1"),
+        ] {
+            assert_eq!(parsed(text).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_literal_goes_on_in_the_next_line() {
+        assert_eq!(parsed("'a' \n  'b'\n'c'").unwrap().to_string(), "'abc'");
+        assert_eq!(parsed("'a' 'b'").unwrap().to_string(), "'a'");
     }
 
     #[test]

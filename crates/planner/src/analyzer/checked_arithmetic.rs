@@ -11,6 +11,7 @@
 //! a + b + … + r, more than 16 signs  ─►  harrier_terms('++…', a, b, …, r)
 //! CAST(d AS Int32), d a double       ─►  CAST(harrier_round(d) AS Int32)
 //! CAST(d AS Float32)                 ─►  harrier_real(d)
+//! CAST(t AS Float64), t a text       ─►  harrier_double_of_text(t)
 //! d * e                              ─►  harrier_unsigned_nan(d * e)
 //! ```
 //!
@@ -27,6 +28,7 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 use harrier_functions::math::checked::Operation;
+use harrier_functions::parse::float;
 
 use crate::rewrite::{rewritten, schema_below};
 
@@ -109,6 +111,12 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let (expr, is_changed) = whole(*expr, schema);
             let cast = Expr::TryCast(TryCast { expr: Box::new(expr), field });
             if is_changed { Transformed::yes(cast) } else { Transformed::no(cast) }
+        }
+        Expr::Cast(Cast { expr, field }) if type_of(&expr).is_some_and(|kind| kind.is_string()) => {
+            match float::function(field.data_type()) {
+                Some(function) => Transformed::yes(function.call(vec![*expr])),
+                None => Transformed::no(Expr::Cast(Cast { expr, field })),
+            }
         }
         Expr::Cast(Cast { expr, field })
             if *field.data_type() == DataType::Float32 && type_of(&expr) == Some(DataType::Float64) =>

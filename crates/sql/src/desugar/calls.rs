@@ -73,6 +73,8 @@ pub(super) fn rewrite(expr: &mut Expr) {
                     arguments.extend(flags.iter().copied().cloned());
                     Some(Expr::Function(function_call("regexp_replace", arguments)))
                 }
+                // A statement sees the time at which its transaction began.
+                ("transaction_timestamp" | "statement_timestamp", []) => Some(call_of("now", vec![])),
                 ("age", [from]) => {
                     let today = cast(&Expr::Function(function_call("current_date", vec![])), TIMESTAMP);
                     Some(call("age", &today, from))

@@ -260,7 +260,10 @@ fn all_without_casts(expression: &Expr) -> Expr {
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             match expr {
-                Expr::Cast { expr: inner, .. } => *expr = std::mem::replace(inner, Expr::value(Value::Null)),
+                // Parentheses are none to the planner.
+                Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => {
+                    *expr = std::mem::replace(inner, Expr::value(Value::Null))
+                }
                 Expr::TypedString(typed) => *expr = Expr::Value(typed.value.clone()),
                 _ => {}
             }
@@ -284,6 +287,7 @@ mod tests {
         for (sql, expected) in [
             ("SELECT a, b FROM t", "SELECT a, b FROM t"),
             ("SELECT a, a FROM t", "SELECT a, a AS \"a_1\" FROM t"),
+            ("SELECT 1 + 1, (1) + 1", "SELECT 1 + 1, (1) + 1 AS \"(1) + 1_1\""),
             ("SELECT a, A::text, 1, 1, 1", "SELECT a, A::TEXT AS \"A_1\", 1, 1 AS \"1_1\", 1 AS \"1_2\""),
             ("SELECT a::text FROM t ORDER BY a", "SELECT a::TEXT AS \"a\" FROM t ORDER BY a"),
             (

@@ -1,0 +1,136 @@
+//! Floats from texts: a number that the type does not have fails, where a cast makes infinity or zero of it.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::common::format::DEFAULT_CAST_OPTIONS;
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+/// (text) → double precision; `None`: the type is no float.
+pub fn function(kind: &DataType) -> Option<Arc<ScalarUDF>> {
+    let name = match kind {
+        DataType::Float64 => "harrier_double_of_text",
+        DataType::Float32 => "harrier_real_of_text",
+        _ => return None,
+    };
+    let signature = Signature::any(1, Volatility::Immutable);
+    Some(Arc::new(ScalarUDF::new_from_impl(FloatOfText { name, kind: kind.clone(), signature })))
+}
+
+/// All of them, for sessions that decode plans.
+pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    [DataType::Float32, DataType::Float64].into_iter().filter_map(|kind| function(&kind))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FloatOfText {
+    name: &'static str,
+    kind: DataType,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for FloatOfText {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [text] if text.is_string() => Ok(self.kind.clone()),
+            _ => plan_err!("{} does not take {arguments:?}", self.name()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match arguments.args.as_slice() {
+            [ColumnarValue::Array(texts)] => floats(texts, &self.kind).map(ColumnarValue::Array),
+            [ColumnarValue::Scalar(text)] => {
+                let value = floats(&text.to_array()?, &self.kind)?;
+                ScalarValue::try_from_array(&value, 0).map(ColumnarValue::Scalar)
+            }
+            _ => internal_err!("{} has one argument", self.name()),
+        }
+    }
+
+    /// A part of a cast, which has no name.
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
+        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
+    }
+}
+
+/// Errors: a text is no number (22P02), or one that is too large or too small (22003).
+fn floats(texts: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..DEFAULT_CAST_OPTIONS };
+    let floats = cast_with_options(texts, kind, &options)?;
+    let is_odd = |number: f64| number == 0.0 || number.is_infinite();
+    let is_odd: Vec<usize> = match kind {
+        DataType::Float32 => {
+            let floats = floats.as_primitive::<Float32Type>().values().iter().enumerate();
+            floats.filter(|(_, number)| is_odd(f64::from(**number))).map(|(at, _)| at).collect()
+        }
+        _ => {
+            let floats = floats.as_primitive::<Float64Type>().values().iter().enumerate();
+            floats.filter(|(_, number)| is_odd(**number)).map(|(at, _)| at).collect()
+        }
+    };
+    if is_odd.is_empty() {
+        return Ok(floats);
+    }
+    let texts = cast(texts, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    for at in is_odd.into_iter().filter(|at| texts.is_valid(*at)) {
+        let text = texts.value(at);
+        // `inf` and `0.00e5` are what they say.
+        let digits = text.split(['e', 'E']).next().unwrap_or_default();
+        if digits.contains(|digit: char| matches!(digit, '1'..='9')) {
+            let name = if *kind == DataType::Float32 { "real" } else { "double precision" };
+            let message = format!("\"{text}\" is out of range for type {name}");
+            return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).into_datafusion());
+        }
+    }
+    Ok(floats)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::StringViewArray;
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_a_type_does_not_have_fail() {
+        let of = |text: &str, kind: &DataType| {
+            let texts: ArrayRef = Arc::new(StringViewArray::from(vec![None, Some("1.5"), Some(text)]));
+            floats(&texts, kind).map(|floats| cast(&floats, &DataType::Float64).unwrap())
+        };
+        let value =
+            |text: &str, kind: &DataType| of(text, kind).unwrap().as_primitive::<Float64Type>().value(2);
+        assert_eq!(value("inf", &DataType::Float64), f64::INFINITY);
+        assert_eq!(value(" -Infinity ", &DataType::Float32), f64::NEG_INFINITY);
+        assert_eq!(value("0.00e5", &DataType::Float64), 0.0);
+        assert_eq!(value("1e300", &DataType::Float64), 1e300);
+        assert!(value("NaN", &DataType::Float32).is_nan());
+        for (text, kind) in [
+            ("1e400", DataType::Float64),
+            ("-1e400", DataType::Float64),
+            ("1e-400", DataType::Float64),
+            ("1e40", DataType::Float32),
+            ("1e-46", DataType::Float32),
+        ] {
+            let error = of(text, &kind).unwrap_err().to_string();
+            assert!(error.contains("is out of range for type"), "{text}: {error}");
+        }
+        assert!(of("x", &DataType::Float64).is_err());
+    }
+}
