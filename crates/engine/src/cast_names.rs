@@ -15,7 +15,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, OrderByKind, Query, SetExpr, Value, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, OrderByKind, Query, SetExpr, Value, Visit,
+    VisitMut, Visitor, VisitorMut,
 };
 use harrier_error::SqlState;
 use harrier_functions::cast::named_cast;
@@ -166,15 +167,32 @@ impl VisitorMut for NameCasts {
 
     // Behind what is in it: what it becomes is not visited.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        let name = match &*expr {
+        let name = match expr {
             Expr::Cast { data_type, .. } => data_type.to_string(),
             Expr::Subquery(query) => query.to_string(),
+            // The rows of a subquery there are no value.
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Some(query) = named_query(right) {
+                    **right = Expr::Subquery(query);
+                }
+                return ControlFlow::Continue(());
+            }
             _ => return ControlFlow::Continue(()),
         };
         let name = Expr::value(Value::SingleQuotedString(name));
         let nameless = std::mem::replace(expr, Expr::value(Value::Null));
         *expr = Expr::Function(function_call(named_cast::NAME, vec![nameless, name]));
         ControlFlow::Continue(())
+    }
+}
+
+/// The subquery of an expression that is one with a name.
+fn named_query(expr: &mut Expr) -> Option<Box<Query>> {
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    match list.args.first_mut() {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(query)))) => Some(query.clone()),
+        _ => None,
     }
 }
 
@@ -200,6 +218,12 @@ mod tests {
             (
                 "SELECT rank() OVER (ORDER BY (SELECT 1)) FROM t",
                 Some("SELECT rank() OVER (ORDER BY harrier_named_cast((SELECT 1), 'SELECT 1')) FROM t"),
+            ),
+            (
+                "SELECT 1::INT FROM t WHERE w = ANY(SELECT 1) AND w < ALL(SELECT 1)",
+                Some(
+                    "SELECT harrier_named_cast(1::INT, 'INT') FROM t WHERE w = ANY(SELECT 1) AND w < ALL(SELECT 1)",
+                ),
             ),
             ("SELECT max(w), 1 FROM t", None),
         ] {

@@ -51,6 +51,14 @@ impl ExprPlanner for ByteaOperatorPlanner {
             } else if is_quoted(&expr.left) && is_bytes(&expr.right, schema) {
                 expr.left = cast(expr.left, DataType::Binary);
             }
+            let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok());
+            if let [Some(left), Some(right)] = &kinds
+                && (left.is_nested() || right.is_nested())
+                && let Some([left, right]) = with_views(left, right)
+            {
+                expr.left = cast(expr.left, left);
+                expr.right = cast(expr.right, right);
+            }
         }
         Ok(PlannerResult::Original(expr))
     }
@@ -68,12 +76,13 @@ impl ExprPlanner for ByteaOperatorPlanner {
     }
 
     fn plan_array_literal(&self, elements: Vec<Expr>, schema: &DFSchema) -> Result<PlannerResult<Vec<Expr>>> {
-        let is_plain =
-            |element: &Expr| matches!(element.get_type(schema), Ok(DataType::Binary | DataType::LargeBinary));
-        if !elements.iter().any(is_plain) {
+        let has = |element: &Expr, kind: DataType| element.get_type(schema).is_ok_and(|own| own == kind);
+        let is_plain = |element: &Expr| has(element, DataType::Binary);
+        let is_view = |element: &Expr| has(element, DataType::BinaryView);
+        if !elements.iter().any(is_plain) || !elements.iter().any(is_view) {
             return Ok(PlannerResult::Original(elements));
         }
-        // As columns are, and their lists.
+        // Columns are views.
         let elements = elements.into_iter().map(|element| match is_plain(&element) {
             true => cast(element, DataType::BinaryView),
             false => element,
@@ -141,6 +150,28 @@ fn call(function: Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
 
 fn is_bytes(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_binary())
+}
+
+/// Bytes and lists of them as views, where one side has views and the other one has not: lists are joined,
+/// and elements added to them, if they are of one type.
+fn with_views(left: &DataType, right: &DataType) -> Option<[DataType; 2]> {
+    let item = |kind: &DataType| match kind {
+        DataType::List(item) => item.data_type().clone(),
+        other => other.clone(),
+    };
+    let view = |kind: &DataType| match kind {
+        DataType::List(item) => {
+            let item = item.as_ref().clone().with_data_type(DataType::BinaryView);
+            DataType::List(Arc::new(item))
+        }
+        _ => DataType::BinaryView,
+    };
+    match (item(left), item(right)) {
+        (DataType::Binary, DataType::BinaryView) | (DataType::BinaryView, DataType::Binary) => {
+            Some([view(left), view(right)])
+        }
+        _ => None,
+    }
 }
 
 /// A literal in quotes, which is of the type that stands beside it.

@@ -174,8 +174,8 @@ fn in_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// An expression whose ANDs and ORs stop at what decides them. Of a condition only the rows for which it is true
-/// are wanted.
+/// An expression whose ANDs and ORs stop at what decides them. Of a condition only the rows for which it is
+/// true are wanted.
 fn in_expr(expr: Expr, schema: &DFSchema, is_condition: bool) -> Result<Transformed<Expr>> {
     let mut is_root = true;
     expr.transform_down(|part| {

@@ -17,8 +17,8 @@ use crate::ast_builder::{function_call, query_of, select_all};
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
-    GroupByExpr, Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr,
-    TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan,
+    GroupByExpr, Ident, Interval, ObjectName, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
+    TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, UnaryOperator, Value, ValueWithSpan, Visit,
     VisitMut, VisitorMut, visit_expressions,
 };
 
@@ -52,22 +52,47 @@ const VECTORS: [&str; 6] = ["indkey", "indclass", "indcollation", "indoption", "
 pub(super) fn unfold(query: &mut Query) {
     unfold_body(&mut query.body);
     tell_apart(query);
-    let names = if has_series(query) { names_in(query) } else { HashSet::new() };
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let names = match query.body.as_ref() {
+        SetExpr::Select(select) if has_series(select) => names_in(query),
+        _ => HashSet::new(),
+    };
+    let SetExpr::Select(select) = query.body.as_mut() else { return unfold_members(&mut query.body) };
+    let aliases = unfold_from(select, &names);
+    if !aliases.is_empty() {
+        let _ = VisitMut::visit(query, &mut Rows { aliases: &aliases, depth: 0 });
+    }
+}
+
+/// The same in the SELECTs of a set operation.
+fn unfold_members(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            unfold_members(left);
+            unfold_members(right);
+        }
+        SetExpr::Select(select) => {
+            let names = if has_series(select) { names_in(select.as_ref()) } else { HashSet::new() };
+            let aliases = unfold_from(select, &names);
+            if !aliases.is_empty() {
+                let _ = VisitMut::visit(select, &mut Rows { aliases: &aliases, depth: 1 });
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Makes calls in FROM subqueries; returns their names and those of their columns.
+fn unfold_from(select: &mut Select, names: &HashSet<(Option<String>, String)>) -> Vec<(String, String)> {
+    for table in &mut select.from {
+        let factors =
+            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
+        factors.for_each(|factor| call_it_value(factor, names));
+    }
     let mut aliases = Vec::new();
     for table in &mut select.from {
         let factors =
             std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
-        factors.for_each(|factor| call_it_value(factor, &names));
-    }
-    for table in &mut select.from {
-        let factors =
-            std::iter::once(&mut table.relation).chain(table.joins.iter_mut().map(|join| &mut join.relation));
-        for factor in factors {
-            if let Some((relation, column)) = unfold_factor(factor) {
-                aliases.push((relation, column));
-            }
-        }
+        aliases.extend(factors.filter_map(unfold_factor));
     }
     if !aliases.is_empty() {
         for item in &mut select.projection {
@@ -78,9 +103,8 @@ pub(super) fn unfold(query: &mut Query) {
                 *item = SelectItem::ExprWithAlias { alias: name.clone(), expr: expr.clone() };
             }
         }
-        let mut rows = Rows { aliases: &aliases, depth: 0 };
-        let _ = VisitMut::visit(query, &mut rows);
     }
+    aliases
 }
 
 /// `SELECT unnest(a), n + 1 AS n`, in which the planner does not know which `n` is meant, as `SELECT
@@ -154,7 +178,8 @@ fn names_meant_twice(items: &[SelectItem]) -> Option<Vec<Ident>> {
         has_unnest |= is_unnest;
         if !is_unnest {
             columns.extend(own);
-            aliases.extend(alias.filter(|_| column.is_none()).map(plain));
+            let renames = |alias: &&Ident| column.is_none_or(|column| plain(column) != plain(alias));
+            aliases.extend(alias.filter(renames).map(plain));
         }
     }
     (has_unnest && !columns.is_disjoint(&aliases)).then_some(names)
@@ -521,9 +546,8 @@ fn is_whole(value: &Expr) -> bool {
     }
 }
 
-/// Whether there is a series in the FROM of a query itself.
-fn has_series(query: &Query) -> bool {
-    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+/// Whether there is a series in the FROM of a SELECT itself.
+fn has_series(select: &Select) -> bool {
     let mut factors = select.from.iter().flat_map(|table| {
         std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
     });
@@ -536,7 +560,7 @@ fn has_series(query: &Query) -> bool {
 }
 
 /// The names of columns in a query, each with the one before it, if any.
-fn names_in(query: &Query) -> HashSet<(Option<String>, String)> {
+fn names_in(query: &impl Visit) -> HashSet<(Option<String>, String)> {
     let mut names = HashSet::new();
     let _: ControlFlow<()> = visit_expressions(query, |expr| {
         match expr {

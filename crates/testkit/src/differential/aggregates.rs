@@ -47,8 +47,7 @@ impl Maker<'_> {
         };
         let of = &column.text;
         let other = &written[self.choices.choose(written.len())].text;
-        match self.choices.choose(4) {
-            3 => self.guarded_aggregate(scope),
+        match self.choices.choose(3) {
             0 => format!("string_agg(DISTINCT {of}::text, ',' ORDER BY {of}::text{how})"),
             1 => format!("string_agg({of}::text, ',' ORDER BY {other}{how}, {of})"),
             _ => format!("array_to_string(array_agg(DISTINCT {of} ORDER BY {of}{how}), ',', '~')"),

@@ -85,7 +85,15 @@ impl Maker<'_> {
     pub(super) fn guarded_condition(&mut self, scope: &Scope) -> String {
         let other = self.atom(Kind::Int, scope);
         let operator = self.choices.one_of(&["=", "<>", "<", ">="]);
-        match self.choices.choose(5) {
+        match self.choices.choose(6) {
+            5 => {
+                let alias = self.alias();
+                let aggregate = self.choices.one_of(&["sum", "max", "count"]);
+                format!(
+                    "((SELECT {aggregate}(100 / {alias}.k) FILTER (WHERE {alias}.k <> 0) FROM a AS {alias}) \
+                     {operator} {other})"
+                )
+            }
             0 => {
                 let number = self.atom(Kind::Int, scope);
                 format!("({number} <> 0 AND 100 / {number} {operator} {other})")
@@ -110,17 +118,6 @@ impl Maker<'_> {
                 )
             }
         }
-    }
-
-    /// An aggregate whose arguments may fail for rows that its FILTER does not take, as a text.
-    pub(super) fn guarded_aggregate(&mut self, scope: &Scope) -> String {
-        let number = self.atom(Kind::Int, scope);
-        let call = match self.choices.choose(3) {
-            0 => format!("sum(100 / {number})"),
-            1 => format!("count(DISTINCT 100 / {number})"),
-            _ => format!("array_agg(100 / {number} ORDER BY 100 / {number})"),
-        };
-        format!("({call} FILTER (WHERE {number} <> 0))::text")
     }
 
     /// What fails, in a branch that nothing takes.
