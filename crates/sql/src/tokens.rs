@@ -201,8 +201,9 @@ impl<'t> Tokens<'t> {
         self.all.splice(range, placed);
     }
 
-    /// Does all that is asked for, in one walk. The edits may come in any order and must not overlap; those
-    /// of one place are done in their order.
+    /// Does all that is asked for, in one walk. The edits may come in any order; those of one place are done
+    /// in theirs. One that begins within what an earlier one takes is left out: two patterns have matched the
+    /// same tokens, and the text is as it was to the second.
     pub fn edit(&mut self, mut edits: Vec<Edit>) {
         if edits.is_empty() {
             return;
@@ -215,9 +216,10 @@ impl<'t> Tokens<'t> {
         let mut old = std::mem::take(&mut self.all).into_iter();
         let mut at = 0;
         for (range, tokens) in edits {
-            self.all.extend(old.by_ref().take(range.start - at));
+            let Some(untouched) = range.start.checked_sub(at) else { continue };
+            self.all.extend(old.by_ref().take(untouched));
             self.all.extend(tokens);
-            at = range.end.max(at);
+            at = range.end;
             old.by_ref().take(range.len()).for_each(drop);
         }
         self.all.extend(old);
@@ -307,5 +309,24 @@ mod tests {
             tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             "SELECT 'é' FROM u . v"
         );
+    }
+    #[test]
+    fn edits_that_overlap_earlier_ones_are_left_out() {
+        let edited = |edits: Vec<Edit>| {
+            let mut tokens = Tokens::of("a b c d e", &SqlDialect).unwrap();
+            tokens.edit(edits);
+            tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let x = || [word("x")];
+        for (edits, expected) in [
+            (vec![Edit::replace(0..3, x()), Edit::remove(2..4)], "x d e"),
+            (vec![Edit::remove(2..4), Edit::replace(0..3, x())], "x d e"),
+            (vec![Edit::remove(0..4), Edit::insert(2, x()), Edit::insert(4, [word("y")])], "y e"),
+            (vec![Edit::replace(1..2, x()), Edit::replace(1..3, [word("y")])], "a x c d e"),
+            (vec![Edit::insert(1, x()), Edit::remove(1..2), Edit::insert(2, x())], "a x x c d e"),
+            (vec![Edit::remove(3..5), Edit::insert(5, x())], "a b c x"),
+        ] {
+            assert_eq!(edited(edits), expected);
+        }
     }
 }
