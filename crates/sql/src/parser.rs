@@ -108,11 +108,11 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     }
     let partition = insert_partition::take(&mut tokens)?;
     let row_format = row_format::take(&mut tokens)?;
+    let explain = explain_options::rewrite(&mut tokens);
+    let renames_view = rewrite(&mut tokens)?;
     if let Some(copy) = copy::parse(&tokens)? {
         return Ok(Parsed { partition, sample, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
-    let explain = explain_options::rewrite(&mut tokens);
-    let renames_view = rewrite(&mut tokens)?;
     let mut statement = of_planner(&tokens, options.levels.min(NESTING_MAX))?;
     if let Some(row_format) = row_format {
         row_format.apply(&mut statement)?;
