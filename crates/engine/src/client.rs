@@ -460,9 +460,7 @@ impl Session {
             harrier_sql::Statement::Copy(copy) if reads.any => {
                 copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query);
             }
-            harrier_sql::Statement::Copy(_)
-            | harrier_sql::Statement::Access(_)
-            | harrier_sql::Statement::Sequence(_) => {}
+            _ => {}
         }
         (sent, reads)
     }

@@ -52,7 +52,7 @@ fn changes_tables(statement: &ParsedStatement) -> bool {
         AlterIndex, AlterTable, Comment, CreateIndex, CreateSchema, CreateTable, CreateView, Drop,
     };
     match &statement.form {
-        harrier_sql::Statement::Sequence(_) => true,
+        harrier_sql::Statement::Sequence(_) | harrier_sql::Statement::RenameIndex(_) => true,
         harrier_sql::Statement::Sql(Statement::Statement(parsed)) => match parsed.as_ref() {
             CreateTable(create) => create.query.is_none(),
             CreateView(_) | CreateSchema { .. } | CreateIndex(_) | AlterIndex { .. } => true,

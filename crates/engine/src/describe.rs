@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::SqlError;
 use crate::analyze;
 use crate::guard::guarded;
+use crate::kept;
 use crate::origins;
 use crate::parameter_types;
 use crate::parameters::{self, Change};
@@ -58,8 +59,10 @@ impl ParsedStatement {
     }
 
     pub fn kind(&self) -> StatementKind {
-        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else {
-            return StatementKind::Plain;
+        let statement = match &self.form {
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => statement,
+            harrier_sql::Statement::Optimize(_) => return StatementKind::Alone,
+            _ => return StatementKind::Plain,
         };
         match (Control::of(statement), statement.as_ref()) {
             (Some(Control::Begin { .. }), _) => StatementKind::Begin,
@@ -76,6 +79,8 @@ impl ParsedStatement {
     pub fn tag(&self) -> &'static str {
         match &self.form {
             harrier_sql::Statement::Sql(Statement::Explain(_)) => "EXPLAIN",
+            harrier_sql::Statement::CheckTable(_) => "CHECK TABLE",
+            harrier_sql::Statement::VacuumDryRun => "VACUUM",
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => match statement.as_ref() {
                 ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
                 ast::Statement::Call(_) => "CALL",
@@ -100,8 +105,7 @@ impl ParsedStatement {
 
     /// Whether it is CHECK TABLE, whose rows are what is wrong.
     pub fn checks_table(&self) -> bool {
-        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return false };
-        matches!(statement.as_ref(), ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table"))
+        matches!(self.form, harrier_sql::Statement::CheckTable(_))
     }
 
     /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
@@ -137,7 +141,7 @@ impl Session {
 
     async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
         let harrier_sql::Statement::Sql(parsed) = &statement.form else {
-            return Ok(Described::default());
+            return Ok(Described { columns: kept::text_columns(&statement.form), ..Described::default() });
         };
         if let Some(change) = Change::of(parsed) {
             return Ok(Described { columns: change.columns(), ..Described::default() });

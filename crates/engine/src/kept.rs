@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::MemTable;
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -50,6 +50,7 @@ use crate::warehouse::{
     WarehouseTable,
 };
 use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::parser::maintenance::CheckTableStatement;
 use harrier_sql::parser::sequence::SequenceStatement;
 
 use crate::write::{Unfinished, Write};
@@ -57,6 +58,11 @@ use harrier_planner::analyzer::session_time_zone::session_zone;
 
 /// When a sample has no rows a larger one is taken.
 const LOOKS_FACTOR: f64 = 8.0;
+
+/// What CHECK TABLE tells.
+const CHECK_COLUMNS: [&str; 2] = ["object", "problem"];
+/// What VACUUM DRY RUN tells.
+const DRY_RUN_COLUMNS: [&str; 2] = ["file", "status"];
 
 /// The tables of a session that stay.
 pub(crate) struct Kept {
@@ -294,6 +300,19 @@ impl Session {
             harrier_sql::Statement::Sequence(statement) => {
                 return self.run_sequence(statement, &ddl, kept).await.map(Some);
             }
+            harrier_sql::Statement::Optimize(optimize) => {
+                return self.optimize(optimize.table.as_ref(), statement, kept).await.map(Some);
+            }
+            harrier_sql::Statement::CheckTable(check) => {
+                return self.check_table(check, kept).await.map(Some);
+            }
+            harrier_sql::Statement::VacuumDryRun => return self.vacuum_dry_run(kept).await.map(Some),
+            harrier_sql::Statement::Reindex(reindex) => return ddl.reindex(reindex).map(done).map(Some),
+            harrier_sql::Statement::RenameIndex(rename) => {
+                return ddl.rename_index(&rename.name, &rename.to, true).await.map(done).map(Some);
+            }
+            // What is not enforced is not put off either.
+            harrier_sql::Statement::SetConstraints(_) => return Ok(Some(command("SET CONSTRAINTS"))),
             harrier_sql::Statement::Copy(_) => return Ok(None),
         };
         let overriding = clauses.and_then(|clauses| clauses.overriding);
@@ -349,10 +368,9 @@ impl Session {
             ast::Statement::CreateIndex(_)
             | ast::Statement::AlterIndex { .. }
             | ast::Statement::Drop { object_type: ast::ObjectType::Index, .. }
-            | ast::Statement::Call(_)
-                if let Some((tag, notices)) = ddl.index_statement(&parsed).await? =>
+                if let Some(outcome) = ddl.index_statement(&parsed).await? =>
             {
-                return Ok(Some(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }));
+                return Ok(Some(done(outcome)));
             }
             ast::Statement::Truncate(truncate) => {
                 for uuid in ddl.truncate(truncate).await? {
@@ -374,11 +392,7 @@ impl Session {
                 "ANALYZE"
             }
             ast::Statement::Vacuum(vacuum) => {
-                self.spread().await?;
-                if let Some(outcome) = self.optimize_folder(whole, statement).await? {
-                    return Ok(Some(outcome));
-                }
-                return self.vacuum(vacuum, statement, kept).await;
+                return self.optimize(vacuum.table_name.as_ref(), statement, kept).await.map(Some);
             }
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
                 viewer.check_superuser("expire snapshots")?;
@@ -389,18 +403,12 @@ impl Session {
                 }
                 "CALL 0"
             }
-            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("vacuum_dry_run") => {
-                return self.vacuum_dry_run(kept).await.map(Some);
-            }
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("adopt_data_folder") => {
                 viewer.check_superuser("adopt a data folder")?;
                 if let Some(catalog) = kept.names.sight().catalog {
                     warehouse::adopt(&catalog, self.engine().runtime_env()).await?;
                 }
                 "CALL"
-            }
-            ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("check_table") => {
-                return self.check_table(call, kept).await.map(Some);
             }
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
                 return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
@@ -582,23 +590,29 @@ impl Session {
         })
     }
 
-    /// VACUUM sweeps files that nothing refers to; VACUUM FULL and OPTIMIZE write the small files of a table
-    /// anew.
-    async fn vacuum(
+    /// VACUUM and OPTIMIZE: of a table they write the small files anew; without one they sweep files that
+    /// nothing refers to.
+    async fn optimize(
         &self,
-        vacuum: &ast::VacuumStatement,
+        table: Option<&ast::ObjectName>,
         statement: &ParsedStatement,
         kept: &Arc<Kept>,
-    ) -> Result<Option<Outcome>> {
+    ) -> Result<Outcome> {
+        self.spread().await?;
+        if let Some(name) = table
+            && let Some(outcome) = self.optimize_folder(name, statement).await?
+        {
+            return Ok(outcome);
+        }
         let sight = kept.names.sight();
         let Some(catalog) = &sight.catalog else {
-            return Ok(Some(command("VACUUM 0")));
+            return Ok(command("VACUUM 0"));
         };
-        let Some(name) = &vacuum.table_name else {
+        let Some(name) = table else {
             sight.viewer.check_superuser("vacuum the warehouse")?;
             let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
             let count = warehouse::vacuum(catalog, self.engine().runtime_env(), age).await?;
-            return Ok(Some(command(&format!("VACUUM {count}"))));
+            return Ok(command(&format!("VACUUM {count}")));
         };
         let name = warehouse::reference(name)?;
         let Some(table) = kept.names.table(&name) else {
@@ -607,13 +621,12 @@ impl Session {
         if let Some(state) = &sight.state {
             sight.viewer.check_owner(Object::Table(table.id), state)?;
         }
-        self.spread().await?;
         let target = WarehouseTable::try_new(self.context().state(), &sight, table)?;
         let sources = target.compaction().await?;
         if sources.is_empty() {
-            return Ok(Some(command("OPTIMIZE 0")));
+            return Ok(command("OPTIMIZE 0"));
         }
-        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await.map(Some)
+        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, kept).await
     }
 
     /// VACUUM DRY RUN: the files that VACUUM would remove, and those that it does not know.
@@ -625,7 +638,7 @@ impl Session {
             Some(catalog) => warehouse::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
             None => Vec::new(),
         };
-        texts(["file", "status"], found.iter().map(|(file, status)| [file.as_str(), *status]))
+        texts(DRY_RUN_COLUMNS, found.iter().map(|(file, status)| [file.as_str(), *status]))
     }
 
     /// ANALYZE: looks at a table, or at all, and keeps what it found for planning. That stays even if the
@@ -714,8 +727,8 @@ impl Session {
     }
 
     /// CHECK TABLE: a row for everything that is wrong.
-    async fn check_table(&self, call: &ast::Function, kept: &Arc<Kept>) -> Result<Outcome> {
-        let name = warehouse::reference(&only_name(call)?)?;
+    async fn check_table(&self, check: &CheckTableStatement, kept: &Arc<Kept>) -> Result<Outcome> {
+        let name = warehouse::reference(&check.table)?;
         let Some(table) = kept.names.table(&name) else {
             return Err(kept.names.no_table(&name, "CHECK TABLE").await);
         };
@@ -727,7 +740,7 @@ impl Session {
         let table = WarehouseTable::try_new(state.clone(), &sight, table)?;
         let findings = table.check(&state.task_ctx()).await?;
         let rows = findings.iter().map(|finding| [finding.object.as_str(), finding.problem.as_str()]);
-        texts(["object", "problem"], rows)
+        texts(CHECK_COLUMNS, rows)
     }
 
     /// EXPLAIN of a statement that writes rows into the warehouse; EXPLAIN ANALYZE writes them. `None` for
@@ -1011,10 +1024,28 @@ fn may_write(explained: &Statement) -> bool {
     ))
 }
 
+/// What [`Ddl`] has done.
+fn done((tag, notices): (&str, Vec<String>)) -> Outcome {
+    Outcome::Command { tag: tag.to_string(), warnings: vec![], notices }
+}
+
+/// The columns of a statement that answers with texts; `None` for others.
+pub(crate) fn text_columns(form: &harrier_sql::Statement) -> Option<SchemaRef> {
+    match form {
+        harrier_sql::Statement::CheckTable(_) => Some(schema_of_texts(CHECK_COLUMNS)),
+        harrier_sql::Statement::VacuumDryRun => Some(schema_of_texts(DRY_RUN_COLUMNS)),
+        _ => None,
+    }
+}
+
+fn schema_of_texts(names: [&str; 2]) -> SchemaRef {
+    Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Utf8, false)).to_vec()))
+}
+
 /// Rows of two texts.
 fn texts<'a>(names: [&str; 2], rows: impl Iterator<Item = [&'a str; 2]>) -> Result<Outcome> {
     let (first, second): (Vec<&str>, Vec<&str>) = rows.map(|[first, second]| (first, second)).unzip();
-    let schema = Arc::new(Schema::new(names.map(|name| Field::new(name, DataType::Utf8, false)).to_vec()));
+    let schema = schema_of_texts(names);
     let columns = [first, second].map(|texts| Arc::new(StringArray::from(texts)) as ArrayRef);
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec())?;
     let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
@@ -1032,20 +1063,6 @@ fn only_text(call: &ast::Function) -> Result<String> {
     }
     Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("{} takes one text", call.name))
         .into_datafusion())
-}
-
-/// The one argument of a procedure that takes the name of a table.
-fn only_name(call: &ast::Function) -> Result<ast::ObjectName> {
-    if let ast::FunctionArguments::List(list) = &call.args
-        && let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name))] = list.args.as_slice()
-    {
-        match name {
-            ast::Expr::Identifier(name) => return Ok(ast::ObjectName::from(vec![name.clone()])),
-            ast::Expr::CompoundIdentifier(names) => return Ok(ast::ObjectName::from(names.clone())),
-            _ => {}
-        }
-    }
-    Err(SqlError::new(SqlState::SYNTAX_ERROR, "CHECK TABLE takes the name of one table").into_datafusion())
 }
 
 /// The name that CREATE SCHEMA gives: the last part, for one of several begins with the catalog.

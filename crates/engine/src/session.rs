@@ -587,6 +587,26 @@ impl Session {
                     .with_hint("--warehouse DIR")
                     .into_datafusion());
             }
+            harrier_sql::Statement::Optimize(optimize) => {
+                self.spread().await?;
+                if let Some(name) = &optimize.table
+                    && let Some(outcome) = self.optimize_folder(name, statement).await?
+                {
+                    return Ok(Ok(outcome));
+                }
+                let message = "OPTIMIZE is for tables of a warehouse and external tables that are folders";
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+            }
+            harrier_sql::Statement::CheckTable(_)
+            | harrier_sql::Statement::VacuumDryRun
+            | harrier_sql::Statement::Reindex(_)
+            | harrier_sql::Statement::RenameIndex(_)
+            | harrier_sql::Statement::SetConstraints(_) => {
+                let message = "the statement is about what is kept in a warehouse";
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("--warehouse DIR")
+                    .into_datafusion());
+            }
             harrier_sql::Statement::Sql(parsed) => parsed,
         };
         if let Some(change) = Change::of(parsed) {
@@ -599,7 +619,9 @@ impl Session {
             return Ok(Ok(command(tag)));
         }
         self.spread().await?;
-        if let Some(outcome) = self.optimize_folder(parsed, statement).await? {
+        if let Some(name) = vacuumed(parsed)
+            && let Some(outcome) = self.optimize_folder(name, statement).await?
+        {
             return Ok(Ok(outcome));
         }
         if let Some(returning) = Returning::of(parsed)? {
@@ -778,18 +800,14 @@ impl Session {
         }))
     }
 
-    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other
-    /// statements.
+    /// OPTIMIZE of an external table that is a folder: writes its small files anew; `None` for other tables.
+    ///
+    /// Errors: there is no such table, of a session without a warehouse (42P01).
     pub(crate) async fn optimize_folder(
         &self,
-        parsed: &Statement,
+        name: &ast::ObjectName,
         statement: &ParsedStatement,
     ) -> Result<Option<Outcome>> {
-        let Statement::Statement(parsed) = parsed else { return Ok(None) };
-        let ast::Statement::Vacuum(ast::VacuumStatement { table_name: Some(name), .. }) = parsed.as_ref()
-        else {
-            return Ok(None);
-        };
         let reference = warehouse::reference(name)?;
         let Ok(table) = self.context.table_provider(reference.clone()).await else {
             return match self.kept() {
@@ -1134,6 +1152,17 @@ fn explained_folder(mut plan: LogicalPlan) -> Result<LogicalPlan> {
                 .with_hint("EXPLAIN shows its plan")
                 .into_datafusion())
         }
+    }
+}
+
+/// The table of a VACUUM.
+fn vacuumed(statement: &Statement) -> Option<&ast::ObjectName> {
+    match statement {
+        Statement::Statement(statement) => match statement.as_ref() {
+            ast::Statement::Vacuum(vacuum) => vacuum.table_name.as_ref(),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -33,7 +33,9 @@ pub mod transaction_mode;
 use access::AccessStatement;
 use analyze::SampleSize;
 use copy::Copy;
+use index::{ReindexStatement, RenameIndexStatement, SetConstraintsStatement};
 use insert_partition::InsertPartition;
+use maintenance::{CheckTableStatement, OptimizeStatement};
 use sequence::SequenceStatement;
 use table_clauses::TableClauses;
 
@@ -53,6 +55,12 @@ pub enum Statement {
     Copy(Box<Copy>),
     Access(Box<AccessStatement>),
     Sequence(Box<SequenceStatement>),
+    Optimize(Box<OptimizeStatement>),
+    CheckTable(Box<CheckTableStatement>),
+    VacuumDryRun,
+    Reindex(Box<ReindexStatement>),
+    RenameIndex(Box<RenameIndexStatement>),
+    SetConstraints(Box<SetConstraintsStatement>),
 }
 
 /// A statement, and what its text says beside it.
@@ -94,17 +102,21 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(statement) = sequence::parse(&tokens)? {
         return Ok(Parsed::of(Statement::Sequence(Box::new(statement))));
     }
+    if let Some(statement) = maintenance::parse_optimize(&tokens)? {
+        return Ok(Parsed::of(Statement::Optimize(Box::new(statement))));
+    }
+    if options.has_warehouse
+        && let Some(statement) = of_warehouse(&tokens)?
+    {
+        return Ok(Parsed::of(statement));
+    }
     let sample = analyze::take(&mut tokens)?;
     let mut clauses = None;
-    match options.has_warehouse {
-        true => {
-            index::rewrite(&mut tokens);
-            as_of::rewrite(&mut tokens);
-            maintenance::rewrite(&mut tokens);
-            transaction_mode::rewrite(&mut tokens);
-            clauses = table_clauses::take(&mut tokens)?;
-        }
-        false => maintenance::rewrite_optimize(&mut tokens),
+    if options.has_warehouse {
+        index::rewrite(&mut tokens);
+        as_of::rewrite(&mut tokens);
+        transaction_mode::rewrite(&mut tokens);
+        clauses = table_clauses::take(&mut tokens)?;
     }
     let partition = insert_partition::take(&mut tokens)?;
     let row_format = row_format::take(&mut tokens)?;
@@ -121,6 +133,24 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
         without_rows(&mut statement);
     }
     Ok(Parsed { statement: Statement::Sql(statement), clauses, partition, sample, explain, renames_view })
+}
+
+/// A statement that only a warehouse knows.
+fn of_warehouse(tokens: &Tokens<'_>) -> Result<Option<Statement>> {
+    if let Some(statement) = maintenance::parse_check_table(tokens)? {
+        return Ok(Some(Statement::CheckTable(Box::new(statement))));
+    }
+    if maintenance::is_vacuum_dry_run(tokens) {
+        return Ok(Some(Statement::VacuumDryRun));
+    }
+    if let Some(statement) = index::parse_reindex(tokens)? {
+        return Ok(Some(Statement::Reindex(Box::new(statement))));
+    }
+    if let Some(statement) = index::parse_rename(tokens)? {
+        return Ok(Some(Statement::RenameIndex(Box::new(statement))));
+    }
+    let statement = index::parse_set_constraints(tokens)?;
+    Ok(statement.map(|statement| Statement::SetConstraints(Box::new(statement))))
 }
 
 /// Writes the parser's words for those of PostgreSQL. Returns whether a view is renamed as a table is.

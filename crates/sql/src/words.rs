@@ -95,6 +95,23 @@ impl StatementWords<'_> {
         Ok(self.0.parse_object_name(false)?)
     }
 
+    pub fn objects(&mut self) -> Result<Vec<ObjectName>> {
+        let mut names = vec![self.object()?];
+        while self.0.consume_token(&Token::Comma) {
+            names.push(self.object()?);
+        }
+        Ok(names)
+    }
+
+    /// Errors: there is more than a semicolon.
+    pub fn end(&mut self) -> Result<()> {
+        while self.0.consume_token(&Token::SemiColon) {}
+        match self.0.peek_token().token {
+            Token::EOF => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
     pub fn text(&mut self) -> Result<String> {
         match self.0.next_token().token {
             Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Ok(text),

@@ -89,7 +89,7 @@ impl OpenRows {
     pub(crate) fn complete(&self) -> String {
         let sent = self.feed.sent;
         match self.tag {
-            "EXPLAIN" | "SHOW" | "CALL" => self.tag.to_string(),
+            "EXPLAIN" | "SHOW" | "CALL" | "CHECK TABLE" | "VACUUM" => self.tag.to_string(),
             "INSERT" => format!("INSERT 0 {sent}"),
             tag => format!("{tag} {sent}"),
         }

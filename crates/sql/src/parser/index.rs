@@ -1,60 +1,176 @@
-//! Statements about indexes and constraints that the parser does not know, as calls that it does.
+//! Statements about indexes and constraints that sqlparser does not know.
 
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::ObjectName;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
 
-use crate::tokens::{Tokens, word};
+use crate::nesting::NESTING_MAX;
+use crate::tokens::Tokens;
+use crate::words::StatementWords;
 
-/// Writes what the parser knows for such a statement.
+/// `REINDEX [(options)] kind [CONCURRENTLY] name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReindexStatement {
+    pub kind: ReindexKind,
+    pub name: ObjectName,
+}
+
+/// Of what all indexes are built anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReindexKind {
+    Index,
+    Table,
+    Schema,
+    /// Or SYSTEM, its catalogs.
+    Database,
+}
+
+/// `ALTER INDEX IF EXISTS name RENAME TO to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenameIndexStatement {
+    pub name: ObjectName,
+    pub to: ObjectName,
+}
+
+/// `SET CONSTRAINTS names DEFERRED`, or IMMEDIATE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetConstraintsStatement {
+    /// `None`: ALL.
+    pub names: Option<Vec<ObjectName>>,
+    pub is_deferred: bool,
+}
+
+/// Leaves out CONCURRENTLY of DROP INDEX, which says how it is done.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     if tokens.are(0, &["drop", "index", "concurrently"]) {
         tokens.remove(2..3);
-    } else if tokens.are(0, &["alter", "index", "if", "exists"]) {
-        let Some(rename) = (4..tokens.len()).find(|at| tokens.are(*at, &["rename", "to"])) else { return };
-        tokens.replace(rename..rename + 2, [Token::Comma]);
-        call(tokens, 0..4, "rename_index", vec![]);
-    } else if tokens.are(0, &["set", "constraints"]) {
-        tokens.remove(2..tokens.len());
-        call(tokens, 0..2, "set_constraints", vec![]);
-    } else if tokens.is(0, "reindex") {
-        // Options in parentheses say how it is done.
-        let is_open = tokens.is_token(1, &Token::LParen);
-        let at = if is_open { tokens.after_parentheses(1).unwrap_or(1) } else { 1 };
-        let Some(kind) = tokens.name(at) else { return };
-        let rest = if tokens.is(at + 1, "concurrently") { at + 2 } else { at + 1 };
-        if rest < tokens.len() {
-            call(tokens, 0..rest, "reindex", vec![Token::SingleQuotedString(kind), Token::Comma]);
-        }
     }
 }
 
-/// `CALL name(first …)` of all that stands behind `range`, a semicolon apart.
-pub(super) fn call(tokens: &mut Tokens<'_>, range: std::ops::Range<usize>, name: &str, first: Vec<Token>) {
-    while tokens.len() > range.end && tokens.is_token(tokens.len() - 1, &Token::SemiColon) {
-        tokens.remove(tokens.len() - 1..tokens.len());
+/// The REINDEX that the statement is.
+///
+/// Errors: it is one and wrong (42601).
+pub fn parse_reindex(tokens: &Tokens<'_>) -> Result<Option<ReindexStatement>> {
+    if !tokens.is(0, "reindex") {
+        return Ok(None);
     }
-    tokens.push(Token::RParen);
-    let call = [word("CALL"), word(name), Token::LParen];
-    tokens.replace(range, call.into_iter().chain(first));
+    // Options in parentheses say how it is done.
+    let kind = tokens.after_parentheses(1).filter(|end| *end > 2).unwrap_or(1);
+    let mut words = StatementWords(tokens.part(kind..tokens.len()).parser(NESTING_MAX));
+    let kind = match () {
+        () if words.take("index") => ReindexKind::Index,
+        () if words.take("table") => ReindexKind::Table,
+        () if words.take("schema") => ReindexKind::Schema,
+        () if words.take_any(&["database", "system"]) => ReindexKind::Database,
+        () => {
+            let message = "REINDEX of an index, table, schema or database";
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion());
+        }
+    };
+    let _ = words.take("concurrently");
+    let name = words.object()?;
+    words.end()?;
+    Ok(Some(ReindexStatement { kind, name }))
+}
+
+/// The renaming of an index that may not be there. One that has to be is sqlparser's.
+///
+/// Errors: it is one and wrong (42601).
+pub fn parse_rename(tokens: &Tokens<'_>) -> Result<Option<RenameIndexStatement>> {
+    const FIRST: [&str; 4] = ["alter", "index", "if", "exists"];
+    if !tokens.are(0, &FIRST) || !tokens.is(tokens.after_name(FIRST.len()), "rename") {
+        return Ok(None);
+    }
+    let mut words = StatementWords(tokens.parser(NESTING_MAX));
+    let _ = words.take_all(&FIRST);
+    let name = words.object()?;
+    words.expect("rename")?;
+    words.expect("to")?;
+    let to = words.object()?;
+    words.end()?;
+    Ok(Some(RenameIndexStatement { name, to }))
+}
+
+/// The SET CONSTRAINTS that the statement is.
+///
+/// Errors: it is one and wrong (42601).
+pub fn parse_set_constraints(tokens: &Tokens<'_>) -> Result<Option<SetConstraintsStatement>> {
+    if !tokens.are(0, &["set", "constraints"]) {
+        return Ok(None);
+    }
+    let mut words = StatementWords(tokens.parser(NESTING_MAX));
+    let _ = words.take_all(&["set", "constraints"]);
+    let names = if words.take("all") { None } else { Some(words.objects()?) };
+    let is_deferred = words.take("deferred");
+    if !is_deferred {
+        words.expect("immediate")?;
+    }
+    words.end()?;
+    Ok(Some(SetConstraintsStatement { names, is_deferred }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::SqlDialect;
     use crate::tokens::testing::changed;
 
+    fn tokens(text: &str) -> Tokens<'_> {
+        Tokens::of(text, &SqlDialect).unwrap()
+    }
+
+    fn is_wrong<T>(parsed: Result<T>) -> bool {
+        parsed.is_err_and(|error| harrier_sqlstate::of(&error).as_str() == "42601")
+    }
+
     #[test]
-    fn statements_become_calls() {
-        for (sql, expected) in [
-            ("DROP INDEX CONCURRENTLY IF EXISTS i", "DROP INDEX IF EXISTS i"),
-            ("ALTER INDEX IF EXISTS s.i RENAME TO \"J\"", "CALL rename_index ( s . i , \"J\" )"),
-            ("REINDEX (VERBOSE) TABLE CONCURRENTLY s.t;", "CALL reindex ( 'table' , s . t )"),
-            ("reindex index i", "CALL reindex ( 'index' , i )"),
-            ("SET CONSTRAINTS ALL DEFERRED", "CALL set_constraints ( )"),
-            ("ALTER INDEX i RENAME TO j", "ALTER INDEX i RENAME TO j"),
-            ("DROP INDEX i", "DROP INDEX i"),
-            ("SELECT 1", "SELECT 1"),
+    fn indexes_are_built_anew() {
+        for (text, kind, name) in [
+            ("REINDEX (VERBOSE) TABLE CONCURRENTLY s.t;", ReindexKind::Table, "s.t"),
+            ("reindex index i", ReindexKind::Index, "i"),
+            ("REINDEX SCHEMA \"S\"", ReindexKind::Schema, "\"S\""),
+            ("REINDEX SYSTEM d", ReindexKind::Database, "d"),
         ] {
-            assert_eq!(changed(sql, rewrite), expected, "{sql}");
+            let found = parse_reindex(&tokens(text)).unwrap().unwrap();
+            assert_eq!((found.kind, found.name.to_string().as_str()), (kind, name), "{text}");
+        }
+        assert_eq!(parse_reindex(&tokens("SELECT reindex")).unwrap(), None);
+        for text in ["REINDEX", "REINDEX i", "REINDEX TABLE", "REINDEX TABLE a b", "REINDEX (VERBOSE)"] {
+            assert!(is_wrong(parse_reindex(&tokens(text))), "{text}");
+        }
+    }
+
+    #[test]
+    fn indexes_that_may_not_be_there_are_renamed() {
+        let found = parse_rename(&tokens("ALTER INDEX IF EXISTS s.i RENAME TO \"J\"")).unwrap().unwrap();
+        assert_eq!((found.name.to_string().as_str(), found.to.to_string().as_str()), ("s.i", "\"J\""));
+        for text in ["ALTER INDEX i RENAME TO j", "ALTER INDEX IF EXISTS i SET (a = 1)"] {
+            assert_eq!(parse_rename(&tokens(text)).unwrap(), None, "{text}");
+        }
+        assert!(is_wrong(parse_rename(&tokens("ALTER INDEX IF EXISTS i RENAME"))));
+        assert_eq!(
+            changed("DROP INDEX CONCURRENTLY IF EXISTS i", rewrite),
+            changed("DROP INDEX IF EXISTS i", |_| ())
+        );
+    }
+
+    #[test]
+    fn constraints_are_put_off() {
+        for (text, names, is_deferred) in [
+            ("SET CONSTRAINTS ALL DEFERRED", None, true),
+            ("set constraints s.a, \"B\" immediate;", Some("s.a, \"B\""), false),
+        ] {
+            let found = parse_set_constraints(&tokens(text)).unwrap().unwrap();
+            let listed: Option<Vec<String>> =
+                found.names.map(|names| names.iter().map(ToString::to_string).collect());
+            assert_eq!(
+                (listed.map(|names| names.join(", ")).as_deref(), found.is_deferred),
+                (names, is_deferred)
+            );
+        }
+        for text in ["SET CONSTRAINTS ALL", "SET CONSTRAINTS DEFERRED", "SET CONSTRAINTS a DEFERRED b"] {
+            assert!(is_wrong(parse_set_constraints(&tokens(text))), "{text}");
         }
     }
 }

@@ -17,6 +17,7 @@ use super::declared::{Declaration, of_column, of_constraint};
 use super::{Declared, Index, Item, Keys, What, column_called, expressions, naming};
 use crate::warehouse::ddl::{Ddl, no_relation, reference};
 use harrier_sql::identifier::plain;
+use harrier_sql::parser::index::{ReindexKind, ReindexStatement};
 
 /// What a client hears of keys that it declares.
 pub(crate) fn notice(table: &str) -> String {
@@ -259,28 +260,6 @@ impl Ddl<'_> {
                 }
                 Ok(Some(("DROP INDEX", notices)))
             }
-            ast::Statement::Call(call) => {
-                let arguments = match &call.args {
-                    ast::FunctionArguments::List(list) => list.args.as_slice(),
-                    _ => &[],
-                };
-                let arguments: Vec<&Expr> = arguments
-                    .iter()
-                    .filter_map(|argument| match argument {
-                        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Some(expr),
-                        _ => None,
-                    })
-                    .collect();
-                match (call.name.to_string().to_lowercase().as_str(), arguments.as_slice()) {
-                    // What is not enforced is not put off either.
-                    ("set_constraints", []) => Ok(Some(("SET CONSTRAINTS", vec![]))),
-                    ("rename_index", [name, new]) => {
-                        self.rename_index(&name_of(name)?, &name_of(new)?, true).await.map(Some)
-                    }
-                    ("reindex", [kind, name]) => self.reindex(&kind.to_string(), &name_of(name)?).map(Some),
-                    _ => Ok(None),
-                }
-            }
             _ => Ok(None),
         }
     }
@@ -377,7 +356,8 @@ impl Ddl<'_> {
             .await
     }
 
-    async fn rename_index(
+    /// ALTER INDEX … RENAME.
+    pub(crate) async fn rename_index(
         &self,
         name: &ast::ObjectName,
         new: &ast::ObjectName,
@@ -402,18 +382,17 @@ impl Ddl<'_> {
     }
 
     /// REINDEX, which has nothing to do, of what is there.
-    fn reindex(&self, kind: &str, name: &ast::ObjectName) -> Result<Done> {
-        let name = reference(name)?;
+    pub(crate) fn reindex(&self, statement: &ReindexStatement) -> Result<Done> {
+        let name = reference(&statement.name)?;
         let sight = self.names.sight();
-        let is_there = match kind.trim_matches('\'') {
-            "index" => match &sight.state {
+        let is_there = match statement.kind {
+            ReindexKind::Index => match &sight.state {
                 Some(state) => self.of_index(state, &name)?.is_some(),
                 None => false,
             },
-            "table" => self.names.table(&name).is_some() || self.names.is_own(&name),
-            "schema" => self.names.has_schema(name.table()),
-            "database" | "system" => true,
-            _ => return Err(error(SqlState::SYNTAX_ERROR, "REINDEX of an index, table, schema or database")),
+            ReindexKind::Table => self.names.table(&name).is_some() || self.names.is_own(&name),
+            ReindexKind::Schema => self.names.has_schema(name.table()),
+            ReindexKind::Database => true,
         };
         match is_there {
             true => Ok(("REINDEX", vec![])),
@@ -463,14 +442,6 @@ pub(crate) fn cut_column(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec
 
 fn no_index(name: &TableReference) -> datafusion::error::DataFusionError {
     error(SqlState::UNDEFINED_OBJECT, format!("index \"{}\" does not exist", name.table()))
-}
-
-fn name_of(expr: &Expr) -> Result<ast::ObjectName> {
-    match expr {
-        Expr::Identifier(name) => Ok(ast::ObjectName::from(vec![name.clone()])),
-        Expr::CompoundIdentifier(names) => Ok(ast::ObjectName::from(names.clone())),
-        _ => Err(error(SqlState::SYNTAX_ERROR, format!("\"{expr}\" is no name"))),
-    }
 }
 
 /// Errors: there is no such access method (42704).
