@@ -5,7 +5,7 @@ use datafusion::error::Result;
 use datafusion::sql::parser::{self, DFParserBuilder};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::Dialect;
-use datafusion::sql::sqlparser::tokenizer::Token;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -125,7 +125,7 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     if let Some(copy) = copy::parse(&tokens)? {
         return Ok(Parsed { partition, sample, ..Parsed::of(Statement::Copy(Box::new(copy))) });
     }
-    let mut statement = of_planner(&tokens, options.levels.min(NESTING_MAX))?;
+    let mut statement = of_planner(tokens, options.levels.min(NESTING_MAX))?;
     if let Some(row_format) = row_format {
         row_format.apply(&mut statement)?;
     }
@@ -168,16 +168,23 @@ fn rewrite(tokens: &mut Tokens<'_>) -> Result<bool> {
 }
 
 /// What is left, as DataFusion's parser has it, with balanced chains.
-fn of_planner(tokens: &Tokens<'_>, levels: usize) -> Result<parser::Statement> {
-    let parse = |levels: usize| -> Result<_> {
-        DFParserBuilder::new(tokens.to_parse())
-            .with_dialect(tokens.dialect())
+fn of_planner(tokens: Tokens<'_>, levels: usize) -> Result<parser::Statement> {
+    let dialect = tokens.dialect();
+    let parse = |tokens: Vec<TokenWithSpan>, levels: usize| -> Result<_> {
+        DFParserBuilder::new(tokens)
+            .with_dialect(dialect)
             .with_recursion_limit(levels)
             .build()?
             .parse_statements()
     };
-    let mut statements = parse(levels)
-        .map_err(|error| nesting::too_deep_or(tokens, error, levels, |levels| parse(levels).is_ok()))?;
+    // Others are parsed once.
+    let deep = (nesting::depth_of_tokens(&tokens) > levels).then(|| tokens.clone());
+    let mut statements = parse(tokens.into_parse(), levels).map_err(|error| match &deep {
+        Some(deep) => {
+            nesting::too_deep_or(deep, error, levels, |levels| parse(deep.to_parse(), levels).is_ok())
+        }
+        None => error,
+    })?;
     match (statements.pop_front(), statements.is_empty()) {
         (Some(mut statement), true) => {
             nesting::settle_statement(&mut statement)?;
@@ -194,7 +201,7 @@ pub fn planner_statement(text: &str, dialect: &dyn Dialect) -> Result<parser::St
     nesting::bounded(Tokens::of(text, dialect)?, |mut tokens| {
         as_of::rewrite(&mut tokens);
         rewrite(&mut tokens)?;
-        of_planner(&tokens, NESTING_MAX)
+        of_planner(tokens, NESTING_MAX)
     })
 }
 

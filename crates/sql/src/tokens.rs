@@ -9,9 +9,11 @@
 //! Memory bound: some 200 bytes for each token of the text.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, Keyword};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
@@ -34,17 +36,41 @@ pub struct Tokens<'t> {
     text: &'t str,
     dialect: &'t dyn Dialect,
     all: Vec<Placed>,
-    /// Whitespace and comments at the end.
-    last: Vec<TokenWithSpan>,
+    /// Whitespace and comments of all of the text.
+    blanks: Arc<[TokenWithSpan]>,
+    /// Those at the end.
+    last: Range<usize>,
+    keywords: KeywordSet,
 }
 
 #[derive(Clone)]
 struct Placed {
-    /// Whitespace and comments before it.
-    blanks: Vec<TokenWithSpan>,
+    /// Which whitespace and comments are before it.
+    blanks: Range<usize>,
     token: TokenWithSpan,
     /// Where it lies in the text.
     bytes: Range<usize>,
+}
+
+/// Keywords that a text has, and others that it had before some of its tokens were taken out.
+#[derive(Clone)]
+struct KeywordSet([u64; KEYWORD_WORDS]);
+
+/// Their numbers begin with that of what is no keyword.
+const KEYWORD_WORDS: usize = ALL_KEYWORDS.len() / 64 + 1;
+
+impl KeywordSet {
+    fn add(&mut self, token: &Token) {
+        if let Token::Word(word) = token {
+            let number = word.keyword as usize;
+            self.0[number / 64] |= 1 << (number % 64);
+        }
+    }
+
+    fn has(&self, keyword: Keyword) -> bool {
+        let number = keyword as usize;
+        self.0[number / 64] & (1 << (number % 64)) != 0
+    }
 }
 
 /// Tokens in the place of others; before one, where the range is empty.
@@ -86,17 +112,28 @@ impl<'t> Tokens<'t> {
             chars.offset()
         };
         let (mut all, mut blanks) = (Vec::with_capacity(tokens.len()), Vec::new());
+        let mut keywords = KeywordSet([0; KEYWORD_WORDS]);
+        let mut first = 0;
         for token in tokens {
             match token.token {
                 Token::EOF => {}
                 Token::Whitespace(_) => blanks.push(token),
                 _ => {
                     let bytes = byte(token.span.start)..byte(token.span.end);
-                    all.push(Placed { blanks: std::mem::take(&mut blanks), token, bytes });
+                    keywords.add(&token.token);
+                    all.push(Placed { blanks: first..blanks.len(), token, bytes });
+                    first = blanks.len();
                 }
             }
         }
-        Ok(Self { text, dialect, all, last: blanks })
+        let last = first..blanks.len();
+        Ok(Self { text, dialect, all, blanks: blanks.into(), last, keywords })
+    }
+
+    /// Whether one of these words can stand anywhere, without quotes: a pass that looks for them need not
+    /// walk through a text that has none.
+    pub fn may_have(&self, keywords: &[Keyword]) -> bool {
+        keywords.iter().any(|keyword| self.keywords.has(*keyword))
     }
 
     /// The text that they were cut from.
@@ -226,16 +263,16 @@ impl<'t> Tokens<'t> {
     }
 
     /// Tokens with the place of the one at `at`, or of the last one.
-    fn at(&self, at: usize, tokens: impl IntoIterator<Item = Token>) -> Vec<Placed> {
+    fn at(&mut self, at: usize, tokens: impl IntoIterator<Item = Token>) -> Vec<Placed> {
         let near = self.all.get(at).or_else(|| self.all.last());
         let (span, bytes) = near.map_or((Span::empty(), 0..0), |near| (near.token.span, near.bytes.clone()));
         let blanks = near.map(|near| near.blanks.clone()).unwrap_or_default();
-        let placed = tokens.into_iter().enumerate().map(|(count, token)| Placed {
-            blanks: if count == 0 { blanks.clone() } else { vec![] },
-            token: TokenWithSpan { token, span },
-            bytes: bytes.clone(),
-        });
-        placed.collect()
+        let placed = |(count, token): (usize, Token)| {
+            self.keywords.add(&token);
+            let blanks = if count == 0 { blanks.clone() } else { 0..0 };
+            Placed { blanks, token: TokenWithSpan { token, span }, bytes: bytes.clone() }
+        };
+        tokens.into_iter().enumerate().map(placed).collect()
     }
 
     /// Puts a token behind all others.
@@ -246,13 +283,41 @@ impl<'t> Tokens<'t> {
 
     /// Those in `range` alone.
     pub fn part(&self, range: Range<usize>) -> Self {
-        Self { text: self.text, dialect: self.dialect, all: self.all[range].to_vec(), last: vec![] }
+        Self { all: self.all[range].to_vec(), last: 0..0, ..self.with_text() }
+    }
+
+    /// None of them, of the same text.
+    fn with_text(&self) -> Self {
+        let (blanks, keywords) = (Arc::clone(&self.blanks), self.keywords.clone());
+        Self {
+            text: self.text,
+            dialect: self.dialect,
+            all: vec![],
+            blanks,
+            last: self.last.clone(),
+            keywords,
+        }
     }
 
     /// As the parser takes them, with whitespace and comments where there were some.
     pub fn to_parse(&self) -> Vec<TokenWithSpan> {
-        let placed = self.all.iter().flat_map(|placed| placed.blanks.iter().chain([&placed.token]));
-        placed.chain(&self.last).cloned().collect()
+        self.with_blanks(self.all.iter().map(|placed| (placed.blanks.clone(), placed.token.clone())))
+    }
+
+    /// The same, without a copy of each.
+    pub fn into_parse(mut self) -> Vec<TokenWithSpan> {
+        let all = std::mem::take(&mut self.all);
+        self.with_blanks(all.into_iter().map(|placed| (placed.blanks, placed.token)))
+    }
+
+    fn with_blanks(&self, tokens: impl Iterator<Item = (Range<usize>, TokenWithSpan)>) -> Vec<TokenWithSpan> {
+        let mut parsed = Vec::with_capacity(tokens.size_hint().0 + self.blanks.len());
+        for (blanks, token) in tokens {
+            parsed.extend_from_slice(&self.blanks[blanks]);
+            parsed.push(token);
+        }
+        parsed.extend_from_slice(&self.blanks[self.last.clone()]);
+        parsed
     }
 
     /// A parser of them, for so many levels.
@@ -292,6 +357,8 @@ pub fn word(text: &str) -> Token {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS_INDEX;
+
     use super::*;
     use crate::dialect::SqlDialect;
 
@@ -310,6 +377,21 @@ mod tests {
             "SELECT 'é' FROM u . v"
         );
     }
+    #[test]
+    fn keywords_are_known_without_a_walk() {
+        let mut tokens = Tokens::of("select \"only\" FROM t -- merge", &SqlDialect).unwrap();
+        assert!(tokens.may_have(&[Keyword::SELECT]) && tokens.may_have(&[Keyword::ONLY, Keyword::FROM]));
+        assert!(!tokens.may_have(&[Keyword::ONLY, Keyword::MERGE, Keyword::ABORT, Keyword::ZONE]));
+        tokens.edit(vec![Edit::insert(3, [word("only")])]);
+        assert!(tokens.may_have(&[Keyword::ONLY]));
+        // All of them have a place in the set.
+        let written = ALL_KEYWORDS_INDEX.iter().zip(ALL_KEYWORDS).filter(|(_, text)| !text.contains('-'));
+        for (keyword, text) in written {
+            let tokens = Tokens::of(text, &SqlDialect).unwrap();
+            assert!(tokens.may_have(&[*keyword]), "{text}");
+        }
+    }
+
     #[test]
     fn edits_that_overlap_earlier_ones_are_left_out() {
         let edited = |edits: Vec<Edit>| {

@@ -1,6 +1,7 @@
 //! `t AS OF SNAPSHOT 3` and `t AS OF TIMESTAMP '…'`: a table as it was, which the planner sees as a table of
 //! another name.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_functions::datetime::time_zone::in_utc;
 
@@ -74,6 +75,9 @@ fn find(tokens: &Tokens<'_>) -> Vec<Past> {
 
 /// Writes the name that the planner sees for each such table.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::OF]) {
+        return;
+    }
     let quoted = |name: String| Token::make_word(&name, Some('"'));
     let edits = find(tokens).into_iter().map(|Past { first, last, name, alias }| {
         let mut table = vec![quoted(name)];

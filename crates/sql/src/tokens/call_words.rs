@@ -2,6 +2,7 @@
 //! `substring(a SIMILAR p ESCAPE e)`. They become a call of [`VARIADIC`], the blank that is meant, and
 //! commas.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
@@ -11,6 +12,15 @@ pub const VARIADIC: &str = "_harrier_variadic";
 
 /// Writes what the parser knows for such words.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[
+        Keyword::VARIADIC,
+        Keyword::BOTH,
+        Keyword::LEADING,
+        Keyword::TRAILING,
+        Keyword::SIMILAR,
+    ]) {
+        return;
+    }
     let mut edits = Vec::new();
     for at in 1..tokens.len() {
         variadic(tokens, at, &mut edits);

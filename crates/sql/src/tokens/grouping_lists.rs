@@ -2,12 +2,16 @@
 //! `ROLLUP (a, (b)::int)`. The parser takes the parenthesis for a list of columns; so they get a pair of
 //! their own.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
 
 /// Puts such elements in parentheses.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::ROLLUP, Keyword::CUBE, Keyword::SETS]) {
+        return;
+    }
     let mut added = Vec::new();
     for at in 0..tokens.len() {
         if tokens.is_one_of(at, &["rollup", "cube", "sets"]) && tokens.is_token(at + 1, &Token::LParen) {

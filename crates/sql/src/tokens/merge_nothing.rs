@@ -4,6 +4,7 @@
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, MergeAction, MergeUpdateExpr, ObjectName, Statement,
 };
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
@@ -13,7 +14,7 @@ const NOTHING: &str = "\u{1}nothing";
 
 /// Writes a clause that the parser knows for each that does nothing.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
-    if !(0..tokens.len()).any(|at| tokens.is(at, "merge")) {
+    if !tokens.may_have(&[Keyword::MERGE]) || !tokens.may_have(&[Keyword::NOTHING]) {
         return;
     }
     // Whether the clause is about rows that are not in the table.

@@ -1,5 +1,6 @@
 //! `FROM ONLY t`, which leaves out what inherits from a table: nothing does here, so the word says nothing.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
@@ -63,6 +64,9 @@ const AFTER_LISTS: [&str; 16] = [
 /// Leaves the word out where it says nothing.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
     const BEFORE: [&str; 6] = ["from", "join", "update", "truncate", "table", "using"];
+    if !tokens.may_have(&[Keyword::ONLY]) {
+        return;
+    }
     let mut edits = Vec::new();
     // Whether commas are between tables, in each of the parentheses that are open.
     let (mut is_list, mut outer) = (false, Vec::new());

@@ -1,12 +1,16 @@
 //! `OPERATOR(pg_catalog.=) ANY (…)`, whose operator the parser wants to be a plain one before ANY, ALL and
 //! SOME.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens};
 
 /// Writes such operators without their schema.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::OPERATOR]) {
+        return;
+    }
     let is_named = |at: usize| {
         tokens.is(at, "operator")
             && tokens.is_token(at + 1, &Token::LParen)

@@ -2,6 +2,7 @@
 //! TEMPORARY, ARRAY behind a type. And those of transactions in two phases, of which there are none.
 
 use datafusion::error::Result;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -75,6 +76,9 @@ fn abort(tokens: &mut Tokens<'_>) {
 
 /// LOCAL and GLOBAL before TEMPORARY say nothing.
 fn temporary(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::LOCAL, Keyword::GLOBAL]) {
+        return;
+    }
     let at = match tokens.is(0, "create") {
         true => 1,
         // SELECT … INTO LOCAL TEMPORARY t.
@@ -90,6 +94,9 @@ fn temporary(tokens: &mut Tokens<'_>) {
 
 /// `int ARRAY[4]` is `int[]`.
 fn arrays(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::ARRAY]) {
+        return;
+    }
     let found: Vec<usize> = (1..tokens.len())
         .filter(|at| tokens.is(*at, "array") && ends_type(tokens, *at - 1) && !begins_array(tokens, *at))
         .collect();

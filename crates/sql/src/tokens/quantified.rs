@@ -1,6 +1,7 @@
 //! `= ANY ((SELECT …) UNION (SELECT …))` and `= ANY (VALUES …)`: behind ANY, ALL and SOME the parser knows a
 //! query only by the word SELECT or WITH that it begins with. Such a query is read from a derived table.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
@@ -13,6 +14,9 @@ const BETWEEN_QUERIES: [&str; 7] = ["union", "intersect", "except", "order", "li
 
 /// Has such queries be read from a derived table.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::ANY, Keyword::ALL, Keyword::SOME]) {
+        return;
+    }
     let found = (0..tokens.len()).filter_map(|at| query_behind(tokens, at));
     let edits = found.flat_map(|(open, close)| {
         let before = [word("SELECT"), Token::Mul, word("FROM"), Token::LParen];

@@ -1,12 +1,16 @@
 //! `TABLE t` for `SELECT * FROM t`: the parser knows it in a few places, and takes the words behind it for
 //! parts of the name.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Edit, Tokens, word};
 
 /// Writes `SELECT * FROM t` for such a query.
 pub fn rewrite(tokens: &mut Tokens<'_>) {
+    if !tokens.may_have(&[Keyword::TABLE]) {
+        return;
+    }
     let found = (0..tokens.len()).filter(|at| is_query(tokens, *at));
     let edits =
         found.map(|at| Edit::replace(at..at + 1, [word("SELECT"), Token::Mul, word("FROM")])).collect();

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use datafusion::error::Result;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
@@ -138,6 +139,9 @@ impl Tokens<'_> {
 
     /// Takes `OVERRIDING … VALUE`.
     pub(super) fn take_overriding(&mut self) -> Option<Overriding> {
+        if !self.may_have(&[Keyword::VALUE]) {
+            return None;
+        }
         let found = (1..self.len()).find_map(|at| {
             let overriding = match () {
                 () if !self.is(at, "overriding") || !self.is(at + 2, "value") => return None,
