@@ -2,9 +2,11 @@
 
 use std::sync::LazyLock;
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    Parens, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, Join, JoinConstraint, JoinOperator, ObjectName, Parens,
+    Query, Select, SelectItem, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value,
     ValueWithSpan, Values, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -81,6 +83,28 @@ pub fn table_named(table: &ObjectName) -> Vec<TableWithJoins> {
     select_all(table).from
 }
 
+/// `SELECT items FROM relations WHERE condition`.
+pub fn query_where(items: Vec<SelectItem>, from: Vec<TableWithJoins>, condition: Expr) -> Query {
+    let (mut query, select) = template();
+    let selection = Some(condition);
+    query.body = Box::new(SetExpr::Select(Box::new(Select { projection: items, from, selection, ..select })));
+    query
+}
+
+/// Relations joined each with all rows of those before it.
+///
+/// Returns `None` of none.
+pub fn cross_joined(relations: &[TableWithJoins]) -> Option<TableWithJoins> {
+    let (first, others) = relations.split_first()?;
+    let mut all = first.clone();
+    for other in others {
+        let join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
+        all.joins.push(Join { relation: other.relation.clone(), global: false, join_operator });
+        all.joins.extend(other.joins.iter().cloned());
+    }
+    Some(all)
+}
+
 /// A query as a relation.
 pub fn derived_table(query: Query, alias: TableAlias) -> TableWithJoins {
     let relation =
@@ -90,15 +114,67 @@ pub fn derived_table(query: Query, alias: TableAlias) -> TableWithJoins {
 
 /// `AS name`.
 pub fn table_alias(name: Ident) -> TableAlias {
-    TableAlias { explicit: true, name, columns: vec![], at: None }
+    table_alias_of(name, [])
+}
+
+/// `AS name (columns)`.
+pub fn table_alias_of(name: Ident, columns: impl IntoIterator<Item = Ident>) -> TableAlias {
+    let columns = columns.into_iter().map(|name| TableAliasColumnDef { name, data_type: None }).collect();
+    TableAlias { explicit: true, name, columns, at: None }
 }
 
 /// `VALUES` of one row.
 pub fn values_of(row: Vec<Expr>) -> Query {
+    values_of_rows([row])
+}
+
+/// `VALUES` of some rows.
+pub fn values_of_rows(rows: impl IntoIterator<Item = Vec<Expr>>) -> Query {
     let (mut query, _) = template();
-    let rows = vec![Parens::with_empty_span(row)];
+    let rows = rows.into_iter().map(Parens::with_empty_span).collect();
     query.body = Box::new(SetExpr::Values(Values { explicit_row: false, value_keyword: false, rows }));
     query
+}
+
+/// `left op right`.
+pub fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}
+
+/// `(expr)`.
+pub fn nested(expr: Expr) -> Expr {
+    Expr::Nested(Box::new(expr))
+}
+
+/// Parts with an operator between each two, from the left; `None` of none.
+pub fn joined(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Option<Expr> {
+    parts.into_iter().reduce(|left, right| binary(left, op.clone(), right))
+}
+
+pub fn boolean(value: bool) -> Expr {
+    Expr::value(Value::Boolean(value))
+}
+
+/// A number as it is written.
+pub fn number(text: &str) -> Expr {
+    Expr::value(Value::Number(text.to_string(), false))
+}
+
+/// `CASE WHEN condition THEN result … ELSE otherwise END`.
+pub fn case(conditions: impl IntoIterator<Item = (Expr, Expr)>, otherwise: Expr) -> Expr {
+    let when = |(condition, result)| CaseWhen { condition, result };
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: conditions.into_iter().map(when).collect(),
+        else_result: Some(Box::new(otherwise)),
+    }
+}
+
+/// `expr::data_type`.
+pub fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::DoubleColon, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
 /// The text of a literal in quotes.

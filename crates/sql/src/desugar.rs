@@ -40,16 +40,14 @@ mod update_targets;
 
 use std::ops::ControlFlow;
 
-use crate::ast_builder::{function_call, select_all, text_of};
+use crate::ast_builder::{binary, function_call, number, select_all, text_of};
 use crate::tokens::merge_nothing;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Ident, Interval, ObjectName, Query, Select, SetExpr,
-    SetOperator, TimezoneInfo, Value, ValueWithSpan, VisitMut, VisitorMut,
+    SetOperator, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use exact_number::exact_number;
 use harrier_functions::parse;
 
@@ -270,33 +268,40 @@ fn count_microseconds(data_type: &mut DataType) {
 
 /// The words that stand for a day or a moment.
 fn word_of(text: &str, kind: parse::datetime::Kind) -> Option<Expr> {
-    let sql = match (text.trim().to_lowercase().as_str(), kind) {
-        (_, parse::datetime::Kind::Time | parse::datetime::Kind::Interval) => return None,
-        ("epoch", parse::datetime::Kind::Date) => "'1970-01-01'",
-        ("epoch", parse::datetime::Kind::Timestamp) => "'1970-01-01 00:00:00'",
-        ("epoch", parse::datetime::Kind::TimestampWithZone) => "'1970-01-01 00:00:00Z'",
-        // As DuckDB has them in its tables.
-        ("infinity", parse::datetime::Kind::Date) => "arrow_cast(arrow_cast(2147483647, 'Int32'), 'Date32')",
-        ("-infinity", parse::datetime::Kind::Date) => {
-            "arrow_cast(arrow_cast(-2147483647, 'Int32'), 'Date32')"
+    use parse::datetime::Kind::{Date, Interval, Time, Timestamp, TimestampWithZone};
+    let literal = |text: &str| Expr::value(Value::SingleQuotedString(text.to_string()));
+    let call = |name: &str, arguments| Expr::Function(function_call(name, arguments));
+    let typed = |value, name: &str| call("arrow_cast", vec![value, literal(name)]);
+    // As DuckDB has them in its tables.
+    let infinity = |is_negative: bool| {
+        let signed = |digits: &str| {
+            let digits = Box::new(number(digits));
+            match is_negative {
+                true => Expr::UnaryOp { op: UnaryOperator::Minus, expr: digits },
+                false => *digits,
+            }
+        };
+        match kind {
+            Date => Some(typed(typed(signed("2147483647"), "Int32"), "Date32")),
+            Timestamp => Some(typed(signed("9223372036854775807"), "Timestamp(µs)")),
+            TimestampWithZone => Some(typed(signed("9223372036854775807"), "Timestamp(µs, \"UTC\")")),
+            Time | Interval => None,
         }
-        ("infinity", parse::datetime::Kind::Timestamp) => "arrow_cast(9223372036854775807, 'Timestamp(µs)')",
-        ("-infinity", parse::datetime::Kind::Timestamp) => {
-            "arrow_cast(-9223372036854775807, 'Timestamp(µs)')"
-        }
-        ("infinity", parse::datetime::Kind::TimestampWithZone) => {
-            "arrow_cast(9223372036854775807, 'Timestamp(µs, \"UTC\")')"
-        }
-        ("-infinity", parse::datetime::Kind::TimestampWithZone) => {
-            "arrow_cast(-9223372036854775807, 'Timestamp(µs, \"UTC\")')"
-        }
-        ("now", _) => "now()",
-        ("today", _) => "current_date()",
-        ("tomorrow", _) => "current_date() + 1",
-        ("yesterday", _) => "current_date() - 1",
-        _ => return None,
     };
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
+    let today = || call("current_date", vec![]);
+    Some(match (text.trim().to_lowercase().as_str(), kind) {
+        (_, Time | Interval) => return None,
+        ("epoch", Date) => literal("1970-01-01"),
+        ("epoch", Timestamp) => literal("1970-01-01 00:00:00"),
+        ("epoch", TimestampWithZone) => literal("1970-01-01 00:00:00Z"),
+        ("infinity", _) => return infinity(false),
+        ("-infinity", _) => return infinity(true),
+        ("now", _) => call("now", vec![]),
+        ("today", _) => today(),
+        ("tomorrow", _) => binary(today(), BinaryOperator::Plus, number("1")),
+        ("yesterday", _) => binary(today(), BinaryOperator::Minus, number("1")),
+        _ => return None,
+    })
 }
 
 /// `TABLE t` as `SELECT * FROM t`, wherever a query may be, and MINUS as EXCEPT.
@@ -321,6 +326,9 @@ fn read_tables(body: &mut SetExpr) {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
     use super::*;
 
     pub(super) fn rewritten(sql: &str) -> Result<String> {

@@ -14,15 +14,14 @@ use std::ops::ControlFlow;
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{
-    self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, OrderByExpr, Query,
-    Select, SelectItem, SetExpr, Value, ValueWithSpan, VisitMut, VisitorMut,
+    self, BinaryOperator, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GroupByExpr, OrderByExpr, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
+    VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::parser::Parser;
-
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::dialect::SqlDialect;
+use crate::ast_builder::{binary, boolean, case, cast, function_call, joined, nested, number};
 use crate::identifier::plain;
 
 /// The functions.
@@ -30,7 +29,7 @@ const NAMES: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// Rewrites a call, if it is one.
 ///
-/// Errors: none that the parser does not have.
+/// Errors: its values are none that can be compared with rows (0A000).
 pub(super) fn rewrite(expr: &mut Expr) -> Result<()> {
     rewrite_with(expr, &Keys::default())
 }
@@ -168,14 +167,14 @@ fn rewrite_with(expr: &mut Expr, grouped: &Keys) -> Result<()> {
         of_groups.extend(found);
     }
     of_groups.dedup();
-    let Some(call) = counted(function, &name, keys, &values)? else { return Ok(()) };
+    let Some(call) = counted(function, &name, keys, &values) else { return Ok(()) };
     *expr = match (grouped.are_sets, of_groups.as_slice()) {
         (false, _) | (true, []) => call,
         (true, [key]) => {
             let missing = values.iter().map(|value| without(value, key)).collect::<Vec<_>>();
-            let Some(otherwise) = counted(function, &name, keys, &missing)? else { return Ok(()) };
-            let sql = format!("CASE WHEN GROUPING({key}) = 0 THEN {call} ELSE {otherwise} END");
-            Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?
+            let Some(otherwise) = counted(function, &name, keys, &missing) else { return Ok(()) };
+            let is_missing = Expr::Function(function_call("GROUPING", vec![key.clone()]));
+            case([(binary(is_missing, BinaryOperator::Eq, number("0")), call)], otherwise)
         }
         (true, _) => return refuse(&Keys::default()),
     };
@@ -204,55 +203,82 @@ fn without(value: &Expr, column: &Expr) -> Expr {
 }
 
 /// A call as what is counted of the rows; `None`: it is none of these functions.
-fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Result<Option<Expr>> {
-    let own = function.filter.as_ref().map_or("true".to_string(), |filter| format!("({filter})"));
-    let before = precedes(keys, values);
-    let count = |what: &str, filter: &str| format!("count({what}) FILTER (WHERE {own} AND ({filter}))");
-    let all = count("*", "true");
-    let sql = match (name, keys) {
-        ("rank", _) => format!("({} + 1)", count("*", &before)),
+fn counted(function: &Function, name: &str, keys: &[OrderByExpr], values: &[Expr]) -> Option<Expr> {
+    let own = function.filter.as_deref().map_or_else(|| boolean(true), |filter| nested(filter.clone()));
+    let before = || precedes(keys, values);
+    let count = |distinct: Option<&Expr>, filter: Expr| {
+        let filter = binary(own.clone(), BinaryOperator::And, nested(filter));
+        counting(distinct, filter)
+    };
+    let all = || count(None, boolean(true));
+    let plus = |left, right| binary(left, BinaryOperator::Plus, right);
+    let by = |left, right| binary(left, BinaryOperator::Divide, right);
+    let double = |expr| cast(expr, DataType::DoublePrecision);
+    Some(match (name, keys) {
+        ("rank", _) => nested(plus(count(None, before()), number("1"))),
         ("dense_rank", [key]) => {
             let x = &key.expr;
-            let nulls = count("*", &format!("({x}) IS NULL AND ({before})"));
-            format!(
-                "({} + CASE WHEN {nulls} > 0 THEN 2 ELSE 1 END)",
-                count(&format!("DISTINCT {x}"), &before)
-            )
+            let is_null = Expr::IsNull(Box::new(nested(x.clone())));
+            let nulls = count(None, binary(is_null, BinaryOperator::And, nested(before())));
+            let is_any = binary(nulls, BinaryOperator::Gt, number("0"));
+            let one_more = case([(is_any, number("2"))], number("1"));
+            nested(plus(count(Some(x), before()), one_more))
         }
-        ("percent_rank", _) => format!(
-            "CASE WHEN {all} = 0 THEN 0.0::double precision ELSE {}::double precision / {all} END",
-            count("*", &before)
-        ),
+        ("percent_rank", _) => {
+            let is_none = binary(all(), BinaryOperator::Eq, number("0"));
+            case([(is_none, double(number("0.0")))], by(double(count(None, before())), all()))
+        }
         ("cume_dist", _) => {
-            let is_peer = keys.iter().zip(values).map(|(key, value)| is_peer(key, value));
-            let until = format!("{before} OR ({})", is_peer.collect::<Vec<_>>().join(" AND "));
-            format!("(({} + 1)::double precision / ({all} + 1))", count("*", &until))
+            let peers = keys.iter().zip(values).map(|(key, value)| is_peer(key, value));
+            let until = match joined(peers, BinaryOperator::And) {
+                Some(peers) => binary(before(), BinaryOperator::Or, nested(peers)),
+                None => before(),
+            };
+            let rows = nested(plus(count(None, until), number("1")));
+            nested(by(double(rows), nested(plus(all(), number("1")))))
         }
-        _ => return Ok(None),
-    };
-    Ok(Some(Parser::new(&SqlDialect).try_with_sql(&sql)?.parse_expr()?))
+        _ => return None,
+    })
+}
+
+/// `count(*)` of the rows that a filter leaves, or `count(DISTINCT x)`.
+fn counting(distinct: Option<&Expr>, filter: Expr) -> Expr {
+    let mut call = function_call("count", vec![]);
+    if let FunctionArguments::List(list) = &mut call.args {
+        let argument = match distinct {
+            Some(x) => FunctionArgExpr::Expr(x.clone()),
+            None => FunctionArgExpr::Wildcard,
+        };
+        list.duplicate_treatment = distinct.map(|_| DuplicateTreatment::Distinct);
+        list.args = vec![FunctionArg::Unnamed(argument)];
+    }
+    call.filter = Some(Box::new(filter));
+    Expr::Function(call)
 }
 
 /// Whether a row comes before the hypothetical one.
-fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> String {
+fn precedes(keys: &[OrderByExpr], values: &[Expr]) -> Expr {
     let mut ways = Vec::with_capacity(keys.len());
-    let mut before = String::new();
+    let mut peers = Vec::new();
     for (key, value) in keys.iter().zip(values) {
-        let (x, v) = (&key.expr, value);
+        let (x, v) = (|| nested(key.expr.clone()), || nested(value.clone()));
         let descends = key.options.asc == Some(false);
-        let operator = if descends { ">" } else { "<" };
+        let operator = if descends { BinaryOperator::Gt } else { BinaryOperator::Lt };
+        let is_null = |expr| Expr::IsNull(Box::new(expr));
+        let is_not_null = |expr| Expr::IsNotNull(Box::new(expr));
         let nulls = match key.options.nulls_first.unwrap_or(descends) {
-            true => format!("({x}) IS NULL AND ({v}) IS NOT NULL"),
-            false => format!("({x}) IS NOT NULL AND ({v}) IS NULL"),
+            true => binary(is_null(x()), BinaryOperator::And, is_not_null(v())),
+            false => binary(is_not_null(x()), BinaryOperator::And, is_null(v())),
         };
-        ways.push(format!("{before}(({x}) {operator} ({v}) OR {nulls})"));
-        before.push_str(&format!("{} AND ", is_peer(key, value)));
+        let here = nested(binary(binary(x(), operator, v()), BinaryOperator::Or, nulls));
+        ways.extend(joined(peers.iter().cloned().chain([here]), BinaryOperator::And));
+        peers.push(is_peer(key, value));
     }
-    ways.join(" OR ")
+    joined(ways, BinaryOperator::Or).unwrap_or_else(|| boolean(false))
 }
 
-fn is_peer(key: &OrderByExpr, value: &Expr) -> String {
-    format!("({}) IS NOT DISTINCT FROM ({value})", key.expr)
+fn is_peer(key: &OrderByExpr, value: &Expr) -> Expr {
+    Expr::IsNotDistinctFrom(Box::new(nested(key.expr.clone())), Box::new(nested(value.clone())))
 }
 
 fn name_of(function: &Function) -> Option<String> {

@@ -4,11 +4,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, TableFactor,
-    TableWithJoins, Value, VisitMut, VisitorMut,
+    Expr, Ident, Insert, LimitClause, ObjectName, Query, SelectItem, SetExpr, Statement, Value, VisitMut,
+    VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::ast_builder::{derived_table, select_star, table_alias, values_of_rows};
 
 /// Whether an INSERT tells how many values its rows have, and does not say for which columns.
 pub fn has_bare_rows(insert: &Insert) -> bool {
@@ -85,16 +85,10 @@ fn as_relation(body: &mut SetExpr) {
             as_relation(right);
         }
         SetExpr::Values(values) => {
-            let sql = "SELECT * FROM (VALUES (1)) AS rows";
-            let parsed = Parser::parse_sql(&PostgreSqlDialect {}, sql).ok().and_then(|mut all| all.pop());
-            let Some(Statement::Query(mut query)) = parsed else { return };
-            if let SetExpr::Select(select) = query.body.as_mut()
-                && let Some(TableWithJoins { relation: TableFactor::Derived { subquery, .. }, .. }) =
-                    select.from.first_mut()
-            {
-                *subquery.body = SetExpr::Values(values.clone());
-                *body = *query.body;
-            }
+            let mut rows = values_of_rows([]);
+            *rows.body = SetExpr::Values(values.clone());
+            let rows = derived_table(rows, table_alias(Ident::new("rows")));
+            *body = *select_star(vec![rows]).body;
         }
         _ => {}
     }
@@ -126,6 +120,9 @@ fn width_of(body: &SetExpr) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
     use super::*;
 
     #[test]

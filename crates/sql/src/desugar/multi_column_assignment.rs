@@ -5,13 +5,12 @@ use std::ops::ControlFlow;
 use datafusion::error::Result;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
-    MergeAction, Query, Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor,
-    visit_expressions,
+    MergeAction, Query, Select, SelectItem, SetExpr, Statement, visit_expressions,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
+
+use crate::ast_builder::{derived_table, query_of, table_alias_of};
 
 /// Rewrites such a statement in place. A subquery is worked out once for each of the columns.
 ///
@@ -92,7 +91,7 @@ fn parts_of(query: &Query, columns: usize) -> Result<Vec<Expr>> {
             return Ok((0..columns).map(part).collect());
         }
     }
-    (0..columns).map(|at| column_of(query, at, columns)).collect()
+    Ok((0..columns).map(|at| column_of(query, at, columns)).collect())
 }
 
 /// Whether every column of a query has the rows that all of them have, and in no other order.
@@ -118,22 +117,11 @@ fn is_plain(query: &Query, select: &Select) -> bool {
 }
 
 /// One column of a query, whatever that is.
-fn column_of(query: &Query, at: usize, columns: usize) -> Result<Expr> {
+fn column_of(query: &Query, at: usize, columns: usize) -> Expr {
     let name = |at: usize| Ident::new(format!("c{at}"));
-    let mut parser =
-        Parser::new(&PostgreSqlDialect {}).try_with_sql("(SELECT c FROM (SELECT 1) AS parts)")?;
-    let mut expr = parser.parse_expr()?;
-    if let Expr::Subquery(outer) = &mut expr
-        && let SetExpr::Select(select) = outer.body.as_mut()
-        && let Some(from) = select.from.first_mut()
-        && let TableFactor::Derived { subquery, alias: Some(TableAlias { columns: names, .. }), .. } =
-            &mut from.relation
-    {
-        select.projection = vec![SelectItem::UnnamedExpr(Expr::Identifier(name(at)))];
-        **subquery = query.clone();
-        *names = (0..columns).map(|at| TableAliasColumnDef { name: name(at), data_type: None }).collect();
-    }
-    Ok(expr)
+    let alias = table_alias_of(Ident::new("parts"), (0..columns).map(name));
+    let item = SelectItem::UnnamedExpr(Expr::Identifier(name(at)));
+    Expr::Subquery(Box::new(query_of(vec![item], vec![derived_table(query.clone(), alias)])))
 }
 
 fn no_row() -> datafusion::error::DataFusionError {
@@ -148,6 +136,9 @@ fn other_number() -> datafusion::error::DataFusionError {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
     use super::*;
 
     fn rewritten(sql: &str) -> Result<String> {

@@ -7,15 +7,15 @@ use std::ops::ControlFlow;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query,
-    Select, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, UnaryOperator,
-    Update, Value, visit_expressions,
+    Select, SelectItem, SetExpr, Statement, UnaryOperator, Update, Value, visit_expressions,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::update_from::name_of;
+use crate::ast_builder::{
+    self, binary, boolean, case, derived_table, nested, number, query_where, table_alias_of, values_of_rows,
+};
 use crate::identifier::plain;
 use crate::tokens::quantified::ROWS;
 
@@ -76,9 +76,9 @@ pub fn rewrite(expr: &mut Expr) -> Result<()> {
             }
         }
         // Aggregates of the query would be those of the subquery.
-        other => match Search::of(other)? {
+        other => match Search::of(other) {
             Some(search) if search.row.iter().any(has_function) => return Err(misplaced()),
-            Some(search) => Some(search.valued()?),
+            Some(search) => Some(search.valued()),
             None => None,
         },
     };
@@ -102,10 +102,10 @@ fn in_condition(condition: &mut Expr, is_of_groups: bool) -> Result<()> {
             }
             other => {
                 // Aggregates of the query would be those of the subquery.
-                if let Some(search) = Search::of(other)?
+                if let Some(search) = Search::of(other)
                     && !(is_of_groups && search.row.iter().any(has_function))
                 {
-                    *other = search.decided(is_denied)?;
+                    *other = search.decided(is_denied);
                 }
             }
         }
@@ -145,8 +145,8 @@ struct Search {
 }
 
 impl Search {
-    fn of(expr: &Expr) -> Result<Option<Self>> {
-        Ok(match expr {
+    fn of(expr: &Expr) -> Option<Self> {
+        match expr {
             Expr::InSubquery { expr, subquery, negated } => {
                 row(expr).map(|row| Self { row, rows: subquery.clone(), negated: *negated })
             }
@@ -166,19 +166,20 @@ impl Search {
                     _ => None,
                 }
             }
-            Expr::InList { expr, list, negated } if list.len() > LISTED_ROWS_MAX && are_values(list) => {
-                let Some(row) = row(expr) else { return Ok(None) };
-                let listed: Vec<String> = list.iter().map(ToString::to_string).collect();
-                let rows = format!("VALUES {}", listed.join(", "));
-                let rows = Parser::new(&PostgreSqlDialect {}).try_with_sql(&rows)?.parse_query()?;
-                Some(Self { row, rows, negated: *negated })
+            Expr::InList { expr, list, negated } if list.len() > LISTED_ROWS_MAX => {
+                match (row(expr), values(list)) {
+                    (Some(row), Some(rows)) => {
+                        Some(Self { row, rows: Box::new(values_of_rows(rows)), negated: *negated })
+                    }
+                    _ => None,
+                }
             }
             _ => None,
-        })
+        }
     }
 
     /// True where the search is true, and false where it is false; where it is NULL, `unknown`.
-    fn decided(self, unknown: bool) -> Result<Expr> {
+    fn decided(self, unknown: bool) -> Expr {
         let is_equal = self.is_equal();
         let is_found = match self.negated == unknown {
             true => is_equal,
@@ -188,22 +189,12 @@ impl Search {
     }
 
     /// True, false or NULL.
-    fn valued(self) -> Result<Expr> {
+    fn valued(self) -> Expr {
         let is_equal = self.is_equal();
-        let is_found = self.exists(is_equal.clone(), false)?;
-        let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false)?;
-        let sql = if self.negated {
-            "CASE WHEN 1 THEN false WHEN 2 THEN NULL ELSE true END"
-        } else {
-            "CASE WHEN 1 THEN true WHEN 2 THEN NULL ELSE false END"
-        };
-        let mut value = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql)?.parse_expr()?;
-        if let Expr::Case { conditions, .. } = &mut value {
-            for (when, condition) in conditions.iter_mut().zip([is_found, is_unknown]) {
-                when.condition = condition;
-            }
-        }
-        Ok(value)
+        let is_found = self.exists(is_equal.clone(), false);
+        let is_unknown = self.exists(Expr::IsNull(Box::new(nested(is_equal))), false);
+        let found = boolean(!self.negated);
+        case([(is_found, found), (is_unknown, Expr::value(Value::Null))], boolean(self.negated))
     }
 
     fn is_equal(&self) -> Expr {
@@ -257,36 +248,22 @@ impl Search {
     }
 
     /// Whether there is a row of which `condition` is true.
-    fn exists(&self, condition: Expr, negated: bool) -> Result<Expr> {
+    fn exists(&self, condition: Expr, negated: bool) -> Expr {
         if self.plain().is_some() {
             let mut subquery = self.rows.clone();
             if let SetExpr::Select(select) = subquery.body.as_mut() {
-                select.projection = vec![SelectItem::UnnamedExpr(Expr::value(Value::Boolean(true)))];
+                select.projection = vec![SelectItem::UnnamedExpr(boolean(true))];
                 let own = select.selection.take();
                 select.selection =
                     Some(joined(own.into_iter().chain([condition]).map(nested), BinaryOperator::And));
             }
             subquery.order_by = None;
-            return Ok(Expr::Exists { subquery, negated });
+            return Expr::Exists { subquery, negated };
         }
-        let mut parser = Parser::new(&PostgreSqlDialect {})
-            .try_with_sql("EXISTS (SELECT 1 FROM (SELECT 1) AS r (c) WHERE TRUE)")?;
-        let mut exists = parser.parse_expr()?;
-        if let Expr::Exists { subquery, negated: is_negated } = &mut exists
-            && let SetExpr::Select(select) = subquery.body.as_mut()
-            && let Some(from) = select.from.first_mut()
-            && let TableFactor::Derived { subquery, alias: Some(TableAlias { name, columns, .. }), .. } =
-                &mut from.relation
-        {
-            *is_negated = negated;
-            select.selection = Some(condition);
-            subquery.clone_from(&self.rows);
-            *name = rows();
-            let named =
-                (0..self.row.len()).map(|at| TableAliasColumnDef { name: column(at), data_type: None });
-            *columns = named.collect();
-        }
-        Ok(exists)
+        let alias = table_alias_of(rows(), (0..self.row.len()).map(column));
+        let from = vec![derived_table(Query::clone(&self.rows), alias)];
+        let subquery = query_where(vec![SelectItem::UnnamedExpr(number("1"))], from, condition);
+        Expr::Exists { subquery: Box::new(subquery), negated }
     }
 }
 
@@ -342,12 +319,13 @@ fn closed(expr: Expr) -> Expr {
     }
 }
 
-/// Whether all rows of a list are written down in it.
-fn are_values(list: &[Expr]) -> bool {
-    list.iter().all(|one| match one {
-        Expr::Tuple(columns) => columns.iter().all(is_value),
-        _ => false,
-    })
+/// The rows of a list, if all of them are written down in it.
+fn values(list: &[Expr]) -> Option<Vec<Vec<Expr>>> {
+    let row = |one: &Expr| match one {
+        Expr::Tuple(columns) if columns.iter().all(is_value) => Some(columns.clone()),
+        _ => None,
+    };
+    list.iter().map(row).collect()
 }
 
 fn is_value(expr: &Expr) -> bool {
@@ -382,7 +360,7 @@ fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Op
     let first = match op {
         Eq => return Ok(Some(all(pairs(left, right)?, equal))),
         NotEq => {
-            return Ok(Some(any(pairs(left, right)?, |left, right| binary(left, NotEq, right))));
+            return Ok(Some(any(pairs(left, right)?, |left, right| binary(*left, NotEq, *right))));
         }
         Lt | LtEq => Lt,
         Gt | GtEq => Gt,
@@ -391,17 +369,12 @@ fn compared(op: &BinaryOperator, left: Vec<Expr>, right: Vec<Expr>) -> Result<Op
     // From the last: a < x OR (a = x AND (b < y OR …)).
     let mut rest: Option<Expr> = None;
     for (left, right) in pairs(left, right)?.into_iter().rev() {
-        let (left, right) = (Box::new(left), Box::new(right));
         rest = Some(match rest {
             None => binary(left, op.clone(), right),
             Some(rest) => {
-                let is_equal = equal(left.clone(), right.clone());
-                let both = binary(Box::new(is_equal), BinaryOperator::And, Box::new(nested(rest)));
-                binary(
-                    Box::new(binary(left, first.clone(), right)),
-                    BinaryOperator::Or,
-                    Box::new(nested(both)),
-                )
+                let is_equal = binary(left.clone(), Eq, right.clone());
+                let both = binary(is_equal, BinaryOperator::And, nested(rest));
+                binary(binary(left, first.clone(), right), BinaryOperator::Or, nested(both))
             }
         });
     }
@@ -418,24 +391,15 @@ fn any(pairs: impl IntoIterator<Item = (Expr, Expr)>, each: fn(Box<Expr>, Box<Ex
 
 /// Of nothing, what is true of every row.
 fn joined(parts: impl IntoIterator<Item = Expr>, op: BinaryOperator) -> Expr {
-    let joined = parts.into_iter().reduce(|left, right| binary(Box::new(left), op.clone(), Box::new(right)));
-    joined.unwrap_or_else(|| Expr::value(Value::Boolean(true)))
+    ast_builder::joined(parts, op).unwrap_or_else(|| boolean(true))
 }
 
 fn equal(left: Box<Expr>, right: Box<Expr>) -> Expr {
-    binary(left, BinaryOperator::Eq, right)
-}
-
-fn binary(left: Box<Expr>, op: BinaryOperator, right: Box<Expr>) -> Expr {
-    Expr::BinaryOp { left, op, right }
+    binary(*left, BinaryOperator::Eq, *right)
 }
 
 fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(nested(expr)) }
-}
-
-fn nested(expr: Expr) -> Expr {
-    Expr::Nested(Box::new(expr))
 }
 
 #[cfg(test)]

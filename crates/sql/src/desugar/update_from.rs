@@ -2,16 +2,16 @@
 //! the second by whether there is such a row. A row that several others would change fails, as with MERGE
 //! (21000); PostgreSQL takes any of them.
 
-use datafusion::common::DataFusionError;
 use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Delete, Expr, FromTable, SetExpr, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind,
+    Delete, Expr, FromTable, Merge, MergeAction, MergeClause, MergeClauseKind, MergeUpdateExpr, OutputClause,
+    SelectItem, Statement, TableFactor, TableWithJoins, Update, UpdateTableFromKind,
 };
-use datafusion::sql::sqlparser::parser::Parser;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::dialect::SqlDialect;
+use crate::ast_builder::{boolean, cross_joined, number, query_where};
 use crate::identifier::plain;
 
 /// Rewrites such a statement in place. One with what neither has (LIMIT) is left as it is, and refused by the
@@ -46,22 +46,37 @@ fn merge(update: &Update) -> Result<Option<Statement>> {
         return Ok(None);
     }
     check_names(&table.relation, from)?;
-    let source = match from.as_slice() {
-        [one] if one.joins.is_empty() => one.to_string(),
-        several => format!("({})", crossed(several)),
+    let Some(sources) = cross_joined(from) else { return Ok(None) };
+    let source = match sources.joins.is_empty() {
+        true => sources.relation,
+        false => TableFactor::NestedJoin { table_with_joins: Box::new(sources), alias: None },
     };
-    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
-    let changes = assignments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let returned = match returning {
-        Some(items) => {
-            format!(" RETURNING {}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-        }
-        None => String::new(),
+    let change = MergeUpdateExpr {
+        update_token: AttachedToken::empty(),
+        assignments: assignments.clone(),
+        update_predicate: None,
+        delete_predicate: None,
     };
-    parsed(&format!(
-        "MERGE {table} USING {source} ON {condition} WHEN MATCHED THEN UPDATE SET {changes}{returned}"
-    ))
-    .map(Some)
+    let clause = MergeClause {
+        when_token: AttachedToken::empty(),
+        clause_kind: MergeClauseKind::Matched,
+        predicate: None,
+        action: MergeAction::Update(change),
+    };
+    let returned = |select_items: &Vec<SelectItem>| OutputClause::Returning {
+        returning_token: AttachedToken::empty(),
+        select_items: select_items.clone(),
+    };
+    Ok(Some(Statement::Merge(Merge {
+        merge_token: AttachedToken::empty(),
+        optimizer_hints: vec![],
+        into: false,
+        table: table.relation.clone(),
+        source,
+        on: Box::new(selection.clone().unwrap_or_else(|| boolean(true))),
+        clauses: vec![clause],
+        output: returning.as_ref().map(returned),
+    })))
 }
 
 /// Whether a statement was an `UPDATE … FROM`.
@@ -81,13 +96,10 @@ fn condition(delete: &Delete) -> Result<Option<Expr>> {
     {
         check_names(&target.relation, using)?;
     }
-    let condition = selection.as_ref().map_or("TRUE".to_string(), Expr::to_string);
-    let query = parsed(&format!("SELECT 1 FROM {} WHERE {condition}", crossed(using)))?;
-    let Statement::Query(query) = query else {
-        return Err(DataFusionError::Internal("a SELECT is a query".to_string()));
-    };
-    debug_assert!(matches!(*query.body, SetExpr::Select(_)));
-    Ok(Some(Expr::Exists { subquery: query, negated: false }))
+    let condition = selection.clone().unwrap_or_else(|| boolean(true));
+    let from = cross_joined(using).into_iter().collect();
+    let query = query_where(vec![SelectItem::UnnamedExpr(number("1"))], from, condition);
+    Ok(Some(Expr::Exists { subquery: Box::new(query), negated: false }))
 }
 
 /// Errors: another relation has the name of the table that is changed (42712).
@@ -116,19 +128,17 @@ pub(super) fn name_of(relation: &TableFactor) -> Option<String> {
     }
 }
 
-fn crossed(tables: &[TableWithJoins]) -> String {
-    tables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" CROSS JOIN ")
-}
-
-fn parsed(text: &str) -> Result<Statement> {
-    let mut statements = Parser::parse_sql(&SqlDialect, text)?;
-    let missing = || DataFusionError::Internal(format!("not one statement: {text}"));
-    statements.pop().ok_or_else(missing)
-}
-
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::ast::SetExpr;
+    use datafusion::sql::sqlparser::parser::Parser;
+
     use super::*;
+    use crate::dialect::SqlDialect;
+
+    fn parsed(text: &str) -> Result<Statement> {
+        Ok(Parser::parse_sql(&SqlDialect, text)?.remove(0))
+    }
 
     fn rewritten(sql: &str) -> String {
         let mut statement = parsed(sql).unwrap();
