@@ -313,7 +313,7 @@ impl Session {
             }
             // What is not enforced is not put off either.
             harrier_sql::Statement::SetConstraints(_) => return Ok(Some(command("SET CONSTRAINTS"))),
-            harrier_sql::Statement::Copy(_) => return Ok(None),
+            harrier_sql::Statement::Copy(_) | harrier_sql::Statement::Cursor(_) => return Ok(None),
         };
         let overriding = clauses.and_then(|clauses| clauses.overriding);
         let overridden = sequences::without_values(whole, overriding, &kept.names)?;

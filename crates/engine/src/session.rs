@@ -607,6 +607,10 @@ impl Session {
                     .with_hint("--warehouse DIR")
                     .into_datafusion());
             }
+            harrier_sql::Statement::Cursor(_) => {
+                let message = "cursors are for clients of harrier serve that speak PostgreSQL's protocol";
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+            }
             harrier_sql::Statement::Sql(parsed) => parsed,
         };
         if let Some(change) = Change::of(parsed) {

@@ -64,6 +64,56 @@ pub struct Statement {
     pub kind: Kind,
 }
 
+/// A statement about a cursor of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CursorStatement {
+    Declare {
+        name: String,
+        query: Part,
+        kind: CursorKind,
+    },
+    Fetch {
+        name: String,
+        step: Step,
+        /// MOVE, which returns no rows.
+        is_move: bool,
+    },
+    /// `None`: all cursors.
+    Close(Option<String>),
+}
+
+impl CursorStatement {
+    /// What PostgreSQL says when it is done, without counts.
+    pub(crate) fn tag(&self) -> &'static str {
+        match self {
+            Self::Declare { .. } => "DECLARE CURSOR",
+            Self::Fetch { is_move: false, .. } => "FETCH",
+            Self::Fetch { is_move: true, .. } => "MOVE",
+            Self::Close(Some(_)) => "CLOSE CURSOR",
+            Self::Close(None) => "CLOSE CURSOR ALL",
+        }
+    }
+}
+
+/// Where FETCH goes from the row of a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// To the rows behind it; no row is that row itself once more.
+    Forward(Count),
+    /// To the rows before it, the next one first.
+    Backward(Count),
+    /// To one row, counted from 1; from -1 where the last is meant.
+    Absolute(i64),
+    /// To the row that is so many behind it.
+    Relative(i64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    Rows(u64),
+    All,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It can be in a transaction with others.
@@ -217,6 +267,14 @@ pub trait Session: Send + Sync + 'static {
     /// One statement. It takes a time that grows with the text, and is not done on the threads that clients
     /// are served on.
     async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
+
+    /// What a statement that begins with DECLARE, FETCH, MOVE or CLOSE says of a cursor; `None` for others.
+    /// It takes a time that grows with the text.
+    ///
+    /// Errors: it is one and wrong (42601), or says SCROLL and NO SCROLL (42P11).
+    fn cursor(&self, _: &str) -> Result<Option<CursorStatement>, SqlError> {
+        Ok(None)
+    }
 
     /// What a statement expects and returns. `types`: what the client says of its parameters.
     async fn describe(

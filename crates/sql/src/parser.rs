@@ -22,6 +22,7 @@ pub mod access;
 pub mod analyze;
 pub mod as_of;
 pub mod copy;
+pub mod cursor;
 pub mod index;
 pub mod insert_partition;
 pub mod maintenance;
@@ -33,6 +34,7 @@ pub mod transaction_mode;
 use access::AccessStatement;
 use analyze::SampleSize;
 use copy::Copy;
+use cursor::CursorStatement;
 use index::{ReindexStatement, RenameIndexStatement, SetConstraintsStatement};
 use insert_partition::InsertPartition;
 use maintenance::{CheckTableStatement, OptimizeStatement};
@@ -61,6 +63,7 @@ pub enum Statement {
     Reindex(Box<ReindexStatement>),
     RenameIndex(Box<RenameIndexStatement>),
     SetConstraints(Box<SetConstraintsStatement>),
+    Cursor(Box<CursorStatement>),
 }
 
 /// A statement, and what its text says beside it.
@@ -101,6 +104,9 @@ pub fn parse(mut tokens: Tokens<'_>, options: ParseOptions) -> Result<Parsed> {
     }
     if let Some(statement) = sequence::parse(&tokens)? {
         return Ok(Parsed::of(Statement::Sequence(Box::new(statement))));
+    }
+    if let Some(statement) = cursor::parse(&tokens)? {
+        return Ok(Parsed::of(Statement::Cursor(Box::new(statement))));
     }
     if let Some(statement) = maintenance::parse_optimize(&tokens)? {
         return Ok(Parsed::of(Statement::Optimize(Box::new(statement))));

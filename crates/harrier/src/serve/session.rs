@@ -34,6 +34,7 @@ use harrier_server::backend::{
     Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
+use harrier_sql::parser::cursor;
 use harrier_sql::splitter;
 use harrier_sqlstate::external;
 use parking_lot::RwLock;
@@ -514,6 +515,13 @@ fn done(written: Written) -> Done {
 
 // Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
+    fn cursor(&self, text: &str) -> Result<Option<backend::CursorStatement>, SqlError> {
+        match cursor::read(text) {
+            Ok(statement) => Ok(statement.map(about_cursor)),
+            Err(error) => Err(harrier_engine::in_statement(&error, text)),
+        }
+    }
+
     fn split(&self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut rest, mut offset) = (text, 0);
@@ -681,6 +689,36 @@ impl KeptRows for EngineRows {
 enum Ran {
     Written(Written),
     Started(harrier_engine::Outcome),
+}
+
+/// What a statement says of a cursor, as the server has it.
+fn about_cursor(statement: cursor::CursorStatement) -> backend::CursorStatement {
+    let count = |count: cursor::Count| match count {
+        cursor::Count::Rows(rows) => backend::Count::Rows(rows),
+        cursor::Count::All => backend::Count::All,
+    };
+    match statement {
+        cursor::CursorStatement::Declare(declare) => backend::CursorStatement::Declare {
+            name: declare.name,
+            query: Part { text: declare.query, offset: declare.offset },
+            kind: CursorKind {
+                is_held: declare.is_held,
+                is_binary: declare.is_binary,
+                is_scrollable: declare.scrolls,
+            },
+        },
+        cursor::CursorStatement::Fetch { name, step, is_move } => backend::CursorStatement::Fetch {
+            name,
+            step: match step {
+                cursor::Step::Forward(rows) => backend::Step::Forward(count(rows)),
+                cursor::Step::Backward(rows) => backend::Step::Backward(count(rows)),
+                cursor::Step::Absolute(row) => backend::Step::Absolute(row),
+                cursor::Step::Relative(rows) => backend::Step::Relative(rows),
+            },
+            is_move,
+        },
+        cursor::CursorStatement::Close(name) => backend::CursorStatement::Close(name),
+    }
 }
 
 fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {

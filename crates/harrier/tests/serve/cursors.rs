@@ -13,6 +13,22 @@ fn numbers(answer: Answer) -> Vec<String> {
     answer.unwrap().into_iter().map(|row| row[0].clone().unwrap()).collect()
 }
 
+/// Where the error of a statement is in its text, counted from 1.
+fn place(client: &mut Client, sql: &str) -> Option<usize> {
+    client.ask(sql);
+    let mut place = None;
+    loop {
+        match client.message().expect("the server is there") {
+            (b'Z', _) => return place,
+            (b'E', body) => {
+                let fields = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"P"));
+                place = fields.map(|digits| String::from_utf8_lossy(digits).parse().unwrap());
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Each step was compared with PostgreSQL 15.
 #[test]
 fn cursors_go_in_every_direction() {
@@ -21,6 +37,15 @@ fn cursors_go_in_every_direction() {
     // What is written is read before it is looked at where it stands.
     assert_eq!(client.fails("DECLARE c CURSOR FOR selec 1"), "42601");
     assert_eq!(client.fails("DECLARE c CURSOR FOR SELECT 1"), "25P01");
+    // Places are those in the text that was sent.
+    for sql in ["DECLARE c CURSOR FOR SELECT nosuch FROM (SELECT 1) t", "SELECT 1; CLOSE a; FETCH b c"] {
+        assert_eq!(
+            place(&mut client, &format!("BEGIN; {sql}")),
+            sql.find("nosuch").map(|at| at + 8),
+            "{sql}"
+        );
+        client.query("ROLLBACK").unwrap();
+    }
     client.query("BEGIN").unwrap();
     client
         .query("DECLARE c SCROLL CURSOR FOR SELECT g FROM generate_series(1, 5) AS t(g) ORDER BY g")

@@ -405,3 +405,28 @@ fn what_binary_cannot_tell_is_an_error() {
     assert_eq!(client.answer().unwrap_err().0, "0A000");
     assert_eq!(client.one("SELECT 8").as_deref(), Ok("8"));
 }
+
+/// Clients are told the columns of all statements that answer with rows before these come.
+#[test]
+fn rows_of_upkeep_are_described() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    client.query("CREATE TABLE t (a INT)").unwrap();
+    for (sql, columns, tag) in [
+        ("CHECK TABLE t", &[b"object\0".as_slice(), b"problem\0"], b"CHECK TABLE\0".as_slice()),
+        ("VACUUM DRY RUN", &[b"file\0".as_slice(), b"status\0"], b"VACUUM\0"),
+    ] {
+        client.send(b'P', &[&b"\0"[..], sql.as_bytes(), b"\0\0\0"].concat());
+        client.send(b'D', b"S\0");
+        client.send(b'B', &[0; 8]);
+        client.send(b'E', &[0; 5]);
+        client.send(b'S', &[]);
+        let messages = std::iter::from_fn(|| client.message().filter(|(kind, _)| *kind != b'Z'));
+        let messages: Vec<(u8, Vec<u8>)> = messages.filter(|(kind, _)| b"ETDC".contains(kind)).collect();
+        let (described, done) = (messages.first().unwrap(), messages.last().unwrap());
+        assert_eq!((described.0, done), (b'T', &(b'C', tag.to_vec())), "{messages:?}");
+        for column in columns {
+            assert!(described.1.windows(column.len()).any(|part| part == *column), "{messages:?}");
+        }
+    }
+}

@@ -8,10 +8,9 @@
 use harrier_error::SqlError;
 
 use super::feed::Feed;
-use super::own::{Count, Step};
 use super::reply::Column;
 use super::rows::Batch;
-use crate::backend::KeptRows;
+use crate::backend::{Count, KeptRows, Step};
 
 /// Where a cursor is in its result, and the rows that it had so far.
 pub(crate) struct Scroll {

@@ -8,14 +8,16 @@ use arrow::array::ArrayRef;
 use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
 
-use super::super::own::{Count, Own, Step};
+use super::super::own::Own;
 use super::super::portal::{OpenRows, Prepared};
 use super::super::reply::Column;
 use super::super::rows;
 use super::super::scroll::{Order, Rows, Scroll};
 use super::interrupt::{send, until};
-use super::{Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of};
-use crate::backend::{CursorKind, Discard, Named, TransactionState};
+use super::{
+    Conversation, Cursor, LONG_TEXT_BYTES, NAMES_MAX, Trouble, failed_transaction, failure_of, shift,
+};
+use crate::backend::{Count, CursorKind, CursorStatement, Discard, Named, Part, Step, TransactionState};
 
 /// Rows of a cursor that goes back that are written before it is looked whether they are to be sent.
 const ROWS_AT_ONCE: u64 = 1024;
@@ -82,20 +84,27 @@ impl Conversation {
         }
         let tag = own.tag();
         match own {
-            Own::Declare { name, query, is_held, is_binary, scrolls } => {
-                let rows = self.declare(&name, &query, is_held, values).await?;
-                let scroll = match scrolls {
+            Own::Cursor(CursorStatement::Declare { name, query, kind }) => {
+                let rows =
+                    self.declare(&name, &query, kind.is_held, values).await.map_err(
+                        |trouble| match trouble {
+                            Trouble::Failed(failure) => Trouble::Failed(shift(failure, query.offset)),
+                            gone => gone,
+                        },
+                    )?;
+                let scroll = match kind.is_scrollable {
                     true => Some(Scroll::new(self.session.keep_rows()?)),
                     false => None,
                 };
+                let CursorKind { is_held, is_binary, .. } = kind;
                 let (text, since) = (text.to_string(), SystemTime::now());
                 self.cursors.insert(name, Cursor { rows, is_held, is_binary, scroll, text, since });
             }
-            Own::Fetch { name, step, is_move } => {
+            Own::Cursor(CursorStatement::Fetch { name, step, is_move }) => {
                 return self.fetch(&name, step, is_move, formats).await;
             }
-            Own::Close(None) => self.cursors.clear(),
-            Own::Close(Some(name)) => {
+            Own::Cursor(CursorStatement::Close(None)) => self.cursors.clear(),
+            Own::Cursor(CursorStatement::Close(Some(name))) => {
                 self.cursor(&name)?;
                 self.cursors.remove(&name);
             }
@@ -138,10 +147,11 @@ impl Conversation {
     pub(super) async fn declare(
         &mut self,
         name: &str,
-        query: &str,
+        query: &Part,
         is_held: bool,
         values: &[ArrayRef],
     ) -> Result<OpenRows, Trouble> {
+        let query = query.text.as_str();
         // As PostgreSQL, which has read all of a statement before it looks at what is there.
         let statement = self.parsed(query).await.inspect_err(|trouble| {
             if let Trouble::Failed(failure) = trouble {

@@ -7,13 +7,14 @@ use arrow::datatypes::DataType;
 use harrier_error::{SqlError, SqlState};
 
 use super::super::messages::{Bind, Target};
-use super::super::own::{self, Count, Own, Step};
+use super::super::own::Own;
 use super::super::portal::{Expected, Portal, PortalState, Prepared};
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
 use super::interrupt::until;
+use super::run::Read;
 use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, settled, shift, split};
-use crate::backend::{Description, Kind, TransactionState};
+use crate::backend::{Count, CursorStatement, Description, Kind, Step, TransactionState};
 
 impl Conversation {
     pub(super) async fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Trouble> {
@@ -48,19 +49,25 @@ impl Conversation {
     }
 
     pub(super) async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, Trouble> {
-        if let Some(own) = own::parse(text)? {
-            let mut description = Description::default();
-            let mut types = vec![];
-            if let Own::Declare { query, .. } = &own {
-                let inner = Box::pin(self.prepare(query, oids)).await?;
-                if let Prepared::Sql { description: found, types: known, .. } = inner {
-                    description.parameters = found.parameters;
-                    types = known;
+        let statement = match self.read(text).await? {
+            Read::Sql(statement) => statement,
+            Read::Own(own) => {
+                let mut description = Description::default();
+                let mut types = vec![];
+                if let Own::Cursor(CursorStatement::Declare { query, .. }) = &own {
+                    let inner = Box::pin(self.prepare(&query.text, oids)).await;
+                    let inner = inner.map_err(|trouble| match trouble {
+                        Trouble::Failed(failure) => Trouble::Failed(shift(failure, query.offset)),
+                        gone => gone,
+                    })?;
+                    if let Prepared::Sql { description: found, types: known, .. } = inner {
+                        description.parameters = found.parameters;
+                        types = known;
+                    }
                 }
+                return Ok(Prepared::Own { own, text: text.to_string(), description, types });
             }
-            return Ok(Prepared::Own { own, text: text.to_string(), description, types });
-        }
-        let statement = self.parsed(text).await?;
+        };
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
             let description = Description::default();
@@ -182,7 +189,9 @@ impl Conversation {
                 let columns = rows::columns(schema, &formats)?;
                 self.io.reply.columns(&columns);
             }
-            Prepared::Own { own: Own::Fetch { name, is_move: false, .. }, .. } => {
+            Prepared::Own {
+                own: Own::Cursor(CursorStatement::Fetch { name, is_move: false, .. }), ..
+            } => {
                 let columns = self.cursor_columns(name, Some(&formats))?;
                 self.io.reply.columns(&columns);
             }

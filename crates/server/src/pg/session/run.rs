@@ -10,14 +10,33 @@ use bytes::Bytes;
 use harrier_error::{SqlError, SqlState};
 
 use super::super::feed::Feed;
+use super::super::own::{self, Own};
 use super::super::portal::{Expected, OpenRows};
 use super::super::rows;
 use super::interrupt::{send, terminated, until};
-use super::{Conversation, Trouble, failure_of, settled};
+use super::{Conversation, LONG_TEXT_BYTES, Trouble, failure_of, settled};
 use crate::backend::{Kind, Outcome, Statement};
 use crate::registry::{Phase, Stop};
 
+/// A statement of a client.
+pub(super) enum Read {
+    Own(Own),
+    Sql(Statement),
+}
+
 impl Conversation {
+    /// Reads a statement, whoever is to do it.
+    pub(super) async fn read(&mut self, text: &str) -> Result<Read, Trouble> {
+        let cursor = |text: &str| match text.len() < LONG_TEXT_BYTES {
+            true => self.session.cursor(text),
+            false => tokio::task::block_in_place(|| self.session.cursor(text)),
+        };
+        if let Some(own) = own::parse(text, cursor)? {
+            return Ok(Read::Own(own));
+        }
+        self.parsed(text).await.map(Read::Sql)
+    }
+
     /// Parses a statement, which is listed meanwhile and may be canceled.
     pub(super) async fn parsed(&mut self, text: &str) -> Result<Statement, Trouble> {
         let deadline = self.deadline();

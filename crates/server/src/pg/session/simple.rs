@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use harrier_error::SqlError;
 
-use super::super::own::{self, Own};
+use super::super::own::Own;
 use super::super::portal::Prepared;
+use super::run::Read;
 use super::{Conversation, Trouble, shift, split};
-use crate::backend::{Description, Kind};
+use crate::backend::{CursorStatement, Description, Kind};
 
 impl Conversation {
     pub(super) async fn query(&mut self, text: &str) -> Result<(), Trouble> {
@@ -20,19 +21,14 @@ impl Conversation {
                 registry.never_ran(&session, &part.text, &failure);
                 shift(failure, part.offset)
             };
-            let prepared = match own::parse(&part.text).map_err(shifted)? {
-                Some(own) => {
-                    let description = Description::default();
-                    Prepared::Own { own, text: part.text.clone(), description, types: vec![] }
-                }
-                None => {
-                    let statement = self.parsed(&part.text).await.map_err(|trouble| match trouble {
-                        Trouble::Failed(failure) => Trouble::Failed(shifted(failure)),
-                        gone => gone,
-                    })?;
-                    let description = Description::default();
-                    Prepared::Sql { statement, description, types: vec![], given: vec![] }
-                }
+            let read = self.read(&part.text).await.map_err(|trouble| match trouble {
+                Trouble::Failed(failure) => Trouble::Failed(shifted(failure)),
+                gone => gone,
+            })?;
+            let (description, types) = (Description::default(), vec![]);
+            let prepared = match read {
+                Read::Own(own) => Prepared::Own { own, text: part.text.clone(), description, types },
+                Read::Sql(statement) => Prepared::Sql { statement, description, types, given: vec![] },
             };
             parsed.push((part.offset, prepared));
         }
@@ -58,8 +54,7 @@ impl Conversation {
     pub(super) async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), Trouble> {
         let statement = match prepared {
             Prepared::Own { own, text, .. } => {
-                let rows = matches!(own, Own::Fetch { is_move: false, .. });
-                if let (true, Own::Fetch { name, .. }) = (rows, &own) {
+                if let Own::Cursor(CursorStatement::Fetch { name, is_move: false, .. }) = &own {
                     let columns = self.cursor_columns(name, None)?;
                     self.io.reply.columns(&columns);
                 }

@@ -1,0 +1,293 @@
+//! Statements about cursors: DECLARE, FETCH, MOVE and CLOSE. Cursors are the client's, so that whoever talks
+//! with it runs these.
+
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::dialect::SqlDialect;
+use crate::nesting::NESTING_MAX;
+use crate::tokens::Tokens;
+use crate::words::{StatementWords, near};
+
+/// What these statements begin with.
+const FIRST: [&str; 4] = ["declare", "fetch", "move", "close"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CursorStatement {
+    Declare(Declare),
+    Fetch {
+        name: String,
+        step: Step,
+        /// MOVE, which returns no rows.
+        is_move: bool,
+    },
+    /// `None`: all cursors.
+    Close(Option<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declare {
+    pub name: String,
+    /// As it is written.
+    pub query: String,
+    /// How many characters of the statement come before the query.
+    pub offset: usize,
+    /// It outlives its transaction.
+    pub is_held: bool,
+    pub is_binary: bool,
+    /// FETCH may go back.
+    pub scrolls: bool,
+}
+
+/// Where FETCH goes from the row of a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// To the rows behind it; no row is that row itself once more.
+    Forward(Count),
+    /// To the rows before it, the next one first.
+    Backward(Count),
+    /// To one row, counted from 1; from -1 where the last is meant.
+    Absolute(i64),
+    /// To the row that is so many behind it.
+    Relative(i64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    Rows(u64),
+    All,
+}
+
+impl Step {
+    /// So many rows forward, or backward if they are less than none.
+    fn of(rows: i64) -> Self {
+        let count = Count::Rows(rows.unsigned_abs());
+        if rows < 0 { Self::Backward(count) } else { Self::Forward(count) }
+    }
+
+    fn back(self) -> Self {
+        match self {
+            // Which is the row itself, either way.
+            Self::Forward(Count::Rows(0)) => self,
+            Self::Forward(count) => Self::Backward(count),
+            Self::Backward(count) => Self::Forward(count),
+            other => other,
+        }
+    }
+}
+
+/// The statement about a cursor that a text is.
+///
+/// Errors: as [`parse`]; a text in quotes or a comment does not end (42601).
+pub fn read(text: &str) -> Result<Option<CursorStatement>> {
+    parse(&Tokens::of(text, &SqlDialect)?)
+}
+
+/// The statement about a cursor that the tokens are.
+///
+/// Errors: it is one and wrong (42601), or says SCROLL and NO SCROLL (42P11).
+pub fn parse(tokens: &Tokens<'_>) -> Result<Option<CursorStatement>> {
+    if tokens.is(0, "declare") {
+        return declare(tokens).map(CursorStatement::Declare).map(Some);
+    }
+    if !tokens.is_one_of(0, &FIRST) {
+        return Ok(None);
+    }
+    let mut words = StatementWords(tokens.parser(NESTING_MAX));
+    let statement = match () {
+        () if words.take("close") => match words.take("all") {
+            true => CursorStatement::Close(None),
+            false => CursorStatement::Close(Some(words.name()?)),
+        },
+        () => {
+            let is_move = words.take("move");
+            if !is_move {
+                words.expect("fetch")?;
+            }
+            let step = step(&mut words)?;
+            let _ = words.take_any(&["from", "in"]);
+            CursorStatement::Fetch { name: words.name()?, step, is_move }
+        }
+    };
+    words.end()?;
+    Ok(Some(statement))
+}
+
+fn declare(tokens: &Tokens<'_>) -> Result<Declare> {
+    let unexpected = |at: usize| near(tokens.token(at).unwrap_or(&Token::EOF));
+    let name = tokens.name(1).ok_or_else(|| unexpected(1))?;
+    let (mut is_held, mut is_binary, mut scrolls, mut goes_forward) = (false, false, false, false);
+    let mut at = 2;
+    while !tokens.is(at, "cursor") {
+        match () {
+            () if tokens.is(at, "binary") => is_binary = true,
+            () if tokens.is(at, "scroll") => scrolls = true,
+            () if tokens.are(at, &["no", "scroll"]) => {
+                goes_forward = true;
+                at += 1;
+            }
+            () if tokens.is_one_of(at, &["insensitive", "asensitive"]) => {}
+            () if tokens.is(at, "no") => return Err(unexpected(at + 1)),
+            () => return Err(unexpected(at)),
+        }
+        at += 1;
+    }
+    at += 1;
+    while !tokens.is(at, "for") {
+        if !tokens.is_one_of(at, &["with", "without"]) {
+            return Err(unexpected(at));
+        }
+        if !tokens.is(at + 1, "hold") {
+            return Err(unexpected(at + 1));
+        }
+        is_held = tokens.is(at, "with");
+        at += 2;
+    }
+    if scrolls && goes_forward {
+        let message = "cannot specify both SCROLL and NO SCROLL";
+        return Err(SqlError::new(SqlState::INVALID_CURSOR_DEFINITION, message).into_datafusion());
+    }
+    let query = at + 1;
+    let end = (query..tokens.len()).rev().find(|at| !tokens.is_token(*at, &Token::SemiColon));
+    let Some(last) = end.filter(|_| !tokens.is_one_of(query, &FIRST)) else { return Err(unexpected(query)) };
+    let bytes = tokens.bytes(query..last + 1);
+    Ok(Declare {
+        name,
+        query: tokens.source(query..last + 1).to_string(),
+        offset: tokens.text()[..bytes.start].chars().count(),
+        is_held,
+        is_binary,
+        scrolls,
+    })
+}
+
+fn step(words: &mut StatementWords<'_>) -> Result<Step> {
+    let one = Step::Forward(Count::Rows(1));
+    Ok(match () {
+        () if words.take("next") => one,
+        () if words.take("prior") => one.back(),
+        () if words.take("first") => Step::Absolute(1),
+        () if words.take("last") => Step::Absolute(-1),
+        () if words.take("all") => Step::Forward(Count::All),
+        () if words.take("absolute") => Step::Absolute(signed(words)?.ok_or_else(|| words.unexpected())?),
+        () if words.take("relative") => Step::Relative(signed(words)?.ok_or_else(|| words.unexpected())?),
+        () if words.take("backward") => count(words)?.unwrap_or(one).back(),
+        () if words.take("forward") => count(words)?.unwrap_or(one),
+        () => signed(words)?.map_or(one, Step::of),
+    })
+}
+
+fn count(words: &mut StatementWords<'_>) -> Result<Option<Step>> {
+    match words.take("all") {
+        true => Ok(Some(Step::Forward(Count::All))),
+        false => Ok(signed(words)?.map(Step::of)),
+    }
+}
+
+/// The number that comes next, if one does.
+fn signed(words: &mut StatementWords<'_>) -> Result<Option<i64>> {
+    let is_positive = words.0.consume_token(&Token::Plus);
+    let has_sign = is_positive || words.0.peek_token().token == Token::Minus;
+    match words.0.peek_token().token {
+        Token::Number(..) => {}
+        Token::Minus if !is_positive => {}
+        _ if has_sign => return Err(words.unexpected()),
+        _ => return Ok(None),
+    }
+    words.integer().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<Option<CursorStatement>, &str>) {
+        let found = read(text).map_err(|error| harrier_sqlstate::of(&error).as_str().to_string());
+        assert_eq!(found, expected.map_err(str::to_string), "{text}");
+    }
+
+    #[test]
+    fn cursors_are_declared() {
+        let plain = |name: &str, query: &str, offset| Declare {
+            name: name.to_string(),
+            query: query.to_string(),
+            offset,
+            is_held: false,
+            is_binary: false,
+            scrolls: false,
+        };
+        for (text, expected) in [
+            ("declare C cursor for select 1", plain("c", "select 1", 21)),
+            (
+                "DECLARE \"a \"\"b\" NO SCROLL CURSOR WITH HOLD FOR /* ü */ SELECT ';';",
+                Declare { is_held: true, ..plain("a \"b", "SELECT ';'", 55) },
+            ),
+            (
+                "DECLARE c BINARY INSENSITIVE CURSOR WITHOUT HOLD FOR SELECT 1",
+                Declare { is_binary: true, ..plain("c", "SELECT 1", 53) },
+            ),
+            ("DECLARE c SCROLL CURSOR FOR TABLE t", Declare { scrolls: true, ..plain("c", "TABLE t", 28) }),
+        ] {
+            check(text, Ok(Some(CursorStatement::Declare(expected))));
+        }
+        check("DECLARE c SCROLL NO SCROLL CURSOR FOR SELECT 1", Err("42P11"));
+        for text in [
+            "DECLARE c CURSOR FOR",
+            "DECLARE c CURSOR FOR ;",
+            "DECLARE c CURSOR FOR FETCH d",
+            "DECLARE c CURSOR FOR SELECT 'a",
+            "DECLARE c NO CURSOR FOR SELECT 1",
+            "DECLARE c CURSOR WITH FOR SELECT 1",
+            "DECLARE c FOR SELECT 1",
+            "DECLARE",
+        ] {
+            check(text, Err("42601"));
+        }
+    }
+
+    #[test]
+    fn rows_are_fetched() {
+        let (forward, backward) = (Step::Forward, Step::Backward);
+        for (text, name, step) in [
+            ("FETCH c", "c", forward(Count::Rows(1))),
+            ("FETCH 10 FROM c;", "c", forward(Count::Rows(10))),
+            ("/* x */ fetch forward 5 in \"C\"", "C", forward(Count::Rows(5))),
+            ("FETCH ALL FROM next", "next", forward(Count::All)),
+            ("FETCH FORWARD ALL c", "c", forward(Count::All)),
+            ("FETCH FORWARD FROM c", "c", forward(Count::Rows(1))),
+            ("FETCH BACKWARD FROM c", "c", backward(Count::Rows(1))),
+            ("FETCH -1 FROM c", "c", backward(Count::Rows(1))),
+            ("FETCH BACKWARD -2 c", "c", forward(Count::Rows(2))),
+            ("FETCH BACKWARD ALL IN c", "c", backward(Count::All)),
+            ("FETCH BACKWARD 0 c", "c", forward(Count::Rows(0))),
+            ("FETCH FORWARD -3 c", "c", backward(Count::Rows(3))),
+            ("FETCH PRIOR c", "c", backward(Count::Rows(1))),
+            ("FETCH first FROM c", "c", Step::Absolute(1)),
+            ("FETCH LAST c", "c", Step::Absolute(-1)),
+            ("FETCH ABSOLUTE -5 FROM c", "c", Step::Absolute(-5)),
+            ("FETCH RELATIVE + 5 FROM c", "c", Step::Relative(5)),
+        ] {
+            let fetch = |is_move| Ok(Some(CursorStatement::Fetch { name: name.to_string(), step, is_move }));
+            check(text, fetch(false));
+            check(&text.to_lowercase().replacen("fetch", "MOVE", 1).replace("\"c\"", "\"C\""), fetch(true));
+        }
+        for text in
+            ["FETCH RELATIVE FROM c", "FETCH prior", "FETCH", "FETCH 1 FROM c d", "FETCH + -1 c", "MOVE - c"]
+        {
+            check(text, Err("42601"));
+        }
+    }
+
+    #[test]
+    fn cursors_are_closed() {
+        check("CLOSE ALL", Ok(Some(CursorStatement::Close(None))));
+        check("CLOSE \"all\"", Ok(Some(CursorStatement::Close(Some("all".to_string())))));
+        check("close C;", Ok(Some(CursorStatement::Close(Some("c".to_string())))));
+        check("CLOSE", Err("42601"));
+        check("CLOSE a b", Err("42601"));
+        check("SELECT 1", Ok(None));
+        check("", Ok(None));
+    }
+}
