@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::error::Result;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::{CopyToSource, Statement};
@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast;
 use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admission, Admit};
+use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_pgcatalog::Source;
 use harrier_sql::desugar::result_columns;
@@ -350,19 +351,31 @@ impl Session {
         let zone = parameters.get("TimeZone").unwrap_or_else(|| UTC.to_string());
         let style = parameters.get("IntervalStyle").and_then(|name| IntervalStyle::named(&name));
         let style = style.unwrap_or_default();
+        let order = self.date_order();
         let state = self.context().state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
         if let Some(settings) = options.extensions.get_mut::<HarrierSettings>()
-            && settings.interval_style != style
+            && (settings.interval_style, settings.date_order) != (style, order)
         {
-            settings.interval_style = style;
+            (settings.interval_style, settings.date_order) = (style, order);
         }
         if options.execution.time_zone.as_ref() != Some(&zone) {
             options.set(TIME_ZONE, &zone)?;
             crate::session::tell_functions(&mut state)?;
         }
         Ok(())
+    }
+
+    /// How days are read whose text does not tell, by what the session has set last.
+    pub(crate) fn date_order(&self) -> DateOrder {
+        let style = self.parameters().get("DateStyle");
+        style.and_then(|style| DateOrder::of_style(&style)).unwrap_or_default()
+    }
+
+    /// The text of a day or a time as a cast to `wanted` reads it; `None` where that is the text as it is.
+    pub fn time_text(&self, text: &str, wanted: &DataType) -> Option<String> {
+        Kind::of(wanted)?.normal(text, self.date_order())
     }
 
     /// To be called before a statement is planned, when it is known what it sees.

@@ -39,6 +39,7 @@ use futures::{FutureExt, StreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::text_scan::TextFiles;
 use harrier_functions::parse::bytea;
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 use tokio::sync::mpsc;
@@ -213,6 +214,7 @@ impl Session {
                 return Ok(Outcome::CopyInRows(CopyInRows { input, write, table, schema }));
             }
             let layout = layout(options, options.format.unwrap_or(CopyFormat::Text), Header::Absent)?;
+            let layout = Layout { dates: self.date_order(), ..layout };
             let (input, pieces) = mpsc::channel(QUEUE);
             let (plan, check) = line_by_line(&target, layout, options, Source::Client(pieces))?;
             let write = self.write_copied(&target, plan, check, statement).await?;
@@ -246,7 +248,7 @@ impl Session {
         let compression: FileCompressionType = compression.parse()?;
         let state = self.context().state();
         let urls = files::locations(&state, file).await?;
-        let layout = layout(&options, format, Header::Present)?;
+        let layout = Layout { dates: self.date_order(), ..layout(&options, format, Header::Present)? };
         let names = files::below(&state, &urls, file).await?;
         let [first, ..] = urls.as_slice() else {
             return Err(DataFusionError::Internal("no place to copy from".to_string()));
@@ -523,6 +525,7 @@ fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<L
         null: options.null.clone().unwrap_or_else(|| if csv { String::new() } else { "\\N".to_string() }),
         header: options.header.unwrap_or(if csv { header } else { Header::Absent }),
         intervals: IntervalStyle::default(),
+        dates: DateOrder::default(),
         short_truths: false,
     })
 }
@@ -574,7 +577,6 @@ fn scan_csv(target: &Target, urls: Vec<ListingTableUrl>, layout: &Layout) -> Res
 fn read_as(field: &Field) -> Field {
     let kind = match field.data_type() {
         kind if kind.is_integer() || matches!(kind, DataType::Float32 | DataType::Float64) => kind.clone(),
-        DataType::Date32 => DataType::Date32,
         _ => DataType::Utf8View,
     };
     Field::new(field.name(), kind, true)

@@ -14,7 +14,7 @@ use datafusion::object_store;
 use datafusion::parquet::errors::ParquetError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use harrier_error::{SqlError, SqlState};
-use harrier_sqlstate::RemoteError;
+use harrier_sqlstate::{RemoteError, date_style_hint};
 
 /// What the planner puts before the name of a table for which none was given, without and with a warehouse.
 const DEFAULT_PREFIXES: [&str; 2] = ["datafusion.public.", "warehouse.main."];
@@ -442,8 +442,12 @@ impl Parts {
             })
             .unwrap_or((&text, ""));
         let first = without_debug(first);
-        if let Some((_, words)) = harrier_sqlstate::bad_text(first) {
-            return Self::new(words);
+        if let Some((state, words)) = harrier_sqlstate::bad_text(first) {
+            let text = words.split('"').nth(1).unwrap_or_default();
+            let hint = (state == SqlState::DATETIME_FIELD_OVERFLOW).then(|| date_style_hint(text)).flatten();
+            let mut parts = Self::new(words);
+            parts.hint = hint.map(str::to_string);
+            return parts;
         }
         let mut parts = Self::new(first.trim_end().trim_end_matches('.'));
         let rest = rest.trim();

@@ -564,6 +564,7 @@ impl Namer<'_> {
             .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
         let schema = warehouse::schema_of(&table.columns)?;
         let state = self.session.context().state();
+        stored::check_order(&state, predicate)?;
         stored::condition(&state, predicate, &schema, &self.sight.asker, Condition::RowFilter)?;
         Ok(id)
     }

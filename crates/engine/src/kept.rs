@@ -44,6 +44,7 @@ use crate::progress::Progress;
 use crate::returning::{self, Returning};
 use crate::sequences::{self, SessionSequences};
 use crate::session::{Outcome, ParsedStatement, Session, command, write_verb};
+use crate::session_planner::time_reading;
 use crate::stored::{self, ViewForm};
 use crate::warehouse::{
     self, AtCommit, Control, Ddl, Dml, KeptDefaults, Looking, Names, OwnStates, Sight, Transactions,
@@ -54,7 +55,7 @@ use harrier_sql::parser::maintenance::CheckTableStatement;
 use harrier_sql::parser::sequence::SequenceStatement;
 
 use crate::write::{Unfinished, Write};
-use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::TimeReading;
 
 /// When a sample has no rows a larger one is taken.
 const LOOKS_FACTOR: f64 = 8.0;
@@ -921,14 +922,14 @@ impl Session {
     /// path of its maker leads elsewhere than that of views does, and the zone of its maker for the times of
     /// AS OF.
     ///
-    /// Errors: it means something else in the dialect of the session (0A000).
+    /// Errors: it means something else in the session (0A000).
     fn definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
         let state = self.context().state();
         let query = match stored::query_of_view(text) {
             Some(query) => as_of::read_past(query),
             None => view.query.to_string(),
         };
-        stored::check_dialect(&state, &query)?;
+        stored::check_meaning(&state, &query)?;
         let schema = state.config_options().catalog.default_schema.as_str();
         let query = match schema != warehouse::DEFAULT_SCHEMA {
             true => stored::name_schema(&query, schema, |name| {
@@ -944,7 +945,8 @@ impl Session {
             // A comment may end it.
             false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
         };
-        Ok(as_of::tell_past(&query, &session_zone(&state)))
+        let TimeReading { zone, order } = time_reading(&state);
+        Ok(as_of::tell_past(&query, &zone, order))
     }
 
     /// Writes rows as a part of a statement that does more.

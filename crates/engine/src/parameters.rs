@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     self, ContextModifier, DateTimeField, Expr, Ident, ObjectName, UnaryOperator, Value,
 };
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::{self, IntervalStyle};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
@@ -76,7 +77,12 @@ const DEFINITIONS: &[Definition] = &[
         "The encoding of text: UTF8, or SQL_ASCII for the same bytes",
     ),
     parameter("client_min_messages", "notice", Kind::OneOf(MESSAGES), "Remembered only"),
-    parameter("DateStyle", "ISO, MDY", Kind::DateStyle, "How dates are written: ISO"),
+    parameter(
+        "DateStyle",
+        "ISO, MDY",
+        Kind::DateStyle,
+        "How dates are written, and the order of numbers in those that are read",
+    ),
     parameter("default_table_access_method", "heap", Kind::Text, "Remembered only"),
     parameter("default_tablespace", "", Kind::Text, "Remembered only"),
     parameter(
@@ -241,7 +247,16 @@ impl Parameters {
         let Some(definition) = definition(name) else {
             return Err(unknown(name).into_datafusion());
         };
-        let value = definition.checked(value)?;
+        // The style alone leaves the order as it is.
+        let order = matches!(definition.kind, Kind::DateStyle)
+            .then(|| self.get(name))
+            .flatten()
+            .and_then(|present| DateOrder::of_style(&present))
+            .filter(|_| value.trim().eq_ignore_ascii_case("iso"));
+        let value = match order {
+            Some(order) => definition.checked(order.name())?,
+            None => definition.checked(value)?,
+        };
         let mut inner = self.inner.lock();
         // Outside of a transaction, SET LOCAL has no effect.
         if is_local && inner.before.is_none() {
@@ -470,7 +485,6 @@ impl Definition {
                         }
                     };
                 }
-                // What is written is the same in every order; what is read has the year first.
                 format!("ISO, {order}")
             }
             Kind::Zone => zone(value.trim())
@@ -690,6 +704,8 @@ mod tests {
             ("SET extra_float_digits = 3", Ok("3")),
             ("SET extra_float_digits = 4", Err("22023")),
             ("SET DateStyle TO 'ISO'", Ok("ISO, MDY")),
+            ("SET DateStyle TO 'ISO, DMY'", Ok("ISO, DMY")),
+            ("SET DateStyle = YMD", Ok("ISO, YMD")),
             ("SET datestyle = German", Err("22023")),
             ("SET client_encoding TO 'utf-8'", Ok("UTF8")),
             ("SET NAMES 'latin1'", Err("22023")),
@@ -716,6 +732,17 @@ mod tests {
         for (sql, expected) in cases {
             let expected = expected.map(str::to_string).map_err(str::to_string);
             assert_eq!(set(&Parameters::default(), sql), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn a_style_of_dates_leaves_their_order() {
+        let parameters = Parameters::default();
+        for (style, expected) in
+            [("YMD", "ISO, YMD"), ("iso", "ISO, YMD"), ("default", "ISO, MDY"), ("ISO", "ISO, MDY")]
+        {
+            let set = set(&parameters, &format!("SET DateStyle = '{style}'"));
+            assert_eq!(set.as_deref(), Ok(expected), "{style}");
         }
     }
 

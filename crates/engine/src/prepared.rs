@@ -25,7 +25,7 @@ use crate::aliased_deletes;
 use crate::assignments;
 use crate::default_values;
 use crate::refused_writes;
-use harrier_planner::analyzer::session_time_zone::session_zone;
+use crate::session_planner::time_reading;
 use harrier_planner::analyzer::text_constants::readable;
 
 /// The prepared statements of a session, by name.
@@ -153,7 +153,7 @@ impl PreparedStatements {
             values.push(match simplifier.simplify(value)? {
                 Expr::Literal(value, metadata) => {
                     assignments::check_parameter(at + 1, &value.data_type(), field.data_type())?;
-                    let value = readable(value, field.data_type(), &session_zone(state))?;
+                    let value = readable(value, field.data_type(), &time_reading(state))?;
                     ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
                 }
                 other => {

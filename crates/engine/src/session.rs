@@ -410,7 +410,7 @@ impl Session {
         let mut asked = None;
         if let harrier_sql::Statement::Copy(copy) = &mut form {
             asked = copy.query_mut().map(|query| ast::Statement::Query(Box::new(query.clone())));
-            copy.prepare()?;
+            copy.prepare(self.date_order())?;
             if let Some(statement) = copy_parse::to_file(copy)? {
                 form = harrier_sql::Statement::Sql(statement);
             }
@@ -418,7 +418,7 @@ impl Session {
             if self.names_as_postgres() {
                 asked = result_names::asked(statement);
             }
-            desugar::prepare(statement)?;
+            desugar::prepare(statement, self.date_order())?;
             // What is read has PostgreSQL's names, whatever the planner's.
             result_columns::prepare(statement, self.names_as_postgres());
             declared_types::settle(statement);

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use harrier_exec::distribution::logical_planner;
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
+use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::TimeReading;
 use harrier_planner::physical::compact_string_views::CompactStringViews;
 use harrier_planner::rules::{self, Surroundings, TableRules};
 
@@ -25,6 +28,7 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         statement_memory: engine.limits().processes.memory_bytes,
         session_memory,
         interval_style,
+        date_order,
         takes_sequence_value: is_called,
     };
     let tables = TableRules {
@@ -53,4 +57,13 @@ fn session_memory(options: &ConfigOptions) -> Option<usize> {
 
 fn interval_style(options: &ConfigOptions) -> IntervalStyle {
     options.extensions.get::<HarrierSettings>().map(|settings| settings.interval_style).unwrap_or_default()
+}
+
+fn date_order(options: &ConfigOptions) -> DateOrder {
+    options.extensions.get::<HarrierSettings>().map(|settings| settings.date_order).unwrap_or_default()
+}
+
+/// How the session reads texts of days and times.
+pub(crate) fn time_reading(state: &SessionState) -> TimeReading {
+    TimeReading { zone: session_zone(state), order: date_order(state.config_options()) }
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_sql::nesting;
@@ -48,6 +49,8 @@ pub struct HarrierSettings {
     pub check_ledger: bool,
     /// How casts to text write intervals: what the parameter IntervalStyle says. No entry either.
     pub interval_style: IntervalStyle,
+    /// How days are read whose text does not tell: what the parameter DateStyle says. No entry either.
+    pub date_order: DateOrder,
 }
 
 impl Default for HarrierSettings {
@@ -66,6 +69,7 @@ impl Default for HarrierSettings {
             auto_analyze: 0,
             check_ledger: false,
             interval_style: IntervalStyle::default(),
+            date_order: DateOrder::default(),
         }
     }
 }

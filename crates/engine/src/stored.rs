@@ -29,6 +29,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
+use harrier_functions::parse::datetime::{self, DateOrder, Kind};
 use harrier_sql::desugar;
 use harrier_sql::desugar::nested_case;
 use harrier_sql::desugar::result_columns;
@@ -41,6 +42,8 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments;
 use crate::declared_types;
+use crate::session_planner::time_reading;
+use crate::settings::HarrierSettings;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_planner::optimizer::simplification;
 
@@ -54,8 +57,12 @@ pub(crate) struct Asker {
 
 /// `state` with the settings that kept SQL is read with.
 pub(crate) fn with_own_settings(mut state: SessionState) -> SessionState {
-    let parser = &mut state.config_mut().options_mut().sql_parser;
-    *parser = SqlParserOptions { dialect: config::Dialect::PostgreSQL, ..SqlParserOptions::default() };
+    let options = state.config_mut().options_mut();
+    options.sql_parser =
+        SqlParserOptions { dialect: config::Dialect::PostgreSQL, ..SqlParserOptions::default() };
+    if let Some(settings) = options.extensions.get_mut::<HarrierSettings>() {
+        settings.date_order = DateOrder::default();
+    }
     state
 }
 
@@ -199,7 +206,7 @@ fn statement(text: &str) -> Result<Statement> {
 
 /// Does to a statement what is done to one of a session, of a client or not, before it is planned.
 fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
-    desugar::prepare(statement)?;
+    desugar::prepare(statement, DateOrder::default())?;
     result_columns::prepare(statement, of_client);
     declared_types::settle(statement);
     if let Statement::Statement(statement) = statement {
@@ -448,9 +455,10 @@ impl<'t> WrittenDefaults<'t> {
     }
 }
 
-/// Errors: in the dialect of the session, a query is something else than in the one that it is going to be
-/// read in (0A000).
-pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
+/// Errors: in the session, a query is something else than where it is going to be read (0A000): in another
+/// dialect, or with days in another order.
+pub(crate) fn check_meaning(state: &SessionState, query: &str) -> Result<()> {
+    check_order(state, query)?;
     let dialect = state.config_options().sql_parser.dialect;
     if dialect == config::Dialect::PostgreSQL {
         return Ok(());
@@ -469,6 +477,30 @@ pub(crate) fn check_dialect(state: &SessionState, query: &str) -> Result<()> {
                 .into_datafusion())
         }
     }
+}
+
+/// Errors: a text, whatever it is for, is another day in the session than where it is going to be read
+/// (0A000).
+pub(crate) fn check_order(state: &SessionState, query: &str) -> Result<()> {
+    let order = time_reading(state).order;
+    if order == DateOrder::default() {
+        return Ok(());
+    }
+    for token in Tokens::of(query, &SqlDialect)?.iter() {
+        let Token::SingleQuotedString(text) = token else { continue };
+        let read = |order: DateOrder| datetime::normal(text, Kind::TimestampWithZone, order);
+        let written = read(order);
+        if written != read(DateOrder::default()) {
+            let message = format!("what is kept cannot have a day that depends on DateStyle: \"{text}\"");
+            let day = written.as_deref().and_then(|written| written.split(' ').next());
+            let hint = day.map(|day| format!("Write it as '{day}'."));
+            let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+            return Err(error
+                .with_hint(hint.unwrap_or_else(|| "RESET DateStyle".to_string()))
+                .into_datafusion());
+        }
+    }
+    Ok(())
 }
 
 /// `SELECT expr AS a`.

@@ -22,6 +22,7 @@ use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner, TypePlanne
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 
 use crate::analyzer::boolean_text_cast::BooleanTextCasts;
@@ -113,6 +114,8 @@ pub struct Surroundings {
     pub session_memory: fn(&ConfigOptions) -> Option<usize>,
     /// How a session writes intervals.
     pub interval_style: fn(&ConfigOptions) -> IntervalStyle,
+    /// How a session reads days whose text does not tell.
+    pub date_order: fn(&ConfigOptions) -> DateOrder,
     /// Whether an expression takes a value of a sequence.
     pub takes_sequence_value: fn(&Expr) -> bool,
 }
@@ -244,13 +247,13 @@ fn before_coercion(
 
 /// These see expressions with the casts that the coercion of types has put in.
 fn behind_coercion(surroundings: &Surroundings) -> Listed<Analyzing> {
-    let interval_style = surroundings.interval_style;
+    let Surroundings { interval_style, date_order, .. } = *surroundings;
     vec![
         (Arc::new(OuterReferenceTypes), Mends(&[])),
         (Arc::new(CheckedArithmetic), Standard("PostgreSQL 8.1.1")),
         (Arc::new(NearestDoubleCasts), Mends(&[])),
         (Arc::new(TimestampDifferences), Standard("PostgreSQL 9.9")),
-        (Arc::new(TextCasts { interval_style }), Standard("PostgreSQL 8.5")),
+        (Arc::new(TextCasts { interval_style, date_order }), Standard("PostgreSQL 8.5")),
         (Arc::new(LocalTimeCasts), Mends(&[25084])),
         (Arc::new(SetOperationAll), Mends(&[12955, 12956])),
         (Arc::new(ScalarSubqueries), Mends(&[16137, 24972, 24783])),
@@ -371,6 +374,7 @@ mod tests {
             statement_memory: None,
             session_memory: |_| None,
             interval_style: |_| IntervalStyle::default(),
+            date_order: |_| DateOrder::default(),
             takes_sequence_value: |_| false,
         }
     }

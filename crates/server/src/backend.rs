@@ -316,6 +316,12 @@ pub trait Session: Send + Sync + 'static {
         None
     }
 
+    /// The text of a day or a moment, as the session reads it, in ISO 8601; `None` where that is the text as
+    /// it is.
+    fn time_text(&self, _text: &str, _wanted: &DataType) -> Option<String> {
+        None
+    }
+
     /// The parameters that clients want to hear of, if any may have changed since `version`; with the present
     /// version.
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;

@@ -50,12 +50,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 use exact_number::exact_number;
 use harrier_functions::parse;
+use harrier_functions::parse::datetime::DateOrder;
 
-/// Rewrites a statement in place, before it is planned.
+/// Rewrites a statement in place, before it is planned. `order`: of the numbers of days in its literals.
 ///
 /// Errors: a window that another is made of is not defined (42704), or is changed where it must not be
 /// (42P20).
-pub fn prepare(statement: &mut Statement) -> Result<()> {
+pub fn prepare(statement: &mut Statement, order: DateOrder) -> Result<()> {
     match statement {
         Statement::Statement(statement) => {
             create_table_as::create_into(statement.as_mut());
@@ -70,11 +71,11 @@ pub fn prepare(statement: &mut Statement) -> Result<()> {
             exact_values::rewrite(statement.as_mut());
             update_from::rewrite(statement.as_mut())?;
             row_comparison::in_conditions_of_change(statement.as_mut())?;
-            rewrite(statement.as_mut())
+            rewrite(statement.as_mut(), order)
         }
-        Statement::Explain(explain) => prepare(&mut explain.statement),
+        Statement::Explain(explain) => prepare(&mut explain.statement, order),
         Statement::CopyTo(copy) => match &mut copy.source {
-            datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut()),
+            datafusion::sql::parser::CopyToSource::Query(query) => rewrite(query.as_mut(), order),
             datafusion::sql::parser::CopyToSource::Relation(_) => Ok(()),
         },
         Statement::CreateExternalTable(create) => {
@@ -91,18 +92,20 @@ pub fn prepare(statement: &mut Statement) -> Result<()> {
 /// The same for a query that is part of a statement.
 ///
 /// Errors: as [`prepare`].
-pub fn prepare_query(query: &mut Query) -> Result<()> {
-    rewrite(query)
+pub fn prepare_query(query: &mut Query, order: DateOrder) -> Result<()> {
+    rewrite(query, order)
 }
 
-fn rewrite<N: VisitMut>(node: &mut N) -> Result<()> {
-    match node.visit(&mut Dialect) {
+fn rewrite<N: VisitMut>(node: &mut N, order: DateOrder) -> Result<()> {
+    match node.visit(&mut Dialect { order }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Dialect;
+struct Dialect {
+    order: DateOrder,
+}
 
 impl VisitorMut for Dialect {
     type Break = DataFusionError;
@@ -171,7 +174,7 @@ impl VisitorMut for Dialect {
                 count_microseconds(data_type);
                 let kind = kind_of(data_type);
                 if let (Some(text), Some(kind)) = (text_of(inner), kind) {
-                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind, self.order)) {
                         (Some(value), _) => **inner = value,
                         (None, Some(text)) => **inner = Expr::value(Value::SingleQuotedString(text)),
                         (None, None) => {}
@@ -183,7 +186,7 @@ impl VisitorMut for Dialect {
                 if let (Some(kind), Value::SingleQuotedString(text)) =
                     (kind_of(&typed.data_type), &typed.value.value)
                 {
-                    match (word_of(text, kind), parse::datetime::normal(text, kind)) {
+                    match (word_of(text, kind), parse::datetime::normal(text, kind, self.order)) {
                         (Some(value), _) => {
                             *expr = Expr::Cast {
                                 kind: CastKind::Cast,
@@ -333,7 +336,7 @@ mod tests {
 
     pub(super) fn rewritten(sql: &str) -> Result<String> {
         let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql)?;
-        rewrite(&mut statements[0])?;
+        rewrite(&mut statements[0], DateOrder::default())?;
         Ok(statements[0].to_string())
     }
 

@@ -17,6 +17,10 @@ pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
             let words = format!("value \"{text}\" is out of range for type {name}");
             (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, words)
         }
+        "date" | "timestamp" if is_day(text) => {
+            let words = format!("date/time field value out of range: \"{text}\"");
+            (SqlState::DATETIME_FIELD_OVERFLOW, words)
+        }
         "date" | "timestamp" | "time" if has_fields(text) => {
             let words = format!("date/time field value out of range: \"{text}\"");
             (SqlState::DATETIME_FIELD_OVERFLOW, words)
@@ -75,6 +79,68 @@ fn name_of(kind: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008),
+/// and no other text (22007).
+pub fn is_day(text: &str) -> bool {
+    numbers_of_day(text).is_some()
+}
+
+/// What PostgreSQL advises where a day cannot be read, if another order of its numbers could help; where the
+/// year comes first, if its month or its day is in no year.
+pub fn date_style_hint(text: &str) -> Option<&'static str> {
+    let [first, second, third] = numbers_of_day(text)?;
+    let is_wrong = |month: u32, day: u32| !(1..=12).contains(&month) || !(1..=31).contains(&day);
+    let has_day = |month: u32, day: u32| {
+        let days = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        !is_wrong(month, day) && days.get(month as usize - 1).is_some_and(|days| day <= *days)
+    };
+    let helps = match first > 99 {
+        true => is_wrong(second, third),
+        false => has_day(first, second) || has_day(second, first) || has_day(second, third),
+    };
+    helps.then_some("Perhaps you need a different \"datestyle\" setting.")
+}
+
+/// The numbers that a text begins with, with blanks or one of the signs of days between them; of a month that
+/// has a name, its own.
+fn numbers_of_day(text: &str) -> Option<[u32; 3]> {
+    let text = text.trim();
+    let sign = text.find(|c: char| !c.is_ascii_alphanumeric()).map(|at| text.as_bytes()[at])?;
+    let (parts, time): (Vec<&str>, &str) = match sign {
+        b' ' => {
+            let mut words = text.splitn(4, ' ');
+            (words.by_ref().take(3).collect(), words.next().unwrap_or(""))
+        }
+        b'-' | b'/' | b'.' => {
+            let (day, time) = text.split_once(' ').unwrap_or((text, ""));
+            (day.split(char::from(sign)).collect(), time)
+        }
+        _ => return None,
+    };
+    let [first, second, third] = parts[..] else { return None };
+    // What else is there may be what is wrong.
+    let halves = ["am", "pm", "AM", "PM"];
+    let clock = halves.iter().find_map(|half| time.strip_suffix(half)).unwrap_or(time);
+    let is_time = |c: char| c.is_ascii_digit() || matches!(c, ':' | '.' | '+' | '-' | ' ' | 'Z');
+    // Behind two numbers no name is looked for.
+    let is_alone = clock.chars().all(is_time) && third.starts_with(|c: char| c.is_ascii_digit());
+    let numbers = [number_of_day(first)?, number_of_day(second)?, number_of_day(third)?];
+    is_alone.then_some(numbers)
+}
+
+fn number_of_day(part: &str) -> Option<u32> {
+    const MONTHS: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    match part.starts_with(|c: char| c.is_ascii_digit()) {
+        // A time may follow.
+        true => part.split('T').next()?.parse().ok(),
+        false => {
+            let first = part.get(..3)?.to_ascii_lowercase();
+            MONTHS.iter().position(|month| *month == first).map(|at| at as u32 + 1)
+        }
+    }
+}
+
 /// Whether a text is made like a day or a time of day, so that one of its fields must be out of range.
 fn has_fields(text: &str) -> bool {
     let is_sign = |c: char| matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T');
@@ -103,6 +169,12 @@ mod tests {
             "invalid input syntax for type numeric: \"it's\"",
         );
         check(&cast("2023-02-29", "Date32"), "22008", "date/time field value out of range: \"2023-02-29\"");
+        check(&cast("31/12/2024", "Date32"), "22008", "date/time field value out of range: \"31/12/2024\"");
+        let moment = "2011-03-27 02:00:00 Europe/Moscow";
+        let said = format!("invalid input syntax for type date: \"{moment}\"");
+        check(&cast(moment, "Date32"), "22007", &said);
+        check(&cast("99-08-Jan", "Date32"), "22007", "invalid input syntax for type date: \"99-08-Jan\"");
+        check(&cast("1.2.3.4", "Date32"), "22007", "invalid input syntax for type date: \"1.2.3.4\"");
         check(&cast("soon", "Date32"), "22007", "invalid input syntax for type date: \"soon\"");
         check(
             "Error parsing timestamp from '2024-01-01 25:00:00': error parsing time",
@@ -114,6 +186,17 @@ mod tests {
         check(overflow, "0A000", "NUMERIC has no value \"NaN\" here");
         assert_eq!(bad_text("Cannot cast to Decimal128(8, 2). Overflowing on inf"), None);
         assert_eq!(bad_text("Cannot cast to Int32"), None);
+        for (text, has_hint) in [
+            ("31/12/2024", true),
+            ("31.12.2024 10:00", true),
+            ("99-1-8", true),
+            ("2024-13-01", true),
+            ("31.04.2025", false),
+            ("2023-02-30", false),
+            ("soon", false),
+        ] {
+            assert_eq!(date_style_hint(text).is_some(), has_hint, "{text}");
+        }
         assert_eq!(bad_text("Error parsing timestamp from 'x' using format '%Y': input is not enough"), None);
     }
 }

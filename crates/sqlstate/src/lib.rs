@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 
 use harrier_error::{SqlError, SqlState};
 
-pub use input_error::bad_text;
+pub use input_error::{bad_text, date_style_hint, is_day};
 
 mod input_error;
 
@@ -524,14 +524,6 @@ fn of_bad_text(text: &str) -> Option<SqlState> {
 /// Whether what could not be cast, which an error of a cast has in quotes, is a day that there is not.
 fn has_day(text: &str) -> bool {
     is_day(text.split('\'').nth(1).unwrap_or_default())
-}
-
-/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008),
-/// and no other text (22007).
-pub fn is_day(text: &str) -> bool {
-    let mut parts = text.trim().split(['-', ' ', 'T']);
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    (0..3).all(|_| parts.next().is_some_and(is_number))
 }
 
 fn by_phrase(phrases: &[(&str, SqlState)], text: &str) -> Option<SqlState> {

@@ -23,9 +23,9 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::compression;
 use harrier_functions::datetime::time_zone::moments_or_null;
 use harrier_functions::parse::bytea::bytes_of;
-use harrier_functions::parse::datetime::{self, Kind};
+use harrier_functions::parse::datetime::{self, DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
-use harrier_sqlstate::{IntoDataFusionError, is_day};
+use harrier_sqlstate::{IntoDataFusionError, date_style_hint, is_day};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -52,6 +52,8 @@ pub(crate) struct Layout {
     pub header: Header,
     /// How intervals are written; all styles are read.
     pub intervals: IntervalStyle,
+    /// How days are read whose text does not tell.
+    pub dates: DateOrder,
     /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their
     /// type.
     pub short_truths: bool,
@@ -279,8 +281,9 @@ impl Reading {
                     cast_with_options(&bytes, field.data_type(), &safe)?
                 }
                 kind => {
-                    let normal =
-                        Kind::of(kind).and_then(|kind| datetime::normal_texts::<StringArray>(text, kind));
+                    let dates = self.layout.dates;
+                    let normal = Kind::of(kind)
+                        .and_then(|kind| datetime::normal_texts::<StringArray>(text, kind, dates));
                     let text = normal.as_ref().unwrap_or(text);
                     let value = cast_with_options(text, kind, &safe)?;
                     match kind {
@@ -312,7 +315,13 @@ impl Reading {
         if let (OnError::Stop, Some((row, at))) = (self.on_error, first) {
             let text = texts[at].value(row);
             let (state, message) = misfit(text, self.schema.field(at).data_type());
-            return Err(self.error(state, message, lines[row], Some(at)));
+            let error = self.told(state, message, lines[row], Some(at));
+            let hint = (state == SqlState::DATETIME_FIELD_OVERFLOW).then(|| date_style_hint(text)).flatten();
+            return Err(match hint {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            }
+            .into_datafusion());
         }
         let skipped = keep.iter().filter(|keep| !**keep).count() as u64;
         let skipped = skipped + self.skipped.fetch_add(skipped, Ordering::Relaxed);
@@ -333,12 +342,20 @@ impl Reading {
         line: u64,
         column: Option<usize>,
     ) -> DataFusionError {
+        self.told(state, message, line, column).into_datafusion()
+    }
+
+    fn told(
+        &self,
+        state: SqlState,
+        message: impl Into<String>,
+        line: u64,
+        column: Option<usize>,
+    ) -> SqlError {
         let file = self.file.as_ref().map(|file| format!("file \"{file}\", ")).unwrap_or_default();
         let column =
             column.map(|at| format!(", column \"{}\"", self.schema.field(at).name())).unwrap_or_default();
-        SqlError::new(state, message)
-            .with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
-            .into_datafusion()
+        SqlError::new(state, message).with_detail(format!("COPY {}, {file}line {line}{column}", self.table))
     }
 }
 
@@ -691,6 +708,7 @@ mod tests {
             null: if csv { String::new() } else { "\\N".to_string() },
             header: Header::Absent,
             intervals: IntervalStyle::default(),
+            dates: DateOrder::DayFirst,
             short_truths: true,
         };
         Reading {

@@ -29,6 +29,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::format_adapter::{FilesSink, OwnSink};
+use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -114,6 +115,7 @@ impl FileFormatFactory for TextFormatFactory {
             null: "\\N".to_string(),
             header: Header::Absent,
             intervals: IntervalStyle::default(),
+            dates: DateOrder::default(),
             short_truths: false,
         };
         Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })

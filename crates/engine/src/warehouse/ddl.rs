@@ -43,10 +43,10 @@ use super::values::{constant, text_as_now};
 use crate::declared_types;
 use crate::memory_tables;
 use crate::sequences::{SEQUENCE_TAG, identity_of, named_in};
+use crate::session_planner::time_reading;
 use crate::stored::{self, ViewForm, WrittenDefaults};
 use crate::type_names;
-use harrier_planner::analyzer::session_time_zone::session_zone;
-use harrier_planner::analyzer::text_constants::readable;
+use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::identifier::{plain, without_casts};
 use harrier_sql::parser::as_of::PAST;
 use harrier_sql::parser::sequence::GeneratedColumn;
@@ -162,11 +162,11 @@ impl Ddl<'_> {
                 self.take_values_of(column, &sequence)?;
                 continue;
             }
-            let zone = session_zone(&self.context.state());
+            let reading = time_reading(&self.context.state());
             column.default = match written {
                 KeptDefaults::Written(texts) => {
                     let text = texts.get(name).map(String::as_str);
-                    default_value(default, column, &zone, text)?
+                    default_value(default, column, &reading, text)?
                 }
                 KeptDefaults::Like(table) => {
                     let own = table.columns.iter().find(|own| own.name == *name);
@@ -801,8 +801,9 @@ impl Ddl<'_> {
         };
         let exact = CastOptions { safe: false, ..CastOptions::default() };
         let kind = type_of(column, false)?;
-        let zone = session_zone(&self.context.state());
-        let value = readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &zone)?.to_array()?;
+        let reading = time_reading(&self.context.state());
+        let value =
+            readable(ScalarValue::try_from_array(batch.column(0), 0)?, &kind, &reading)?.to_array()?;
         let values = json_columns::stored(cast_with_options(&value, &kind, &exact)?, column)?;
         check_years(&values, &column.name)?;
         constant(&values, &column.name)
@@ -830,12 +831,12 @@ impl Ddl<'_> {
         Ok(KeptDefaults::Written(texts))
     }
 
-    /// Errors: its default means something else in the dialect of the session (0A000), or cannot be used as
+    /// Errors: its default means something else in the session (0A000), or cannot be used as
     /// it is kept.
     fn check_default(&self, column: &Column) -> Result<()> {
         if let Some(DefaultValue::Expression { sql, .. }) = &column.default {
             let state = self.context.state();
-            stored::check_dialect(&state, &format!("SELECT {sql}"))?;
+            stored::check_meaning(&state, &format!("SELECT {sql}"))?;
             stored::default(&state, sql, &self.names.role().asker())?;
         }
         Ok(())
@@ -1137,7 +1138,7 @@ fn kept_default(
 fn default_value(
     default: &Expr,
     column: &Column,
-    zone: &str,
+    reading: &TimeReading,
     written: Option<&str>,
 ) -> Result<Option<DefaultValue>> {
     let literal = match default {
@@ -1160,6 +1161,6 @@ fn default_value(
         return Ok(Some(DefaultValue::Expression { sql, dialect: DIALECT.to_string() }));
     };
     let kind = type_of(column, false)?;
-    let value: ScalarValue = readable(value, &kind, zone)?.cast_to(&kind)?;
+    let value: ScalarValue = readable(value, &kind, reading)?.cast_to(&kind)?;
     Ok(constant(&value.to_array()?, &column.name)?.map(DefaultValue::Literal))
 }

@@ -44,8 +44,9 @@ use super::view_columns;
 use crate::joined_columns;
 use crate::memory_tables;
 use crate::sequences;
+use crate::session_planner::time_reading;
 use crate::stored::{self, Asker, ViewForm};
-use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::TimeReading;
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
@@ -356,7 +357,10 @@ impl Names {
                 Ok(snapshot) => catalog.at(snapshot).await,
                 Err(_) => {
                     let moment = match place {
-                        Place::Session => in_utc(past, &session_zone(&self.session()?)),
+                        Place::Session => {
+                            let TimeReading { zone, order } = time_reading(&self.session()?);
+                            in_utc(past, &zone, order)
+                        }
                         // It was told so, where it was made in another zone.
                         Place::View { .. } => None,
                     };

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 
 use crate::datetime::time_unit::in_a_second;
 use crate::datetime::zone_offset::{offset_then, offset_there, zone_of};
-use crate::parse::datetime::Kind;
+use crate::parse::datetime::{DateOrder, Kind};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -209,8 +209,8 @@ pub fn moments_or_null(texts: &StringArray, zone: &str) -> Result<ArrayRef> {
 }
 
 /// A moment as a text, by which it is the same in every zone; `None` where it is none.
-pub fn in_utc(text: &str, zone: &str) -> Option<String> {
-    let normal = Kind::TimestampWithZone.normal(text);
+pub fn in_utc(text: &str, zone: &str, order: DateOrder) -> Option<String> {
+    let normal = Kind::TimestampWithZone.normal(text, order);
     let moment = moment_of(normal.as_deref().unwrap_or(text), &zone_of(zone).ok()?).ok()?;
     Some(DateTime::from_timestamp_micros(moment)?.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string())
 }

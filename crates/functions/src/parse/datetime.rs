@@ -1,6 +1,9 @@
 //! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names
-//! of months, slashes, times without seconds, `am` and `pm`. Functions do the same to columns of texts before
-//! they are cast; they travel to ranks by their names.
+//! of months, slashes, years of two digits, times without seconds, `am` and `pm`. Functions do the same to
+//! columns of texts before they are cast; they travel to ranks by their names, with the order of numbers that
+//! the session has.
+//!
+//! Source: PostgreSQL's `ParseDateTime`, `DecodeDateTime`, `DecodeDate`, `DecodeNumber` and `ValidateDate`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,6 +19,36 @@ use datafusion::logical_expr::{
 
 use crate::datetime::zone_offset;
 use crate::parse;
+
+/// Which of the three numbers of a day is which, where the text does not tell: what the parameter `DateStyle`
+/// says beside ISO.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum DateOrder {
+    /// `MDY`: 02/01/2025 is in February.
+    #[default]
+    MonthFirst,
+    /// `DMY`: 02/01/2025 is in January.
+    DayFirst,
+    /// `YMD`: 02/01/25 is in 2002.
+    YearFirst,
+}
+
+impl DateOrder {
+    pub const ALL: [Self; 3] = [Self::MonthFirst, Self::DayFirst, Self::YearFirst];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MonthFirst => "MDY",
+            Self::DayFirst => "DMY",
+            Self::YearFirst => "YMD",
+        }
+    }
+
+    /// Of a value of `DateStyle` as the parameter keeps it, or of a name: what it ends in.
+    pub fn of_style(style: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| style.ends_with(order.name()))
+    }
+}
 
 /// What a text is to be read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,9 +75,9 @@ impl Kind {
         }
     }
 
-    /// Of a text, the same day or time in ISO 8601; the text where it cannot be read.
+    /// (text, order by its name) → the same day or time in ISO 8601; the text where it cannot be read.
     pub fn function(self) -> Arc<ScalarUDF> {
-        let signature = Signature::any(1, Volatility::Immutable);
+        let signature = Signature::any(2, Volatility::Immutable);
         Arc::new(ScalarUDF::new_from_impl(Reading { kind: self, signature }))
     }
 
@@ -75,8 +108,8 @@ impl Kind {
     }
 
     /// [`normal`], but nothing is done to what a cast reads.
-    pub fn normal(self, text: &str) -> Option<String> {
-        if self.is_plain(text) { None } else { normal(text, self) }
+    pub fn normal(self, text: &str, order: DateOrder) -> Option<String> {
+        if self.is_plain(text) { None } else { normal(text, self, order) }
     }
 }
 
@@ -86,14 +119,18 @@ pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 /// Texts as [`Kind::function`] has them; `None` where they are so.
-pub fn normal_texts<'a, T>(texts: impl ArrayAccessor<Item = &'a str> + Copy, kind: Kind) -> Option<T>
+pub fn normal_texts<'a, T>(
+    texts: impl ArrayAccessor<Item = &'a str> + Copy,
+    kind: Kind,
+    order: DateOrder,
+) -> Option<T>
 where
     T: FromIterator<Option<Cow<'a, str>>>,
 {
     if ArrayIter::new(texts).flatten().all(|text| kind.is_plain(text)) {
         return None;
     }
-    let normal = |text: &'a str| kind.normal(text).map_or(Cow::Borrowed(text), Cow::Owned);
+    let normal = |text: &'a str| kind.normal(text, order).map_or(Cow::Borrowed(text), Cow::Owned);
     Some(ArrayIter::new(texts).map(|text| text.map(normal)).collect())
 }
 
@@ -114,42 +151,45 @@ impl ScalarUDFImpl for Reading {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [text] if text.is_string() => Ok(text.clone()),
+            [text, DataType::Utf8] if text.is_string() => Ok(text.clone()),
             _ => plan_err!("{} does not take {arguments:?}", self.name()),
         }
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match arguments.args.as_slice() {
-            [ColumnarValue::Scalar(text)] => {
-                let texts = self.read(&text.to_array()?)?;
+        let [texts, ColumnarValue::Scalar(ScalarValue::Utf8(Some(order)))] = arguments.args.as_slice() else {
+            return internal_err!("{} takes a text and an order", self.name());
+        };
+        let order = DateOrder::of_style(order).unwrap_or_default();
+        match texts {
+            ColumnarValue::Scalar(text) => {
+                let texts = self.read(&text.to_array()?, order)?;
                 ScalarValue::try_from_array(&texts, 0).map(ColumnarValue::Scalar)
             }
-            [ColumnarValue::Array(texts)] => self.read(texts).map(ColumnarValue::Array),
-            _ => internal_err!("{} has one argument", self.name()),
+            ColumnarValue::Array(texts) => self.read(texts, order).map(ColumnarValue::Array),
         }
     }
 
     #[allow(deprecated, reason = "plans are shown by it")]
     fn display_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.iter().map(ToString::to_string).collect())
+        Ok(arguments.first().map(ToString::to_string).unwrap_or_default())
     }
 
     /// It is a part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
-        Ok(arguments.iter().map(|argument| argument.schema_name().to_string()).collect())
+        Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
 }
 
 impl Reading {
-    fn read(&self, texts: &ArrayRef) -> Result<ArrayRef> {
+    fn read(&self, texts: &ArrayRef, order: DateOrder) -> Result<ArrayRef> {
         let kind = self.kind;
         let read = match texts.data_type() {
-            DataType::Utf8 => normal_texts::<StringArray>(texts.as_string::<i32>(), kind)
+            DataType::Utf8 => normal_texts::<StringArray>(texts.as_string::<i32>(), kind, order)
                 .map(|read| Arc::new(read) as ArrayRef),
-            DataType::LargeUtf8 => normal_texts::<LargeStringArray>(texts.as_string::<i64>(), kind)
+            DataType::LargeUtf8 => normal_texts::<LargeStringArray>(texts.as_string::<i64>(), kind, order)
                 .map(|read| Arc::new(read) as ArrayRef),
-            DataType::Utf8View => normal_texts::<StringViewArray>(texts.as_string_view(), kind)
+            DataType::Utf8View => normal_texts::<StringViewArray>(texts.as_string_view(), kind, order)
                 .map(|read| Arc::new(read) as ArrayRef),
             other => return internal_err!("{} does not take {other}", self.name()),
         };
@@ -159,11 +199,11 @@ impl Reading {
 
 /// The same day or time in ISO 8601, or an interval in units; `None` where it is that already, or cannot be
 /// read.
-pub fn normal(text: &str, kind: Kind) -> Option<String> {
+pub fn normal(text: &str, kind: Kind, order: DateOrder) -> Option<String> {
     if kind == Kind::Interval {
         return parse::interval::normal(text);
     }
-    let mut fields = Fields::default();
+    let mut fields = Fields { order, ..Fields::default() };
     let spaced = separate_time(text.trim());
     for word in spaced.split([' ', ',']).filter(|word| !word.is_empty()) {
         fields.read(word)?;
@@ -199,8 +239,13 @@ fn separate_time(text: &str) -> String {
 
 #[derive(Debug, Default)]
 struct Fields {
+    order: DateOrder,
     year: Option<i32>,
+    /// The year is of one or two digits, and of 1970 to 2069.
+    is_short_year: bool,
     month: Option<u32>,
+    /// The month has a name, which leaves two numbers.
+    is_month_named: bool,
     day_of_month: Option<u32>,
     /// Hours, minutes, seconds, and what stands behind their point.
     clock: Option<(u32, u32, u32, String)>,
@@ -227,36 +272,97 @@ impl Fields {
             return put(&mut self.zone, zone);
         }
         if let Some(month) = month_of(&lower) {
-            return put(&mut self.month, month);
-        }
-        let parts: Vec<&str> = lower.split(['-', '/', '.']).collect();
-        match parts.as_slice() {
-            [whole] if whole.len() == 8 && is_number(whole) => {
-                put(&mut self.year, whole[..4].parse().ok()?)?;
-                put(&mut self.month, whole[4..6].parse().ok()?)?;
-                put(&mut self.day_of_month, whole[6..].parse().ok()?)
+            // What came before it alone was taken for a month, and is the day: `8 Jan 1999`.
+            if !self.is_month_named && self.day_of_month.is_none() {
+                self.day_of_month = self.month.take();
             }
-            [year] if year.len() >= 4 && is_number(year) => put(&mut self.year, year.parse().ok()?),
-            [day] if is_number(day) => put(&mut self.day_of_month, day.parse().ok()?),
-            [first, second, third] => {
-                let is_year = |part: &str| part.len() == 4 && is_number(part);
-                let (year, month, day) = match (month_of(first), month_of(second)) {
-                    (Some(month), None) => (*third, month, *second),
-                    (None, Some(month)) if is_year(first) => (*first, month, *third),
-                    (None, Some(month)) => (*third, month, *first),
-                    _ if is_year(first) => (*first, second.parse().ok()?, *third),
-                    // The month before the day, as PostgreSQL has it unless it is told otherwise.
-                    _ => (*third, first.parse().ok()?, *second),
-                };
-                if !is_year(year) || !is_number(day) {
-                    return None;
-                }
-                put(&mut self.year, year.parse().ok()?)?;
+            return self.name_month(month);
+        }
+        match lower.find(['-', '/', '.']) {
+            None => self.read_number(&lower),
+            Some(at) => self.read_parts(&lower.split(&lower[at..=at]).collect::<Vec<_>>()),
+        }
+    }
+
+    fn name_month(&mut self, month: u32) -> Option<()> {
+        self.is_month_named = true;
+        put(&mut self.month, month)
+    }
+
+    /// A day whose parts one sign divides. Those that are numbers come behind the name of a month.
+    fn read_parts(&mut self, parts: &[&str]) -> Option<()> {
+        // Behind two numbers no name is looked for.
+        let is_cut = matches!(parts, [first, second, third]
+            if is_number(first) && is_number(second) && !is_number(third));
+        if self.has_day() || is_cut {
+            return None;
+        }
+        for month in parts.iter().filter_map(|part| month_of(part)) {
+            self.name_month(month)?;
+        }
+        for part in parts.iter().filter(|part| month_of(part).is_none()) {
+            self.read_part(part)?;
+        }
+        self.has_day().then_some(())
+    }
+
+    /// A number by itself: 19990108 and 990108 have the year first in every order; 040506 is a time behind a
+    /// day.
+    fn read_number(&mut self, digits: &str) -> Option<()> {
+        if is_number(digits) && digits.len() == 6 && self.has_day() {
+            return self.read_clock(&format!("{}:{}:{}", &digits[..2], &digits[2..4], &digits[4..]));
+        }
+        if !is_number(digits) || digits.len() < 6 || self.has_day() {
+            return self.read_part(digits);
+        }
+        let (rest, day) = digits.split_at(digits.len() - 2);
+        let (year, month) = rest.split_at(rest.len() - 2);
+        self.set_year(year)?;
+        put(&mut self.month, month.parse().ok()?)?;
+        put(&mut self.day_of_month, day.parse().ok()?)
+    }
+
+    /// One of the numbers of a day: what it is follows from what there is before it.
+    fn read_part(&mut self, digits: &str) -> Option<()> {
+        let number: u32 = is_number(digits).then(|| digits.parse().ok())??;
+        let is_long = digits.len() >= 3;
+        match (self.year, self.month, self.day_of_month) {
+            // A day of the year.
+            (Some(year), None, None) if digits.len() == 3 && (1..=366).contains(&number) => {
+                let (month, day) = in_year(year, number)?;
                 put(&mut self.month, month)?;
-                put(&mut self.day_of_month, day.parse().ok()?)
+                put(&mut self.day_of_month, day)
             }
-            _ => None,
+            (None, None, None) if is_long || self.order == DateOrder::YearFirst => self.set_year(digits),
+            (None, None, None) if self.order == DateOrder::DayFirst => put(&mut self.day_of_month, number),
+            (None, None, None) | (Some(_), None, None) | (None, None, Some(_)) => {
+                put(&mut self.month, number)
+            }
+            (None, Some(_), None)
+                if self.is_month_named && (is_long || self.order == DateOrder::YearFirst) =>
+            {
+                self.set_year(digits)
+            }
+            (None, Some(_), None) => put(&mut self.day_of_month, number),
+            // What was taken for a short year is the day: `08-Jan-1999` where years come first.
+            (Some(day), Some(_), None) if self.is_month_named && is_long && self.is_short_year => {
+                self.year = None;
+                put(&mut self.day_of_month, day.try_into().ok()?)?;
+                self.set_year(digits)
+            }
+            (Some(_), Some(_), None) => put(&mut self.day_of_month, number),
+            (None, Some(_), Some(_)) => self.set_year(digits),
+            (Some(_), Some(_), Some(_)) | (Some(_), None, Some(_)) => None,
         }
+    }
+
+    fn set_year(&mut self, digits: &str) -> Option<()> {
+        self.is_short_year = digits.len() <= 2;
+        put(&mut self.year, digits.parse().ok()?)
+    }
+
+    fn has_day(&self) -> bool {
+        self.year.is_some() && self.month.is_some() && self.day_of_month.is_some()
     }
 
     /// `10:00`, `10:00:01.5`, with a zone behind it in numbers or as Z, or with `am` or `pm`.
@@ -295,14 +401,12 @@ impl Fields {
 
     fn day(&self) -> Option<String> {
         let (year, month, day) = (self.year?, self.month?, self.day_of_month?);
-        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let days = match month {
-            2 if is_leap => 29,
-            2 => 28,
-            4 | 6 | 9 | 11 => 30,
-            1..=12 => 31,
-            _ => return None,
+        let year = match self.is_short_year {
+            true if year < 70 => year + 2000,
+            true => year + 1900,
+            false => year,
         };
+        let days = (1..=12).contains(&month).then(|| days_of(year, month))?;
         ((1..=9999).contains(&year) && (1..=days).contains(&day))
             .then(|| format!("{year:04}-{month:02}-{day:02}"))
     }
@@ -320,6 +424,29 @@ impl Fields {
         let point = if fraction.is_empty() { "" } else { "." };
         Some(format!("{hours:02}:{minutes:02}:{seconds:02}{point}{fraction}"))
     }
+}
+
+/// How many days a month has, from 1 to 12.
+fn days_of(year: i32, month: u32) -> u32 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// The month and the day of a day of a year, counted from 1.
+fn in_year(year: i32, mut day: u32) -> Option<(u32, u32)> {
+    for month in 1..=12 {
+        let days = days_of(year, month);
+        if day <= days {
+            return Some((month, day));
+        }
+        day -= days;
+    }
+    None
 }
 
 /// What is there twice contradicts itself.
@@ -421,7 +548,7 @@ mod tests {
     #[test]
     fn days_and_times_are_read() {
         let check = |text: &str, kind: Kind, expected: &str| {
-            assert_eq!(normal(text, kind).as_deref(), Some(expected), "{text}");
+            assert_eq!(normal(text, kind, DateOrder::default()).as_deref(), Some(expected), "{text}");
         };
         for text in [
             "January 8, 1999",
@@ -452,9 +579,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_have_the_order_of_the_session() {
+        let check = |text: &str, expected: [&str; 3]| {
+            for (order, expected) in DateOrder::ALL.into_iter().zip(expected) {
+                let read = normal(text, Kind::Date, order);
+                assert_eq!(read.as_deref().unwrap_or_default(), expected, "{text} {order:?}");
+                assert_eq!(DateOrder::of_style(&format!("ISO, {}", order.name())), Some(order));
+            }
+        };
+        check("1/8/1999", ["1999-01-08", "1999-08-01", ""]);
+        check("01/02/03", ["2003-01-02", "2003-02-01", "2001-02-03"]);
+        check("99-1-8", ["", "", "1999-01-08"]);
+        check("1999.1.8", ["1999-01-08"; 3]);
+        check("08-Jan-1999", ["1999-01-08"; 3]);
+        check("8 Jan 99", ["1999-01-08", "1999-01-08", ""]);
+        check("1-2-69", ["2069-01-02", "2069-02-01", ""]);
+        check("990108", ["1999-01-08"; 3]);
+        check("1999-008", ["1999-01-08"; 3]);
+        check("1999-08-Jan", [""; 3]);
+    }
+
+    #[test]
     fn zones_have_names() {
         let check = |text: &str, kind: Kind, expected: &str| {
-            assert_eq!(normal(text, kind).as_deref(), Some(expected), "{text}");
+            assert_eq!(normal(text, kind, DateOrder::default()).as_deref(), Some(expected), "{text}");
         };
         check("2024-01-05 10:00:00 EST", Kind::TimestampWithZone, "2024-01-05 10:00:00-05:00");
         check("2024-07-05 10:00:00 cet", Kind::TimestampWithZone, "2024-07-05 10:00:00+01:00");
@@ -463,19 +611,28 @@ mod tests {
         check("2024-01-05 10:00:00 EST", Kind::Timestamp, "2024-01-05 10:00:00");
         check("2024-01-05 10:00:00 Europe/Berlin", Kind::Timestamp, "2024-01-05 10:00:00");
         check("10:00:00 PST", Kind::Time, "10:00:00");
-        assert_eq!(normal("2024-01-05 10:00:00 Nowhere/Land", Kind::Timestamp), None);
+        assert_eq!(normal("2024-01-05 10:00:00 Nowhere/Land", Kind::Timestamp, DateOrder::default()), None);
     }
 
     #[test]
     fn what_is_none_is_left_to_fail() {
-        for text in
-            ["soon", "2023-02-29", "2024-13-01", "1/2/99", "2024-01-05 BC", "1999-01-08 1999-01-08", ""]
-        {
-            assert_eq!(normal(text, Kind::Date), None, "{text}");
+        for text in [
+            "soon",
+            "2023-02-29",
+            "2024-13-01",
+            "13/2/99",
+            "1/2",
+            "1-2/1999",
+            "Jan Feb 1999",
+            "2024-01-05 BC",
+            "1999-01-08 1999-01-08",
+            "",
+        ] {
+            assert_eq!(normal(text, Kind::Date, DateOrder::default()), None, "{text}");
         }
         for text in ["2024-01-05 25:00", "2024-01-05 10:61", "2024-01-05 13:00 pm"] {
-            assert_eq!(normal(text, Kind::Timestamp), None, "{text}");
+            assert_eq!(normal(text, Kind::Timestamp, DateOrder::default()), None, "{text}");
         }
-        assert_eq!(normal("2024-01-05", Kind::Date), None, "it is read as it is");
+        assert_eq!(normal("2024-01-05", Kind::Date, DateOrder::default()), None, "it is read as it is");
     }
 }

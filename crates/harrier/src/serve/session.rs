@@ -597,6 +597,10 @@ impl Session for EngineSession {
         }
     }
 
+    fn time_text(&self, text: &str, wanted: &DataType) -> Option<String> {
+        self.session.time_text(text, wanted)
+    }
+
     fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         self.session.reported_parameters(version)
     }

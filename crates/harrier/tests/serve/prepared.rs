@@ -55,6 +55,28 @@ fn changed() -> Answer {
 }
 
 #[test]
+fn days_of_parameters_have_the_order_of_the_session() {
+    let served = Served::start(ALONE);
+    let mut client = served.client();
+    // Of a day, a timestamp and an array of days.
+    prepare(&mut client, "s", "SELECT $1::text, $2::text, $3::text", &[1082, 1114, 1182]);
+    let values = ["01.02.2025", "1/2/25 10:00", "{01-02-2025}"];
+    assert_eq!(
+        all(&mut client, "s", &values, &[]),
+        row(&["2025-01-02", "2025-01-02 10:00:00", "{2025-01-02}"])
+    );
+    client.query("SET DateStyle = 'ISO, DMY'").unwrap();
+    assert_eq!(
+        all(&mut client, "s", &values, &[]),
+        row(&["2025-02-01", "2025-02-01 10:00:00", "{2025-02-01}"])
+    );
+    for wrong in ["01.13.2025", "2025-02-30"] {
+        let failure = all(&mut client, "s", &[wrong, values[1], values[2]], &[]).unwrap_err();
+        assert_eq!(failure.0, "22008", "{wrong}");
+    }
+}
+
+#[test]
 fn rows_of_other_columns_are_refused() {
     let served = Served::start(ALONE);
     let (mut client, mut other) = (served.client(), served.client());

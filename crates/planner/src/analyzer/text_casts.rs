@@ -5,7 +5,7 @@
 //! What stands after a type's name, or before `::`, is taken care of before there is a plan (`dialect`).
 //!
 //! ```text
-//! CAST(text AS Date32)            ─►  CAST(harrier_date_text(text) AS Date32)
+//! CAST(text AS Date32)            ─►  CAST(harrier_date_text(text, order) AS Date32)
 //! CAST(text AS Binary)            ─►  CAST(harrier_bytes_of_text(text) AS Binary)
 //! CAST(ts AS Utf8)                ─►  CAST(harrier_shown_timestamp(ts) AS Utf8)
 //! CAST(i AS Utf8), i an interval  ─►  CAST(harrier_shown_interval(i, style) AS Utf8)
@@ -16,9 +16,9 @@
 //! `TextCasts` can go when casts between texts and values can be replaced in one place of DataFusion.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
-use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
@@ -26,7 +26,7 @@ use datafusion::optimizer::AnalyzerRule;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::format;
 use harrier_functions::parse;
-use harrier_functions::parse::datetime::Kind;
+use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -38,6 +38,8 @@ use crate::rewrite::{rewritten, schema_below};
 pub(crate) struct TextCasts {
     /// How a session writes intervals.
     pub(crate) interval_style: fn(&ConfigOptions) -> IntervalStyle,
+    /// How a session reads days whose text does not tell.
+    pub(crate) date_order: fn(&ConfigOptions) -> DateOrder,
 }
 
 impl AnalyzerRule for TextCasts {
@@ -47,16 +49,17 @@ impl AnalyzerRule for TextCasts {
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let style = (self.interval_style)(options);
+        let order = (self.date_order)(options);
         let changed = plan.transform_up_with_subqueries(|plan| {
             let schema = schema_below(&plan)?;
             rewritten(plan, |mut expr| {
                 let is_changed = match &mut expr {
                     Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
                         match Kind::of(field.data_type()) {
-                            Some(kind) => read(expr, kind, field.data_type(), &schema)?,
+                            Some(kind) => read(expr, kind, order, field.data_type(), &schema)?,
                             None if field.data_type().is_binary() => read_bytes(expr, &schema)?,
                             None if let Some(item) = element(field.data_type()) => {
-                                read_array(expr, item, &schema)?
+                                read_array(expr, item, order, &schema)?
                             }
                             None => field.data_type().is_string() && write(expr, style, &schema),
                         }
@@ -74,9 +77,9 @@ impl AnalyzerRule for TextCasts {
 }
 
 /// Has a text be one that a cast reads; tells whether it changed anything.
-fn read(expr: &mut Expr, kind: Kind, wanted: &DataType, schema: &DFSchema) -> Result<bool> {
+fn read(expr: &mut Expr, kind: Kind, order: DateOrder, wanted: &DataType, schema: &DFSchema) -> Result<bool> {
     match expr {
-        Expr::Literal(value, _) => Ok(match normal(value, kind, wanted)? {
+        Expr::Literal(value, _) => Ok(match normal(value, kind, wanted, order)? {
             Some(normal) => {
                 *value = normal;
                 true
@@ -86,7 +89,8 @@ fn read(expr: &mut Expr, kind: Kind, wanted: &DataType, schema: &DFSchema) -> Re
         Expr::ScalarFunction(function) if function.func == kind.function() => Ok(false),
         _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
             let text = std::mem::take(expr);
-            *expr = Expr::ScalarFunction(ScalarFunction::new_udf(kind.function(), vec![text]));
+            let arguments = vec![text, lit(order.name())];
+            *expr = Expr::ScalarFunction(ScalarFunction::new_udf(kind.function(), arguments));
             Ok(true)
         }
         _ => Ok(false),
@@ -110,15 +114,29 @@ fn read_bytes(expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
 /// Has a text be the array that it tells; tells whether it was one.
 ///
 /// Errors: it tells none (22P02, 0A000), or is no constant (42846).
-fn read_array(expr: &mut Expr, element: &DataType, schema: &DFSchema) -> Result<bool> {
+fn read_array(expr: &mut Expr, element: &DataType, order: DateOrder, schema: &DFSchema) -> Result<bool> {
     match expr {
         Expr::Literal(value, _) => match value.try_as_str().flatten() {
             Some(text) => {
-                *value = array(text, element)?;
+                *value = array(text, element, order)?;
                 Ok(true)
             }
             None => Ok(false),
         },
+        // What the planner makes of a constant, or `ARRAY['1/8/1999']`.
+        Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
+            let Some(kind) = Kind::of(element) else { return Ok(false) };
+            let mut is_changed = false;
+            for item in &mut call.args {
+                let Expr::Literal(value, _) = item else { continue };
+                let text = value.try_as_str().flatten().and_then(|text| kind.normal(text, order));
+                if let Some(text) = text {
+                    *value = ScalarValue::from(text).cast_to(&value.data_type())?;
+                    is_changed = true;
+                }
+            }
+            Ok(is_changed)
+        }
         _ if expr.get_type(schema).is_ok_and(|kind| kind.is_string()) => {
             let message = "cannot cast a text that is no constant to an array";
             Err(SqlError::new(SqlState::CANNOT_COERCE, message).into_datafusion())

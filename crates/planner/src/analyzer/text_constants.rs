@@ -1,6 +1,8 @@
 //! Constants of texts as values of the type that they are cast to, as PostgreSQL reads them: days, times,
 //! bytes, and arrays (`{1,NULL,"a, b"}`, of which a cast of the planner's makes an array of the one text).
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -8,25 +10,33 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::datetime::infinity::infinite;
 use harrier_functions::datetime::time_zone::{is_local, moments_in};
 use harrier_functions::parse;
-use harrier_functions::parse::datetime::Kind;
+use harrier_functions::parse::datetime::{DateOrder, Kind};
 
 use super::session_time_zone::UTC;
 
+/// As a session reads texts of days and times that leave something open.
+#[derive(Debug, Clone)]
+pub struct TimeReading {
+    /// Where clocks show a time that says no zone.
+    pub zone: Arc<str>,
+    pub order: DateOrder,
+}
+
 /// A value that is to be cast to a type; a text of a day, time or bytes in the form that a cast reads, and a
-/// local time that is to be a moment as the one in `zone`.
-pub fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<ScalarValue> {
+/// local time that is to be a moment as the one in the zone of `reading`.
+pub fn readable(value: ScalarValue, wanted: &DataType, reading: &TimeReading) -> Result<ScalarValue> {
     let normal = match Kind::of(wanted) {
-        Some(kind) => normal(&value, kind, wanted)?,
+        Some(kind) => normal(&value, kind, wanted, reading.order)?,
         None if wanted.is_binary() => bytes(&value)?,
         None if let (Some(item), Some(text)) = (element(wanted), value.try_as_str().flatten()) => {
-            Some(array(text, item)?)
+            Some(array(text, item, reading.order)?)
         }
         None => None,
     };
     let value = normal.unwrap_or(value);
     match wanted {
         DataType::Timestamp(_, Some(_)) if is_local(&value.data_type()) => {
-            ScalarValue::try_from_array(&moments_in(&value.to_array()?, zone)?, 0)
+            ScalarValue::try_from_array(&moments_in(&value.to_array()?, &reading.zone)?, 0)
         }
         _ => Ok(value),
     }
@@ -34,12 +44,17 @@ pub fn readable(value: ScalarValue, wanted: &DataType, zone: &str) -> Result<Sca
 
 /// What a cast to the type reads as PostgreSQL reads the text. `None` where that is the text as it is, or
 /// nobody reads it.
-pub(super) fn normal(value: &ScalarValue, kind: Kind, wanted: &DataType) -> Result<Option<ScalarValue>> {
+pub(super) fn normal(
+    value: &ScalarValue,
+    kind: Kind,
+    wanted: &DataType,
+    order: DateOrder,
+) -> Result<Option<ScalarValue>> {
     let Some(Some(text)) = value.try_as_str() else { return Ok(None) };
     if let Some(infinite) = infinite(text, wanted) {
         return Ok(Some(infinite));
     }
-    let Some(text) = kind.normal(text) else { return Ok(None) };
+    let Some(text) = kind.normal(text, order) else { return Ok(None) };
     ScalarValue::from(text).cast_to(&value.data_type()).map(Some)
 }
 
@@ -65,10 +80,11 @@ pub(super) fn element(kind: &DataType) -> Option<&DataType> {
 /// The array of `element` that a text tells.
 ///
 /// Errors: it tells none (22P02), or one of several dimensions (0A000); an element is no value of its type.
-pub(super) fn array(text: &str, element: &DataType) -> Result<ScalarValue> {
+pub(super) fn array(text: &str, element: &DataType, order: DateOrder) -> Result<ScalarValue> {
     let texts = elements(text).map_err(harrier_sqlstate::external)?;
+    let reading = TimeReading { zone: UTC.into(), order };
     let values = texts.into_iter().map(|text| match text {
-        Some(text) => readable(ScalarValue::Utf8(Some(text)), element, UTC)?.cast_to(element),
+        Some(text) => readable(ScalarValue::Utf8(Some(text)), element, &reading)?.cast_to(element),
         None => ScalarValue::try_new_null(element),
     });
     let values = values.collect::<Result<Vec<_>>>()?;

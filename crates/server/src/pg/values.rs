@@ -15,6 +15,10 @@ use harrier_error::{SqlError, SqlState};
 use super::decode::{decoder, fit};
 use super::types::{self, NUMERIC_PRECISION, PgType};
 
+/// The text of a day or a moment, as the session reads it, in ISO 8601; `None` where that is the text as it
+/// is.
+pub(crate) type ReadTime<'a> = &'a dyn Fn(&str, &DataType) -> Option<String>;
+
 /// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the
 /// client takes it for.
 ///
@@ -25,6 +29,7 @@ pub(crate) fn value(
     oid: u32,
     wanted: &DataType,
     number: usize,
+    time: ReadTime<'_>,
 ) -> Result<ArrayRef, SqlError> {
     let Some(bytes) = bytes else {
         return Ok(new_null_array(wanted, 1));
@@ -36,7 +41,7 @@ pub(crate) fn value(
                 format!("incorrect binary data format in bind parameter {number}"),
             )
         })?,
-        false => of_text(bytes, wanted)?,
+        false => of_text(bytes, wanted, time)?,
     };
     // How many digits a number has behind its point is said by the number, where nothing else says it.
     let own_scale = types::is_any_numeric(wanted).then(|| scale_of(&found)).flatten();
@@ -70,7 +75,8 @@ pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
 /// The same for a text: one that looks like a day is out of range.
 fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlState {
     let is_day = |text: &[u8]| {
-        let mut parts = text.trim_ascii().splitn(3, |byte| *byte == b'-');
+        let sign = text.iter().find(|byte| !byte.is_ascii_digit()).filter(|sign| b"-/.".contains(sign));
+        let mut parts = text.trim_ascii().splitn(3, |byte| Some(byte) == sign);
         let mut is_number =
             || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
         is_number() && is_number() && is_number()
@@ -112,7 +118,7 @@ pub(super) fn type_name(data_type: &DataType) -> &'static str {
 }
 
 /// Text as Arrow can make a value of `wanted` from it.
-fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, SqlError> {
+fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayRef, SqlError> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(SqlError::new(
             SqlState::CHARACTER_NOT_IN_REPERTOIRE,
@@ -147,7 +153,7 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, SqlError> {
             let parts = items
                 .iter()
                 .map(|part| match part {
-                    Some(part) => value(Some(part.as_bytes()), false, types::TEXT, item.data_type(), 1),
+                    Some(part) => value(Some(part.as_bytes()), false, types::TEXT, item.data_type(), 1, time),
                     None => Ok(new_null_array(item.data_type(), 1)),
                 })
                 .collect::<Result<Vec<_>, _>>()?;
@@ -171,6 +177,9 @@ fn of_text(bytes: &[u8], wanted: &DataType) -> Result<ArrayRef, SqlError> {
             let text = text.trim();
             let time = text.split(['+', '-', 'Z', 'z', ' ']).next().unwrap_or(text);
             Arc::new(StringArray::from(vec![time]))
+        }
+        DataType::Date32 | DataType::Timestamp(..) if let Some(text) = time(text, wanted) => {
+            Arc::new(StringArray::from(vec![text]))
         }
         // JDBC says in which zone a day is, which a day is not.
         DataType::Date32 => Arc::new(StringArray::from(vec![text.split_whitespace().next().unwrap_or("")])),
@@ -287,9 +296,14 @@ mod tests {
 
     use super::*;
 
+    fn read(bytes: &[u8], is_binary: bool, oid: u32, wanted: &DataType) -> Result<ArrayRef, SqlError> {
+        value(Some(bytes), is_binary, oid, wanted, 1, &|text, _| {
+            (text == "soon").then(|| "2024-02-29".into())
+        })
+    }
+
     fn shown(bytes: &[u8], is_binary: bool, oid: u32, wanted: DataType) -> Result<String, String> {
-        let array =
-            value(Some(bytes), is_binary, oid, &wanted, 1).map_err(|failure| failure.sqlstate.to_string())?;
+        let array = read(bytes, is_binary, oid, &wanted).map_err(|failure| failure.sqlstate.to_string())?;
         assert_eq!(array.data_type(), &wanted);
         Ok(array_value_to_string(&array, 0).unwrap())
     }
@@ -297,7 +311,7 @@ mod tests {
     #[test]
     fn values_are_read() {
         let timestamp = DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
-        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 17] = [
+        let cases: [(&[u8], bool, u32, DataType, Result<&str, &str>); 19] = [
             (b"12", false, 0, DataType::Int32, Ok("12")),
             (b"x", false, 0, DataType::Int32, Err("22P02")),
             (b"\0\0\0\x0c", true, types::INT4, DataType::Int64, Ok("12")),
@@ -308,6 +322,8 @@ mod tests {
             (b"a\\\\\\001", false, 0, DataType::Binary, Ok("615c01")),
             (b"2024-02-29", false, 0, DataType::Date32, Ok("2024-02-29")),
             (b"2024-02-30", false, 0, DataType::Date32, Err("22008")),
+            (b"31/12/2024", false, 0, DataType::Date32, Err("22008")),
+            (b"soon", false, 0, DataType::Date32, Ok("2024-02-29")),
             (b"today or so", false, 0, DataType::Date32, Err("22007")),
             (&[0; 8], true, types::TIMESTAMP, timestamp, Ok("2000-01-01T00:00:00")),
             (b"{1,NULL,3}", false, 0, DataType::new_list(DataType::Int32, true), Ok("[1, , 3]")),
@@ -331,18 +347,18 @@ mod tests {
     #[test]
     fn numbers_keep_their_digits() {
         let bytes = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124];
-        let array = value(Some(&bytes), true, types::NUMERIC, &DataType::Decimal128(10, 3), 1).unwrap();
+        let array = read(&bytes, true, types::NUMERIC, &DataType::Decimal128(10, 3)).unwrap();
         assert_eq!(array.as_primitive::<Decimal128Type>().value(0), 12_345_678);
         // Where nothing is said of them, those that are there.
         for (text, expected) in [("1.50", DataType::Decimal128(38, 2)), ("-7", DataType::Decimal128(38, 0))] {
-            let array = value(Some(text.as_bytes()), false, 0, &DataType::Decimal128(38, 10), 1).unwrap();
+            let array = read(text.as_bytes(), false, 0, &DataType::Decimal128(38, 10)).unwrap();
             assert_eq!(array.data_type(), &expected);
             assert_eq!(array_value_to_string(&array, 0).unwrap(), text);
         }
         let uuid = "12345678-9abc-def0-1234-56789abcdef0";
-        let array = value(Some(uuid.as_bytes()), false, 0, &DataType::FixedSizeBinary(16), 1).unwrap();
+        let array = read(uuid.as_bytes(), false, 0, &DataType::FixedSizeBinary(16)).unwrap();
         let bytes = array.as_fixed_size_binary().value(0);
-        let texts = value(Some(bytes), true, types::UUID, &DataType::Utf8, 1).unwrap();
+        let texts = read(bytes, true, types::UUID, &DataType::Utf8).unwrap();
         assert_eq!(texts.as_string::<i32>().value(0), uuid);
     }
 
@@ -353,9 +369,9 @@ mod tests {
             bytes.extend(number.to_be_bytes());
         }
         let wanted = DataType::new_list(DataType::Int32, true);
-        let array = value(Some(&bytes), true, 1007, &wanted, 1).unwrap();
+        let array = read(&bytes, true, 1007, &wanted).unwrap();
         let values = array.as_list::<i32>().value(0);
         assert_eq!(values.as_primitive::<Int32Type>().iter().collect::<Vec<_>>(), [Some(7), None]);
-        assert!(value(Some(&bytes[..20]), true, 1007, &wanted, 1).is_err());
+        assert!(read(&bytes[..20], true, 1007, &wanted).is_err());
     }
 }

@@ -4,6 +4,7 @@
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_functions::datetime::time_zone::in_utc;
+use harrier_functions::parse::datetime::DateOrder;
 
 use crate::dialect::SqlDialect;
 use crate::tokens::{Edit, Tokens, word};
@@ -101,8 +102,8 @@ pub fn read_past(text: &str) -> String {
 }
 
 /// The text of a parsed query with the names that [`read_past`] makes as what they stand for. `zone`: in
-/// which its times are, if it is not UTC.
-pub fn tell_past(text: &str, zone: &str) -> String {
+/// which its times are, if it is not UTC. `order`: of the numbers of its days.
+pub fn tell_past(text: &str, zone: &str, order: DateOrder) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(PAST) {
@@ -119,7 +120,8 @@ pub fn tell_past(text: &str, zone: &str) -> String {
         let place = match past.parse::<i64>() {
             Ok(snapshot) => format!("SNAPSHOT {snapshot}"),
             Err(_) => {
-                let moment = if zone == UTC { None } else { in_utc(&past, zone) };
+                let is_told = zone == UTC && order == DateOrder::default();
+                let moment = if is_told { None } else { in_utc(&past, zone, order) };
                 format!("TIMESTAMP '{}'", moment.unwrap_or(past).replace('\'', "''"))
             }
         };
@@ -166,7 +168,7 @@ mod tests {
             ),
         ] {
             let read = read_past(sql);
-            assert_eq!(tell_past(&read, UTC), expected);
+            assert_eq!(tell_past(&read, UTC, DateOrder::default()), expected);
             assert_eq!(read_past(expected), read);
         }
     }

@@ -13,6 +13,7 @@ use crate::ast_builder::{query_of, select_star, table_named};
 use crate::desugar::{self, result_columns};
 use crate::nesting;
 use crate::tokens::Tokens;
+use harrier_functions::parse::datetime::DateOrder;
 
 /// A COPY.
 #[derive(Debug, Clone)]
@@ -25,13 +26,13 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Makes a query and names of files ready for the planner.
+    /// Makes a query and names of files ready for the planner. `order`: of the numbers of days in it.
     ///
     /// Errors: as [`desugar::prepare_query`].
-    pub fn prepare(&mut self) -> Result<()> {
+    pub fn prepare(&mut self, order: DateOrder) -> Result<()> {
         match &mut self.source {
             CopySource::Query(query) => {
-                desugar::prepare_query(query)?;
+                desugar::prepare_query(query, order)?;
                 result_columns::prepare_query(query);
             }
             CopySource::Table { name, .. } => result_columns::mark_file(name),

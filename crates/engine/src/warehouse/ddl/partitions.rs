@@ -23,13 +23,14 @@ use harrier_functions::datetime::time_zone::is_local;
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Ddl, error, reference};
+use crate::session_planner::time_reading;
 use crate::warehouse::dml::{Dml, Pending, column as row_value};
 use crate::warehouse::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::types::type_of;
 use crate::warehouse::values::parse_one;
 use harrier_planner::analyzer::session_time_zone::session_zone;
-use harrier_planner::analyzer::text_constants::readable;
+use harrier_planner::analyzer::text_constants::{TimeReading, readable};
 use harrier_sql::parser::table_clauses::{
     self, CutClause, Division, HoldsClause, PartitionChange, PartitionClause, TableClauses, Which,
 };
@@ -181,7 +182,7 @@ impl Ddl<'_> {
 
     /// The value of an expression that is one of `column`.
     async fn constant(&self, sql: &str, column: &Column, kind: &DataType) -> Result<ScalarValue> {
-        fitted(&self.evaluate(sql).await?, column, kind, &session_zone(&self.context.state()))
+        fitted(&self.evaluate(sql).await?, column, kind, &time_reading(&self.context.state()))
     }
 
     async fn evaluate(&self, sql: &str) -> Result<ScalarValue> {
@@ -382,7 +383,12 @@ fn check_key(column: &Column, by: DividedBy) -> Result<()> {
 /// `value` as one of the column, if it is the same in its type.
 ///
 /// Errors: its type is another (42804); a text says no such value (22P02, 22007); it does not fit (22003).
-fn fitted(value: &ScalarValue, column: &Column, kind: &DataType, zone: &str) -> Result<ScalarValue> {
+fn fitted(
+    value: &ScalarValue,
+    column: &Column,
+    kind: &DataType,
+    reading: &TimeReading,
+) -> Result<ScalarValue> {
     let from = value.data_type();
     if from == *kind || value.is_null() {
         return value.cast_to(kind);
@@ -405,7 +411,7 @@ fn fitted(value: &ScalarValue, column: &Column, kind: &DataType, zone: &str) -> 
         let array = cast_with_options(&value.to_array().ok()?, kind, &exact).ok()?;
         ScalarValue::try_from_array(&array, 0).ok()
     };
-    let fitted = readable(value.clone(), kind, zone).ok().and_then(|value| there(&value, kind));
+    let fitted = readable(value.clone(), kind, reading).ok().and_then(|value| there(&value, kind));
     if from.is_string() {
         return fitted.ok_or_else(|| {
             let state = match kind.is_temporal() {

@@ -66,6 +66,7 @@ impl Ddl<'_> {
         not_valid: bool,
     ) -> Result<String> {
         let sql = own_columns(stored::check_text(condition, self.text)?, &table.name)?;
+        stored::check_order(&self.context.state(), &sql)?;
         let condition = expressions::of_text(&sql, table, "check constraint")?;
         let schema = schema_of(&table.columns)?;
         let asker = &self.names.sight().asker;

@@ -134,12 +134,13 @@ impl Conversation {
         if self.portals.len() >= NAMES_MAX {
             return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "too many portals").into());
         }
+        let time = |text: &str, wanted: &DataType| self.session.time_text(text, wanted);
         let values = values
             .iter()
             .enumerate()
             .map(|(at, value)| {
                 let is_binary = formats.get(at).or(formats.first()).is_some_and(|format| *format == 1);
-                values::value(value.as_deref(), is_binary, types[at].oid, &expected[at], at + 1)
+                values::value(value.as_deref(), is_binary, types[at].oid, &expected[at], at + 1, &time)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let state = PortalState::New;
