@@ -107,7 +107,7 @@ pub struct Membership {
 pub struct Verifier(String);
 
 impl Verifier {
-    /// `None` if it is not of that form, as a password is not.
+    /// `None` if it is not of that form, as a password is not: then it is one, as in PostgreSQL.
     pub fn new(text: &str) -> Option<Self> {
         let base64 = |text: &str| {
             let byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
@@ -116,8 +116,10 @@ impl Verifier {
         let (iterations, rest) = text.strip_prefix("SCRAM-SHA-256$")?.split_once(':')?;
         let (salt, keys) = rest.split_once('$')?;
         let (stored, server) = keys.split_once(':')?;
+        // 32 bytes.
+        let key = |text: &str| text.len() == 44 && base64(text) && text.trim_end_matches('=').len() == 43;
         let is_count = iterations.parse::<u32>().is_ok_and(|count| count > 0);
-        (is_count && base64(salt) && base64(stored) && base64(server)).then(|| Self(text.to_string()))
+        (is_count && base64(salt) && key(stored) && key(server)).then(|| Self(text.to_string()))
     }
 
     pub fn as_str(&self) -> &str {

@@ -156,6 +156,12 @@ impl Session {
         if let Some(verifier) = Verifier::new(text) {
             return Ok(Some(verifier));
         }
+        if is_md5(text) {
+            let message = "passwords that are kept as MD5 are not supported";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("give the password, or what PostgreSQL keeps of it with scram-sha-256")
+                .into_datafusion());
+        }
         if text.is_empty() {
             let message = "a password cannot be empty";
             return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
@@ -174,6 +180,12 @@ impl Session {
             None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
         }
     }
+}
+
+/// Whether a text is what PostgreSQL keeps of a password by its older method.
+fn is_md5(text: &str) -> bool {
+    let digits = text.strip_prefix("md5").filter(|digits| digits.len() == 32);
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Finds out what a statement's names mean, and runs it.

@@ -122,6 +122,12 @@ const DEFINITIONS: &[Definition] = &[
     parameter("max_connections", "1024", Kind::Fixed, "How many sessions there may be"),
     parameter("max_index_keys", "32", Kind::Fixed, "Columns of an index, of which there are none"),
     parameter("max_identifier_length", "63", Kind::Fixed, "Bytes of a name that clients may rely on"),
+    parameter(
+        "password_encryption",
+        "scram-sha-256",
+        Kind::OneOf(&["scram-sha-256"]),
+        "How passwords are kept, which clients ask for before they send one",
+    ),
     parameter("row_security", "on", Kind::Boolean, "Remembered only"),
     parameter(
         "search_path",
@@ -707,6 +713,8 @@ mod tests {
             ("SET DateStyle TO 'ISO, DMY'", Ok("ISO, DMY")),
             ("SET DateStyle = YMD", Ok("ISO, YMD")),
             ("SET datestyle = German", Err("22023")),
+            ("SET password_encryption = 'scram-sha-256'", Ok("scram-sha-256")),
+            ("SET password_encryption = md5", Err("22023")),
             ("SET client_encoding TO 'utf-8'", Ok("UTF8")),
             ("SET NAMES 'latin1'", Err("22023")),
             ("SET statement_timeout = 60000", Ok("1min")),

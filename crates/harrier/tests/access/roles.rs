@@ -2,7 +2,8 @@
 //! than that.
 
 use std::fs;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use crate::served::{Answer, Client, Served};
 
@@ -418,6 +419,23 @@ fn psql(served: &Served, role: &str, password: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).trim().to_string())
 }
 
+/// `\\password` of psql, which asks for it twice. Without a terminal it reads what is typed from its input.
+fn change_password(served: &Served, role: &str, own: &str, of: &str, password: &str) -> (bool, String) {
+    let target = format!("host=127.0.0.1 port={} dbname=warehouse user={role}", served.port);
+    let mut child = Command::new("setsid")
+        .args(["-w", "psql", "-X", "-v", "ON_ERROR_STOP=1", "-c", &format!("\\password {of}"), &target])
+        .env("PGPASSWORD", own)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writeln!(child.stdin.take().unwrap(), "{password}\n{password}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).trim().to_string())
+}
+
 #[test]
 fn a_password_is_asked_for_where_the_rules_say_so() {
     if Command::new("psql").arg("--version").output().is_err() {
@@ -451,6 +469,29 @@ fn a_password_is_asked_for_where_the_rules_say_so() {
     allowed(&mut admin, "ALTER ROLE ann PASSWORD 'other'");
     fails("ann", "right", "password authentication failed");
     assert!(psql("ann", "other").0);
+    // Clients ask how it is kept, and send what is kept of it.
+    let changed = change_password(&served, "ann", "other", "", "hers");
+    assert!(changed.0, "{changed:?}");
+    fails("ann", "other", "password authentication failed");
+    assert!(psql("ann", "hers").0);
+    let changed = change_password(&served, "plain", "clear", "ann", "stolen");
+    assert!(
+        !changed.0 && changed.1.contains("42501") | changed.1.contains("permission denied"),
+        "{changed:?}"
+    );
+    let own = admin.one("SELECT current_user").unwrap();
+    let changed = change_password(&served, &own, "", "ann", "other");
+    assert!(changed.0 && psql("ann", "other").0, "{changed:?}");
+    // What is almost that is a password.
+    for almost in ["SCRAM-SHA-256$4096:c2FsdA==$c2hvcnQ=:c2hvcnQ=", "SCRAM-SHA-256$4096", "md5abc"] {
+        allowed(&mut admin, &format!("ALTER ROLE plain PASSWORD '{almost}'"));
+        assert!(psql("plain", almost).0, "{almost}");
+    }
+    let md5 = format!("ALTER ROLE plain PASSWORD 'md5{}'", "0123456789abcdef".repeat(2));
+    assert_eq!(admin.fails(&md5), "0A000");
+    assert_eq!(admin.one("SHOW password_encryption").as_deref(), Ok("scram-sha-256"));
+    assert_eq!(admin.fails("SET password_encryption = 'md5'"), "22023");
+    allowed(&mut admin, "ALTER ROLE plain PASSWORD 'clear'");
     allowed(&mut admin, "ALTER ROLE ann VALID UNTIL '2001-01-01'");
     fails("ann", "other", "password authentication failed");
     allowed(&mut admin, "ALTER ROLE ann VALID UNTIL 'infinity' NOLOGIN");
