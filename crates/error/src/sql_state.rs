@@ -115,7 +115,7 @@ states! {
         "make it zero or more";
     CHARACTER_NOT_IN_REPERTOIRE "22021"
         "bytes are no UTF-8, or a text has a character of code 0",
-        "convert the file to UTF-8, or read the column as bytea";
+        "convert the file before it is read: `iconv -f latin1 -t utf8 in.csv > out.csv`";
     INVALID_PARAMETER_VALUE "22023"
         "a parameter or an argument has a value that it cannot have",
         "see the hint; sizes may be 2GB or 2GiB, which both count in 1024s";
