@@ -1,4 +1,5 @@
-//! What INSERT, UPDATE, DELETE and MERGE do not have, refused in words that name what there is instead.
+//! What INSERT, UPDATE, DELETE and MERGE do not have, and CREATE FUNCTION and the like, refused in words that
+//! name what there is instead.
 
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
@@ -12,7 +13,7 @@ const MERGE: &str = "MERGE INTO … USING … ON … WHEN MATCHED THEN … WHEN 
                      does one thing for rows that are there and another for those that are not";
 
 /// Errors: the statement, which may be explained or prepared, has ON CONFLICT or what means the same, a
-/// statement that writes in a WITH, or RETURNING in a PREPARE (0A000).
+/// statement that writes in a WITH, or RETURNING in a PREPARE, or makes what there is not (0A000).
 pub(crate) fn check(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Explain(explain) => check(&explain.statement),
@@ -28,8 +29,34 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
                 }
                 statement => check_conflicts(statement)?,
             }
+            check_objects(statement)?;
             check_with(statement)
         }
+        _ => Ok(()),
+    }
+}
+
+/// Errors: it makes a kind of object that there is not (0A000).
+fn check_objects(statement: &ast::Statement) -> Result<()> {
+    match statement {
+        ast::Statement::CreateFunction(_) => {
+            refuse("CREATE FUNCTION", "CREATE VIEW keeps a query; functions of your own are not there")
+        }
+        ast::Statement::CreateProcedure { .. } => {
+            refuse("CREATE PROCEDURE", "send the statements themselves")
+        }
+        ast::Statement::CreateTrigger(_) => {
+            refuse("CREATE TRIGGER", "defaults and CHECK constraints are there; whoever writes does the rest")
+        }
+        ast::Statement::CreateDomain(_) => refuse("CREATE DOMAIN", "give the columns a CHECK constraint"),
+        ast::Statement::CreateType { .. } => refuse(
+            "CREATE TYPE",
+            "for an enumeration, TEXT with a CHECK constraint; for fields, JSONB or columns",
+        ),
+        ast::Statement::CreateView(view) if view.materialized => refuse(
+            "CREATE MATERIALIZED VIEW",
+            "CREATE VIEW, or CREATE TABLE AS, which INSERT OVERWRITE renews",
+        ),
         _ => Ok(()),
     }
 }
