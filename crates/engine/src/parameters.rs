@@ -148,7 +148,12 @@ const DEFINITIONS: &[Definition] = &[
     parameter("statement_timeout", "0", Kind::Time, "How long a statement may run"),
     parameter("synchronize_seqscans", "on", Kind::Boolean, "Remembered only"),
     parameter("synchronous_commit", "on", Kind::Text, "Remembered only: every commit is on disk"),
-    parameter("TimeZone", "UTC", Kind::Zone, "Where points in time without a zone are"),
+    parameter(
+        "TimeZone",
+        "UTC",
+        Kind::Zone,
+        "The time zone of points in time that are written without one, and in which they are shown",
+    ),
     parameter("transaction_isolation", "read committed", Kind::Fixed, "Of the present transaction"),
     parameter("transaction_read_only", "off", Kind::Fixed, "Of the present transaction"),
     parameter("work_mem", "4MB", Kind::Text, "Remembered only: see --memory"),

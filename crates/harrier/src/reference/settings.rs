@@ -30,8 +30,8 @@ pub(super) fn page(session: &Session) -> String {
     let (own, parameters) = setting_facts();
     page.heading(2, "Harrier's settings");
     page.paragraph(
-        "Who is no superuser cannot set those for superusers, which change what statements of others have to bear. A \
-         limit that the server has by its configuration cannot be raised by a session.",
+        "Some settings are for superusers, because they change what the statements of others have to bear: others get \
+         42501. A limit that the server has by its configuration cannot be raised by a session.",
     );
     for facts in &own {
         page.heading(3, &facts.name);

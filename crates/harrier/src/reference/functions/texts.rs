@@ -269,7 +269,7 @@ const TIMES: &[Known] = &[
     known("date_part", "one field of a time, as a double", "date_part('month', '2026-05-01'::date)"),
     known(
         "date_trunc",
-        "a time without what is smaller than a field",
+        "a time without what is smaller than a field; weeks begin on Monday",
         "date_trunc('month', '2026-05-17 10:00'::timestamp)",
     ),
     known("from_unixtime", "the time so many seconds after 1970", "from_unixtime(86400)"),
