@@ -74,6 +74,12 @@ fn days_of_parameters_have_the_order_of_the_session() {
         let failure = all(&mut client, "s", &[wrong, values[1], values[2]], &[]).unwrap_err();
         assert_eq!(failure.0, "22008", "{wrong}");
     }
+    // All statements of a message are parsed before the first of them runs.
+    let set = "SET DateStyle = 'ISO, MDY'; SELECT '01.02.2025'::date";
+    assert_eq!(client.query(set), row(&["2025-01-02"]));
+    let set = "BEGIN; SET LOCAL DateStyle = DMY; SELECT '01.02.2025'::date; COMMIT";
+    assert_eq!(client.query(set), row(&["2025-02-01"]));
+    assert_eq!(client.query("SELECT '01.02.2025'::date"), row(&["2025-01-02"]));
 }
 
 #[test]

@@ -10,10 +10,14 @@ use super::run::Read;
 use super::{Conversation, Trouble, shift, split};
 use crate::backend::{CursorStatement, Description, Kind};
 
+/// The parameter by which literals are read when a statement is parsed.
+const DATE_STYLE: &str = "DateStyle";
+
 impl Conversation {
     pub(super) async fn query(&mut self, text: &str) -> Result<(), Trouble> {
         self.portals.remove("");
         self.statements.remove("");
+        let style = self.session.parameter(DATE_STYLE);
         let mut parsed = Vec::new();
         let (registry, session) = (Arc::clone(&self.registry), Arc::clone(&self.guard.entry));
         for part in split(&*self.session, text) {
@@ -38,7 +42,11 @@ impl Conversation {
         }
         let many = parsed.len() > 1;
         for (offset, prepared) in parsed {
-            if let Err(trouble) = self.simple(prepared, many).await {
+            let done = match self.read_again(prepared, style.as_deref()).await {
+                Ok(prepared) => self.simple(prepared, many).await,
+                Err(trouble) => Err(trouble),
+            };
+            if let Err(trouble) = done {
                 let trouble = match trouble {
                     Trouble::Failed(failure) => Trouble::Failed(shift(failure, offset)),
                     gone => gone,
@@ -49,6 +57,19 @@ impl Conversation {
             self.tell_parameters();
         }
         self.end_implicit().await
+    }
+
+    /// A statement by the order of days that those before it have left; all were parsed in `style`.
+    async fn read_again(&mut self, prepared: Prepared, style: Option<&str>) -> Result<Prepared, Trouble> {
+        match prepared {
+            Prepared::Sql { statement, description, types, given }
+                if self.session.parameter(DATE_STYLE).as_deref() != style =>
+            {
+                let statement = self.parsed(&statement.text).await?;
+                Ok(Prepared::Sql { statement, description, types, given })
+            }
+            other => Ok(other),
+        }
     }
 
     pub(super) async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), Trouble> {
