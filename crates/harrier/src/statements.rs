@@ -531,7 +531,7 @@ VACUUM [ FULL ] table",
         "CHECK TABLE",
         "Compares the files of a table with what the catalog says of them",
         "CHECK TABLE table",
-        &[("CHECK TABLE sales", "CALL")],
+        &[("CHECK TABLE sales", "CHECK TABLE")],
     ),
     statement(
         Group::Upkeep,
