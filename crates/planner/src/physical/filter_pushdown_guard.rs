@@ -13,6 +13,10 @@
 //! ```
 //! The guards are there only while a FilterPushdown rule runs. No filter is pushed through them.
 //!
+//! Nor do joins, sorts with a limit and aggregates give filters to what they read as their rows come (dynamic
+//! filters), where what these compare is a list, a struct or a map: its bounds are not those of the order in
+//! which it is compared, and rows were left out below a sort.
+//!
 //! `FilterPushdownGuard` can go with a DataFusion that has apache/datafusion#25259: filters are pushed by
 //! place, not by name.
 
@@ -25,6 +29,9 @@ use datafusion::common::{HashSet, Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 /// A rule that moves filters, with rows that it must not move them past out of its sight.
@@ -54,7 +61,8 @@ impl PhysicalOptimizerRule for FilterPushdownGuard {
             is_guarded = true;
             Ok(Transformed::yes(Arc::new(AmbiguousExec(plan)) as _))
         })?;
-        let plan = self.0.optimize(guarded.data, config)?;
+        let quiet = compares_nested(&guarded.data)?.then(|| without_dynamic_filters(config));
+        let plan = self.0.optimize(guarded.data, quiet.as_ref().unwrap_or(config))?;
         if !is_guarded {
             return Ok(plan);
         }
@@ -74,6 +82,32 @@ impl PhysicalOptimizerRule for FilterPushdownGuard {
     fn schema_check(&self) -> bool {
         self.0.schema_check()
     }
+}
+
+/// Whether a key of a join or a sort, or an argument of an aggregate, is a list, a struct or a map.
+fn compares_nested(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|plan| {
+        let is_nested = |key: &Arc<dyn PhysicalExpr>, of: &Arc<dyn ExecutionPlan>| {
+            key.data_type(&of.schema()).is_ok_and(|kind| kind.is_nested())
+        };
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            return Ok(join.on().iter().any(|(left, _)| is_nested(left, join.left())));
+        }
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            return Ok(sort.expr().iter().any(|key| is_nested(&key.expr, sort.input())));
+        }
+        let Some(aggregate) = plan.downcast_ref::<AggregateExec>() else { return Ok(false) };
+        let mut arguments = aggregate.aggr_expr().iter().flat_map(|call| call.expressions());
+        Ok(arguments.any(|argument| is_nested(&argument, aggregate.input())))
+    })
+}
+
+fn without_dynamic_filters(config: &ConfigOptions) -> ConfigOptions {
+    let mut config = config.clone();
+    config.optimizer.enable_join_dynamic_filter_pushdown = false;
+    config.optimizer.enable_topk_dynamic_filter_pushdown = false;
+    config.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    config
 }
 
 /// Stands above rows with several columns of one name while a rule is at work: an operator that takes no
