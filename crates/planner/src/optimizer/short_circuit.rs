@@ -8,6 +8,7 @@
 //! look at them, and those that may fail come behind them. Anything else keeps its order and its NULL.
 //!
 //! ```text
+//! Filter: a = 1 AND 1 / b > 1 OR a = 2  ─►  Filter: (a = 1 OR a = 2) AND CASE …, for scans to look at
 //! Filter: 1 / b > 1 AND b != 0        ─►  Filter: b != 0 AND CASE WHEN b != 0 THEN 1 / b > 1 ELSE false END
 //! Projection: b != 0 AND 1 / b > 1    ─►  Projection: CASE WHEN (b != 0) IS FALSE THEN false
 //!                                                      ELSE b != 0 AND 1 / b > 1 END
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::QueryPlanner;
@@ -149,7 +150,7 @@ fn in_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = schema_below(&node)?;
     match node {
         LogicalPlan::Filter(mut filter) => {
-            let condition = in_expr(filter.predicate, &schema, true)?;
+            let condition = in_expr(with_weakened(filter.predicate, &schema)?, &schema, true)?;
             filter.predicate = condition.data;
             Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), condition.transformed))
         }
@@ -157,12 +158,14 @@ fn in_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let Some(filter) = join.filter.take() else {
                 return Ok(Transformed::no(LogicalPlan::Join(join)));
             };
-            let condition = in_expr(filter, &schema, true)?;
+            let condition = in_expr(with_weakened(filter, &schema)?, &schema, true)?;
             join.filter = Some(condition.data);
             Ok(Transformed::new_transformed(LogicalPlan::Join(join), condition.transformed))
         }
         LogicalPlan::TableScan(mut scan) => {
-            let filters = scan.filters.drain(..).map(|filter| in_expr(filter, &schema, true));
+            let known = joined(scan.filters.drain(..).collect(), Operator::And);
+            let filters = members_of(with_weakened(known, &schema)?, Operator::And);
+            let filters = filters.into_iter().map(|filter| in_expr(filter, &schema, true));
             let filters = filters.collect::<Result<Vec<_>>>()?;
             let is_changed = filters.iter().any(|filter| filter.transformed);
             let filters = filters.into_iter().map(|filter| filter.data).collect();
@@ -181,6 +184,10 @@ fn in_expr(expr: Expr, schema: &DFSchema, is_condition: bool) -> Result<Transfor
     expr.transform_down(|part| {
         let is_condition = std::mem::take(&mut is_root) && is_condition;
         match part {
+            Expr::Case(case) if case.expr.is_none() => {
+                let case = in_case(case, schema, is_condition)?;
+                Ok(Transformed::new(Expr::Case(case.data), case.transformed, TreeNodeRecursion::Jump))
+            }
             Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => {
                 let chain = in_chain(part, op, schema, is_condition)?;
                 Ok(Transformed::new(chain.data, chain.transformed, TreeNodeRecursion::Jump))
@@ -188,6 +195,22 @@ fn in_expr(expr: Expr, schema: &DFSchema, is_condition: bool) -> Result<Transfor
             other => Ok(Transformed::no(other)),
         }
     })
+}
+
+/// A CASE of conditions, which take NULL for false; so do its results where it is one.
+fn in_case(case: Case, schema: &DFSchema, is_condition: bool) -> Result<Transformed<Case>> {
+    let mut is_changed = false;
+    let mut inside = |expr: Box<Expr>, is_condition: bool| -> Result<Box<Expr>> {
+        let changed = in_expr(*expr, schema, is_condition)?;
+        is_changed |= changed.transformed;
+        Ok(Box::new(changed.data))
+    };
+    let mut when_then_expr = Vec::with_capacity(case.when_then_expr.len());
+    for (when, then) in case.when_then_expr {
+        when_then_expr.push((inside(when, true)?, inside(then, is_condition)?));
+    }
+    let else_expr = case.else_expr.map(|other| inside(other, is_condition)).transpose()?;
+    Ok(Transformed::new_transformed(Case { expr: None, when_then_expr, else_expr }, is_changed))
 }
 
 /// A chain of ANDs, or of ORs.
@@ -203,16 +226,17 @@ fn in_chain(chain: Expr, op: Operator, schema: &DFSchema, is_condition: bool) ->
         fallible.push(may_fail(&member.data, schema)?);
         members.push(member.data);
     }
-    let is_volatile = members.iter().any(Expr::is_volatile);
-    match is_condition {
-        true if op == Operator::And => return Ok(Transformed::yes(condition(members, &fallible))),
-        true if !is_volatile => return Ok(Transformed::yes(alternatives(members, &fallible))),
+    match (is_condition, op) {
+        (true, Operator::And) => return Ok(Transformed::yes(condition(members, &fallible))),
+        (true, _) => return Ok(Transformed::yes(alternatives(members, &fallible))),
         _ => {}
     }
+    // One can stand there once, as it has to if it is volatile.
+    let volatile = members.iter().filter(|member| member.is_volatile()).count();
     match fallible.iter().rposition(|may_fail| *may_fail) {
-        Some(last) if last > 0 && !is_volatile => {
+        Some(last) if last > 0 && volatile < 2 => {
             let tail = members.split_off(last + 1);
-            let guarded = in_order(members, &fallible, op);
+            let guarded = in_order(members, &fallible[..=last], op);
             Ok(Transformed::yes(joined(std::iter::once(guarded).chain(tail).collect(), op)))
         }
         _ => Ok(Transformed::new_transformed(joined(members, op), is_changed)),
@@ -292,11 +316,43 @@ fn alternatives(members: Vec<Expr>, fallible: &[bool]) -> Expr {
 }
 
 /// A chain whose NULL counts, in its order: each step is computed for the rows that none before has decided.
-fn in_order(members: Vec<Expr>, fallible: &[bool], op: Operator) -> Expr {
+///
+/// All of them stand there twice, as a step and in the end, but for one: that which is volatile, or larger
+/// than all others, so that what is nested does not grow with every level.
+fn in_order(mut members: Vec<Expr>, fallible: &[bool], op: Operator) -> Expr {
     let decides = |step: Expr| match op {
         Operator::And => (Box::new(step.is_false()), Box::new(lit(false))),
         _ => (Box::new(step.is_true()), Box::new(lit(true))),
     };
+    let sizes: Vec<usize> = members.iter().map(nodes_of).collect();
+    let largest = sizes.iter().enumerate().max_by_key(|(_, size)| **size).map_or(0, |(at, _)| at);
+    let is_large = sizes[largest] > NODES_MIN && 2 * sizes[largest] > sizes.iter().sum();
+    let volatile = members.iter().position(Expr::is_volatile);
+    if let Some(once) = volatile.or(is_large.then_some(largest)).filter(|_| members.len() > 1) {
+        let large = members.remove(once);
+        let others: Vec<bool> =
+            fallible.iter().enumerate().filter(|(at, _)| *at != once).map(|(_, may)| *may).collect();
+        let before: Vec<Expr> = members[..once].to_vec();
+        // What it does not decide, the others do, in their order.
+        let undecided = lit(op == Operator::And);
+        let open = Expr::Literal(ScalarValue::Boolean(None), None);
+        let rest = in_order(members, &others, op);
+        let unknown = joined(vec![rest.clone(), open], op);
+        let decided = lit(op != Operator::And);
+        let whens =
+            vec![(Box::new(decided.clone()), Box::new(decided)), (Box::new(undecided), Box::new(rest))];
+        let case = Expr::Case(Case::new(Some(Box::new(large)), whens, Some(Box::new(unknown))));
+        return match before.is_empty() {
+            true => case,
+            false => {
+                let when = decides(joined(before, op));
+                Expr::Case(Case::new(None, vec![when], Some(Box::new(case))))
+            }
+        };
+    }
+    if members.len() < 2 {
+        return joined(members, op);
+    }
     let whole = joined(members.clone(), op);
     let mut whens = Vec::new();
     let mut safe = Vec::new();
@@ -315,6 +371,49 @@ fn in_order(members: Vec<Expr>, fallible: &[bool], op: Operator) -> Expr {
         whens.push(decides(joined(safe, op)));
     }
     Expr::Case(Case::new(None, whens, Some(Box::new(whole))))
+}
+
+/// From so many nodes on, a member of a chain may be one of the large ones.
+const NODES_MIN: usize = 8;
+
+fn nodes_of(expr: &Expr) -> usize {
+    let mut nodes = 0;
+    // Nothing fails here.
+    let _ = expr.apply(|_| {
+        nodes += 1;
+        Ok(TreeNodeRecursion::Continue)
+    });
+    nodes
+}
+
+/// What a condition says without what may fail, for scans to look at: `id = 5 OR id = 7` of `id = 5 AND 1 / b
+/// > 1 OR id = 7`. `None`: nothing.
+fn weakened(condition: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) = condition else {
+        return Ok((!may_fail(condition, schema)? && !condition.is_volatile()).then(|| condition.clone()));
+    };
+    let members = members_of(condition.clone(), *op);
+    let weak = members.iter().map(|member| weakened(member, schema)).collect::<Result<Vec<_>>>()?;
+    if *op == Operator::Or && weak.iter().any(Option::is_none) {
+        return Ok(None);
+    }
+    let weak: Vec<Expr> = weak.into_iter().flatten().collect();
+    Ok((!weak.is_empty()).then(|| joined(weak, *op)))
+}
+
+/// A condition with what is known of its alternatives beside them.
+fn with_weakened(condition: Expr, schema: &DFSchema) -> Result<Expr> {
+    let members = members_of(condition, Operator::And);
+    let mut all = Vec::with_capacity(members.len());
+    for member in members {
+        if matches!(&member, Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }))
+            && may_fail(&member, schema)?
+        {
+            all.extend(weakened(&member, schema)?);
+        }
+        all.push(member);
+    }
+    Ok(joined(all, Operator::And))
 }
 
 /// The conditions of a scan, which looks at each by itself, and may take some of them as done. One that may
@@ -442,6 +541,35 @@ mod tests {
             )
         );
         assert!(!ConditionOrder.rewrite(ordered.data, &OptimizerContext::new()).unwrap().transformed);
+    }
+
+    #[test]
+    fn alternatives_leave_what_scans_can_look_at() {
+        let known = col("a").eq(lit(5_i64)).and(quotient()).or(col("a").eq(lit(7_i64)));
+        assert!(filtered(known).starts_with("Filter: (t.a = Int64(5) OR t.a = Int64(7)) AND CASE WHEN"));
+        let unknown = quotient().or(col("a").eq(lit(7_i64)));
+        assert!(filtered(unknown).starts_with("Filter: CASE WHEN"));
+    }
+
+    #[test]
+    fn what_is_nested_does_not_grow_with_every_level() {
+        let step = |at: i64| (lit(10_i64) / (col("b") + lit(at))).gt(lit(at));
+        let nested = |levels: i64, turns: bool| {
+            (1..levels).fold(step(0), |inner, at| match (at % 2 == 0, turns) {
+                (true, false) => inner.and(step(at)),
+                (true, true) => step(at).and(inner),
+                (false, false) => inner.or(step(at)),
+                (false, true) => step(at).or(inner),
+            })
+        };
+        for turns in [false, true] {
+            let size = |levels: i64| {
+                let plan = scan().project(vec![nested(levels, turns).alias("x")]).unwrap().build().unwrap();
+                let LogicalPlan::Projection(projection) = short_circuit(plan).unwrap() else { panic!() };
+                nodes_of(&projection.expr[0])
+            };
+            assert!(size(40) < 3 * size(20), "{} {}", size(20), size(40));
+        }
     }
 
     #[test]
