@@ -2,7 +2,7 @@
 //! `CASE flag WHEN 'true' THEN …`. They are of the type that stands beside them, as in PostgreSQL. A text
 //! that is no literal is refused there.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
@@ -17,7 +17,7 @@ use harrier_functions::datetime::duration;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::assignments::type_name;
-use harrier_planner::rewrite::{rewritten, schema_below};
+use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -71,14 +71,14 @@ pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
                     && is_of_literal(&kind)
                 {
                     for (when, _) in &mut case.when_then_expr {
-                        is_changed |= take_type(when, &kind);
+                        is_changed |= take_value(when, &kind);
                     }
                 }
                 let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
                 let results = thens.chain(case.else_expr.as_deref_mut());
                 is_changed | match_all("CASE", results, &schema)?
             }
-            _ => false,
+            other => level_sides(other, |sides| level(sides, &schema)),
         };
         Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
     })
@@ -105,7 +105,7 @@ impl ExprPlanner for TimeDifferences {
                 false => (&mut expr.right, &expr.left),
             };
             let kind = other.get_type(schema).ok().and_then(|other| beside(&other, &expr.op));
-            kind.map(|kind| take_type(literal, &kind));
+            kind.map(|kind| take_value(literal, &kind));
         }
         if expr.op == BinaryOperator::Minus {
             let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
@@ -123,14 +123,79 @@ impl ExprPlanner for TimeDifferences {
 
 /// The type of a literal in quotes beside a value of a type, where an operator of arithmetic has one for it.
 fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
-    use BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+    use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
     match (other, op) {
+        (kind, Eq | NotEq | Lt | LtEq | Gt | GtEq) if is_compared(kind) => Some(kind.clone()),
         (DataType::Interval(_), Plus | Minus) => Some(INTERVAL),
         (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
         (DataType::Timestamp(..) | DataType::Time64(_), Plus) => Some(INTERVAL),
         (number, Plus | Minus | Multiply | Divide | Modulo) if number.is_numeric() => Some(number.clone()),
         _ => None,
     }
+}
+
+/// Whether the coercion of types takes a literal beside such a value for none, or for another one.
+fn is_compared(kind: &DataType) -> bool {
+    is_decimal(kind) || matches!(kind, DataType::Boolean | DataType::List(_))
+}
+
+fn is_decimal(kind: &DataType) -> bool {
+    matches!(kind, DataType::Decimal128(..) | DataType::Decimal256(..))
+}
+
+/// Has a literal in quotes be of a type, as [`take_type`]; beside a NUMERIC it keeps the digits that it has.
+fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
+    let number = match expr {
+        Expr::Literal(value, _) if is_decimal(kind) => value.try_as_str().flatten().and_then(exact),
+        _ => None,
+    };
+    match number {
+        Some(number) => {
+            *expr = Expr::Literal(number, None);
+            true
+        }
+        // Such as NaN, which doubles beside it may be.
+        None if is_decimal(kind) => false,
+        None => take_type(expr, kind),
+    }
+}
+
+/// The NUMERIC that a text is, with as many digits behind the point as it is written with. `None`: it is no
+/// number, or one of more than 38 digits.
+fn exact(text: &str) -> Option<ScalarValue> {
+    let text = text.trim();
+    let (is_negative, text) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: i128 = digits.parse().ok()?;
+    let behind = i16::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+    let scale = i8::try_from(behind.max(0)).ok()?;
+    let number = number.checked_mul(10_i128.checked_pow(u32::from(behind.min(0).unsigned_abs()))?)?;
+    let precision =
+        number.checked_ilog10().map_or(1, |digits| digits + 1).max(u32::from(scale.unsigned_abs()));
+    let precision = u8::try_from(precision).ok().filter(|digits| *digits <= DECIMAL128_MAX_PRECISION)?;
+    Some(ScalarValue::Decimal128(Some(if is_negative { -number } else { number }), precision, scale))
+}
+
+/// Has the literals among values that are compared be of the type of the others, where it is one of these.
+fn level(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    if !sides.iter().any(|side| is_quoted(side)) {
+        return false;
+    }
+    let kinds = sides.iter().filter(|side| !is_quoted(side)).filter_map(|side| side.get_type(schema).ok());
+    let Some(kind) = kinds.into_iter().find(is_compared) else { return false };
+    sides.iter_mut().fold(false, |is_changed, side| take_value(side, &kind) | is_changed)
 }
 
 /// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which
@@ -167,7 +232,7 @@ fn is_of_literal(kind: &DataType) -> bool {
 
 /// Whether a function gives one of its arguments, which are of one type.
 fn is_of_alike(function: &str) -> bool {
-    matches!(function, "coalesce" | "nvl" | "ifnull" | "greatest" | "least")
+    matches!(function, "nullif" | "coalesce" | "nvl" | "ifnull" | "greatest" | "least")
 }
 
 /// Has the literals among values that are to be of one type be of that.
@@ -179,6 +244,12 @@ fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema:
     let Ok(kinds) = kinds else { return Ok(false) };
     if !kinds.iter().any(DataType::is_string) {
         return Ok(false);
+    }
+    let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).peekable();
+    if others.peek().is_some() && others.all(is_decimal) {
+        return Ok(values.iter_mut().fold(false, |is_changed, value| {
+            take_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
+        }));
     }
     let Some(kind) = beside_literals(&kinds) else { return Ok(false) };
     let mut is_changed = false;
