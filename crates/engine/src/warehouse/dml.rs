@@ -232,8 +232,9 @@ impl Changed {
         };
         let inner = placed(LogicalPlan::clone(&projection.input), name, &target.places())?;
         let mark = lit(true).alias("_harrier_write");
-        let places =
-            [FILE_COLUMN, ROW_COLUMN].map(|column| Expr::Column(ColumnName::new_unqualified(column)));
+        // Under their names alone, whatever rules make of the columns.
+        let places = [FILE_COLUMN, ROW_COLUMN]
+            .map(|column| Expr::Column(ColumnName::new_unqualified(column)).alias(column));
         let mut values = projection.expr.clone();
         declared_types::assigned_values(target.table(), name, &mut values);
         let expressions: Vec<Expr> = values.into_iter().chain([mark]).chain(places).collect();

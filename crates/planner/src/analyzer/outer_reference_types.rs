@@ -57,6 +57,21 @@ impl AnalyzerRule for OuterReferenceTypes {
     }
 }
 
+/// Whether a plan has a column whose table was not known as it was planned: the planner does not list those
+/// of every place.
+fn has_unresolved(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_found = false;
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            is_found |= expr.exists(|part| {
+                Ok(matches!(part, Expr::OuterReferenceColumn(field, _) if is_unresolved(field)))
+            })?;
+            Ok(if is_found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    })?;
+    Ok(is_found)
+}
+
 /// Fails for a column of a table that is not outside either.
 fn check_resolved(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|plan| {
@@ -111,7 +126,7 @@ fn retyped(subquery: &mut Subquery, outside: &DFSchema) -> Result<bool> {
         is_changed |= changed.transformed;
         *column = changed.data;
     }
-    if !is_changed {
+    if !is_changed && !has_unresolved(&subquery.subquery)? {
         return Ok(false);
     }
     let plan = Arc::unwrap_or_clone(Arc::clone(&subquery.subquery));

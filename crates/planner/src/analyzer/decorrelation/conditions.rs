@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit, when};
@@ -31,6 +32,10 @@ pub(super) fn same_values(one: Expr, other: Expr, schema: &DFSchema) -> Result<V
         return Ok(vec![one.eq(other)]);
     }
     let kind = one.get_type(schema)?;
+    // No part of a CASE can be a map.
+    if matches!(kind, DataType::Map(..)) {
+        return Ok(vec![binary_expr(one, Operator::IsNotDistinctFrom, other)]);
+    }
     // That of a list has other names for its elements, and one of a fixed size has none.
     let default = ScalarValue::new_default(&kind).and_then(|default| default.cast_to(&kind));
     let Ok(default) = default else {
