@@ -14,6 +14,7 @@
 //!   those that take long.
 
 pub mod aggregate;
+pub mod array_or_empty;
 mod array_remove;
 pub mod bounded_result;
 pub mod cast;

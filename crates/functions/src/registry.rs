@@ -18,13 +18,14 @@ use crate::string::{length, regexp_matches, regexp_replace, text_or_bytes};
 use crate::window::frame_aggregates::FramedAggregates;
 use crate::window::{option_wrappers, ranking, row_offset};
 use crate::{
-    array_remove, bounded_result, format, interruptible, json, parse, postgres_functions, signed_counts,
-    to_char,
+    array_or_empty, array_remove, bounded_result, format, interruptible, json, parse, postgres_functions,
+    signed_counts, to_char,
 };
 use harrier_resources::value_account::Account;
 
 fn scalar() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let own = [
+        array_or_empty::function(),
         array_remove::function(),
         opaque::function(),
         bucket(),
@@ -111,6 +112,7 @@ static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
             .chain(single)
             .chain(declared_type::planned())
             .chain([
+                array_or_empty::function(),
                 array_remove::function(),
                 clock::function(),
                 time_zone::timezone(),

@@ -19,7 +19,7 @@ use datafusion::scalar::ScalarValue;
 pub(crate) use self::acl::ACL_COLUMNS;
 use self::acl::AclExplode;
 use self::definitions::{DEFINITIONS, PRIVILEGES, VISIBLE};
-use self::lists::{ArrayOrEmpty, ExpandArray};
+use self::lists::ExpandArray;
 use crate::catalog::{Catalog, Found, Index};
 use crate::source::{Object, Role};
 use crate::types::catalog_field;
@@ -426,12 +426,8 @@ static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
 
 /// Functions that need nothing of a session.
 static SHARED: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
-    let own = [
-        ScalarUDF::new_from_impl(ExpandArray::new()),
-        ScalarUDF::new_from_impl(ArrayOrEmpty::new()),
-        type_of::function(),
-    ];
-    own.into_iter().map(Arc::new).collect()
+    let own = [Arc::new(ScalarUDF::new_from_impl(ExpandArray::new())), Arc::new(type_of::function())];
+    own.into()
 });
 
 /// All functions of a session.
