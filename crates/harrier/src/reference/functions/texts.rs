@@ -285,7 +285,7 @@ const TIMES: &[Known] = &[
     ),
     known("make_time", "a time of day from hour, minute and second", "make_time(8, 15, 23.5)"),
     known("make_timestamp", "a time from its fields", "make_timestamp(2026, 11, 29, 8, 15, 0)"),
-    known("now", "the time at which the transaction began", "now() > '2000-01-01'"),
+    known("now", "the time at which the statement began", "now() > '2000-01-01'"),
     known("clock_timestamp", "the time now, while the statement runs", "clock_timestamp() >= now()"),
     known(
         "timezone",
