@@ -52,7 +52,9 @@ fn session_of(shop: Shop) -> SessionContext {
     install(&context, Arc::new(shop)).expect("the catalogs can be installed");
     // Clients ask for documents about collations and the like; sessions have these functions beside the
     // catalogs.
-    harrier_functions::json::functions().for_each(|function| context.register_udf(function.as_ref().clone()));
+    let functions =
+        harrier_functions::json::functions().chain([harrier_functions::array_or_empty::function()]);
+    functions.for_each(|function| context.register_udf(function.as_ref().clone()));
     context
 }
 
