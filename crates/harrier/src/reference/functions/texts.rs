@@ -259,7 +259,7 @@ const TIMES: &[Known] = &[
         "the time between two points, in years, months and days",
         "age('2026-11-29'::timestamp, '2024-01-31')",
     ),
-    known("current_date", "the day on which the transaction began", "current_date > '2000-01-01'"),
+    known("current_date", "the day on which the statement began", "current_date > '2000-01-01'"),
     known("current_time", "the time at which the statement began", "current_time IS NOT NULL"),
     known(
         "date_bin",
