@@ -315,7 +315,7 @@ impl Reading {
         if let (OnError::Stop, Some((row, at))) = (self.on_error, first) {
             let text = texts[at].value(row);
             let (state, message) = misfit(text, self.schema.field(at).data_type());
-            let error = self.told(state, message, lines[row], Some(at));
+            let error = self.error_in(state, message, lines[row], Some(at));
             let hint = (state == SqlState::DATETIME_FIELD_OVERFLOW).then(|| date_style_hint(text)).flatten();
             return Err(match hint {
                 Some(hint) => error.with_hint(hint),
@@ -342,10 +342,10 @@ impl Reading {
         line: u64,
         column: Option<usize>,
     ) -> DataFusionError {
-        self.told(state, message, line, column).into_datafusion()
+        self.error_in(state, message, line, column).into_datafusion()
     }
 
-    fn told(
+    fn error_in(
         &self,
         state: SqlState,
         message: impl Into<String>,
