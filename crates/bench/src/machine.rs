@@ -11,7 +11,7 @@ pub fn json() -> Value {
     json!({
         "cpu": cpu(),
         "cores": cores(),
-        "memory_bytes": harrier_engine::memory::machine_bytes(),
+        "memory_bytes": harrier_engine::memory_size::machine_bytes(),
         "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
     })
 }

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
-use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions, memory};
+use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, WarehouseOptions, memory_size};
 use harrier_exec::Launch;
 
 use super::local_ranks;
@@ -77,7 +77,7 @@ pub fn launch(args: &WorkerArgs) -> Result<Option<Launch>, ExitCode> {
 }
 
 fn memory_size(text: &str) -> Result<u64, String> {
-    memory::parse_bytes(text).map_err(|error| error.message)
+    memory_size::parse_bytes(text).map_err(|error| error.message)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -23,15 +23,15 @@ use harrier_resources::statement_limits::SORT_SHARES;
 use harrier_resources::value_account::AccountedPool;
 
 use crate::SqlError;
-use crate::explain;
-use crate::limits::Limits;
-use crate::server_functions::ServerFunction;
+use crate::object_stores::options;
+use crate::object_stores::registry::Stores;
+use crate::runtime::limits::Limits;
+use crate::runtime::spill_folder::SpillFolder;
 use crate::session::Session;
+use crate::session::server_functions::ServerFunction;
+use crate::session::waiting_functions::WaitingFunction;
 use crate::settings::{self, HarrierSettings};
-use crate::spill::SpillFolder;
-use crate::store_options;
-use crate::stores::Stores;
-use crate::waiting_functions::WaitingFunction;
+use crate::statement::explain_text;
 use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sql::nesting;
@@ -82,7 +82,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, |threads| threads.get()),
-            memory_bytes: crate::memory::default_bytes(),
+            memory_bytes: crate::runtime::memory_size::default_bytes(),
             settings: Vec::new(),
             spill_dirs: Vec::new(),
             gang: None,
@@ -304,7 +304,7 @@ impl Engine {
     /// On rank 0, attached: where a front end hands in its plans.
     pub fn desk(&self, threads: usize) -> Option<Desk> {
         let gang = self.gang()?.clone();
-        Some(Desk::new(gang, threads, explain::tell))
+        Some(Desk::new(gang, threads, explain_text::tell))
     }
 
     /// Lets this rank take part in statements from now on, with this engine's memory and folders. Nothing to
@@ -334,7 +334,7 @@ fn base_config(options: &EngineOptions) -> Result<SessionConfig, SqlError> {
         .with_information_schema(true)
         .with_target_partitions(options.threads.max(output_partitions_min(options)))
         .with_option_extension(HarrierSettings::default());
-    store_options::declare(&mut config);
+    options::declare(&mut config);
     let defaults = config.options_mut();
     if options.warehouse.is_some() {
         defaults.catalog.default_catalog = DEFAULT_CATALOG.to_string();

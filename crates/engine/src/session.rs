@@ -1,5 +1,13 @@
 //! A session: one user's tables, settings and prepared statements, and the running of statements in it.
 
+pub(crate) mod client;
+pub(crate) mod planner;
+pub(crate) mod prepared_statements;
+pub(crate) mod server_functions;
+pub(crate) mod temporary_catalog;
+pub(crate) mod waiting_functions;
+pub(crate) mod warehouse_session;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,47 +67,46 @@ use harrier_sql::{ParseOptions, Parsed, Tokens};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::aliased_deletes;
-use crate::analyze;
-use crate::assignments;
-use crate::coalesce;
-use crate::copy::{CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
-use crate::declared_types;
-use crate::default_values;
-use crate::describe;
+use crate::binder::assignment_casts;
+use crate::binder::column_origins::{self, Origin};
+use crate::binder::create_table_like;
+use crate::binder::declared_types;
+use crate::binder::default_values;
+use crate::binder::information_schema;
+use crate::binder::parameter_types::TypedParameters;
+use crate::binder::type_names;
+use crate::binder::unsupported_statements;
 use crate::engine::{Engine, setting_error};
-use crate::files::{self, ExternalTables, FileTables, FilesAsked};
-use crate::guard::{guarded, guarded_stream};
-use crate::hive::{self, FolderTable, FolderWrite, Watched};
-use crate::json;
-use crate::kept::Kept;
-use crate::like_tables;
-use crate::limits::{self, Limits};
-use crate::listing;
-use crate::memory_tables;
-use crate::origins::{self, Origin};
-use crate::own_catalog::OwnCatalog;
-use crate::parameter_types::TypedParameters;
-use crate::parameters::{Change, Parameters};
-use crate::prepared::PreparedStatements;
-use crate::progress::Progress;
-use crate::refused_writes;
-use crate::result_names;
-use crate::returning::Returning;
-use crate::sequences::{self, SessionSequences};
-use crate::series::Series;
-use crate::session_planner;
+use crate::external::file_tables::{self, ExternalTables, FileTables, FilesAsked};
+use crate::external::hive::{self, FolderTable, FolderWrite, Watched};
+use crate::external::store_urls;
+use crate::object_stores::options::{self, TableOptions};
+use crate::planning::coalesce;
+use crate::planning::delete_alias;
+use crate::planning::generate_series::Series;
+use crate::planning::json;
+use crate::planning::result_names;
+use crate::planning::unknown_literals;
+use crate::runtime::limits::{self, Limits};
+use crate::runtime::panic_guard::{guarded, guarded_stream};
+use crate::runtime::progress::Progress;
+use crate::session::prepared_statements::PreparedStatements;
+use crate::session::temporary_catalog::OwnCatalog;
+use crate::session::warehouse_session::Kept;
+use crate::settings::parameters::{Change, Parameters};
 use crate::settings::{self, HarrierSettings};
-use crate::store_names;
-use crate::store_options::{self, TableOptions};
-use crate::targets;
-use crate::type_names;
-use crate::unknown_literals;
+use crate::statement::copy::target;
+use crate::statement::copy::{CopyCheck, CopyIn, CopyInRows, CopyOut, TextFormatFactory};
+use crate::statement::describe;
+use crate::statement::explain;
+use crate::statement::memory_table_dml;
+use crate::statement::returning::Returning;
+use crate::statement::write::{Unfinished, Write};
+use crate::warehouse::sequences::{self, SessionSequences};
 use crate::warehouse::{
     self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
     Transactions,
 };
-use crate::write::{Unfinished, Write};
 use harrier_planner::analyzer::decimal_float_coercion;
 use harrier_planner::analyzer::timestamp_coercion;
 use harrier_planner::binder::decimal_division::DecimalDivisionPlanner;
@@ -217,7 +224,7 @@ impl Session {
         let builder = SessionStateBuilder::new_with_default_features()
             .with_config(engine.config().clone().with_extension(Arc::new(StoreProfiles::default())))
             .with_runtime_env(Arc::clone(engine.runtime_env()));
-        let mut state = session_planner::install(builder, &engine).build();
+        let mut state = planner::install(builder, &engine).build();
         engine.keep_initial(state.config_options());
         add_functions(&mut state);
         let role = Arc::new(SessionRole::default());
@@ -472,12 +479,12 @@ impl Session {
     /// of them twice (42601).
     pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
         let state = self.context.state();
-        if let Some((statement, like)) = like_tables::cut(statement) {
+        if let Some((statement, like)) = create_table_like::cut(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
         let (without_keys, _) = warehouse::cut_keys(statement)?;
         let statement = without_keys.as_ref();
-        refused_writes::check(statement)?;
+        unsupported_statements::check(statement)?;
         let explained = self.explained(statement, values).await?;
         let statement = explained.as_ref().unwrap_or(statement);
         let statement = default_values::filled(&state, statement).await?;
@@ -485,7 +492,7 @@ impl Session {
         let statement = statement.as_ref();
         let written = self.written(statement)?;
         if let Some(written) = &written {
-            assignments::check_targets(written)?;
+            assignment_casts::check_targets(written)?;
         }
         let plan = match statement {
             Statement::Statement(parsed)
@@ -497,8 +504,8 @@ impl Session {
                 self.prepared.plan(&state, parsed).await?
             }
             _ => {
-                let state = listing::of(&state, statement)?.unwrap_or(state);
-                let plan = Box::pin(aliased_deletes::plan(&state, statement.clone())).await?;
+                let state = information_schema::of(&state, statement)?.unwrap_or(state);
+                let plan = Box::pin(delete_alias::plan(&state, statement.clone())).await?;
                 in_view(
                     describe::with_values(plan, values)?,
                     &[
@@ -511,7 +518,7 @@ impl Session {
                 )?
             }
         };
-        assignments::check(&plan, written.as_deref())?;
+        assignment_casts::check(&plan, written.as_deref())?;
         declared_types::shown(json::stored(plan)?)
     }
 
@@ -616,7 +623,7 @@ impl Session {
         if let Some(change) = Change::of(parsed) {
             return self.change_parameter(change).await.map(Ok);
         }
-        if let Some(outcome) = crate::extensions::create(parsed) {
+        if let Some(outcome) = crate::statement::create_extension::create(parsed) {
             return outcome.map(Ok);
         }
         if let Some(tag) = self.prepare(parsed, &statement.asked).await? {
@@ -658,7 +665,7 @@ impl Session {
             let name = create.name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
             notices.extend(name.map(|name| warehouse::keys_notice(&name)));
         }
-        let plan = memory_tables::explained(explained_folder(plan)?).await?;
+        let plan = memory_table_dml::explained(explained_folder(plan)?).await?;
         let command = match &plan {
             // DataFusion accepts it and does nothing.
             LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
@@ -717,7 +724,7 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
-                let schema = origins::told(&type_names::named(&schema, &names), &origins);
+                let schema = column_origins::told(&type_names::named(&schema, &names), &origins);
                 let schema = self.as_prepared(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }
@@ -757,10 +764,10 @@ impl Session {
             && let Ok(table) = source_as_provider(&dml.target)
             && let Some(table) = table.downcast_ref::<MemTable>()
         {
-            memory_tables::truncate(table).await;
+            memory_table_dml::truncate(table).await;
             return Ok(Some(command("TRUNCATE TABLE")));
         }
-        let Some(change) = memory_tables::Change::of(dml, false).await? else { return Ok(None) };
+        let Some(change) = memory_table_dml::Change::of(dml, false).await? else { return Ok(None) };
         let written = self.written(parsed)?;
         let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
         match self
@@ -859,7 +866,7 @@ impl Session {
     /// Of which tables the columns of a plan are, if a client asks.
     pub(crate) fn origins(&self, plan: &LogicalPlan) -> Vec<Option<Origin>> {
         match self.kept() {
-            Some(kept) if self.is_client() => origins::of(plan, &kept.names),
+            Some(kept) if self.is_client() => column_origins::of(plan, &kept.names),
             _ => vec![],
         }
     }
@@ -867,7 +874,7 @@ impl Session {
     /// Errors: the session's role may read and write no files by name (42501).
     pub(crate) fn check_files(&self) -> Result<()> {
         match self.kept() {
-            Some(kept) => files::check(&kept.names.role().viewer()),
+            Some(kept) => file_tables::check(&kept.names.role().viewer()),
             None => Ok(()),
         }
     }
@@ -908,20 +915,20 @@ impl Session {
         let history = self.engine.history();
         let told = history.map(|history| (history, text));
         if let Some(answer) =
-            analyze::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false, told, explain)
+            explain::answer(state, plan, self.engine.gang(), || self.task_ctx(state), false, told, explain)
                 .await?
         {
-            return analyze::rows(answer.lines, explain.format);
+            return explain::rows(answer.lines, explain.format);
         }
         if let Some(target) = &target {
-            targets::check(target)?;
+            target::check(target)?;
         }
         let plan = state.create_physical_plan(plan).await?;
         let watched = state.config().get_extension::<Watched>();
         let task_context = self.task_ctx(state)?;
         let plan = cancelable_joins::heard_in(plan, &task_context)?;
         let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
-        let scanned = files::scanned(&plan);
+        let scanned = file_tables::scanned(&plan);
         let (task_context, files) = WholeFiles::of(&plan, task_context)?;
         let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
         let stream = match watched {
@@ -948,8 +955,8 @@ impl Session {
         };
         let schema = stream.schema();
         let explained = stream.map_err(move |error| match &target {
-            Some(target) => targets::explain(files::about_scan(error, &scanned), target),
-            None => files::about_scan(error, &scanned),
+            Some(target) => target::explain(file_tables::about_scan(error, &scanned), target),
+            None => file_tables::about_scan(error, &scanned),
         });
         let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
         Ok(match verb {
@@ -996,7 +1003,7 @@ impl Session {
         let distribute_bytes_min = settings.distribute_bytes_min;
         let options = StatementOptions { transport, distribute_bytes_min, run: None };
         let on_ranks = gang.statement(options).await?;
-        store_options::announce(self.context.state_ref().read().config());
+        options::announce(self.context.state_ref().read().config());
         let codec = RowCodec::named(&settings.interconnect_compression);
         let state = self.context.state_ref();
         let mut state = state.write();
@@ -1010,10 +1017,10 @@ impl Session {
             let state = self.context.state_ref();
             let mut state = state.write();
             let options = state.config_mut().options_mut();
-            store_options::reset(options, self.engine.initial(), None)?;
+            options::reset(options, self.engine.initial(), None)?;
             let present = entries(options);
             for (key, value) in self.initial() {
-                if present.get(&key) != Some(&value) && !store_options::is_option(&key) {
+                if present.get(&key) != Some(&value) && !options::is_option(&key) {
                     restore(options, &key, value.as_deref())?;
                 }
             }
@@ -1034,11 +1041,11 @@ impl Session {
             let plan = LogicalPlan::Statement(plan);
             return self.context.execute_logical_plan(plan).await.map(drop);
         }
-        if store_options::is_option(name) {
+        if options::is_option(name) {
             let state = self.context.state_ref();
             let mut state = state.write();
             let initial = self.engine.initial();
-            return store_options::reset(state.config_mut().options_mut(), initial, Some(name));
+            return options::reset(state.config_mut().options_mut(), initial, Some(name));
         }
         let Some(value) = self.initial().remove(name) else {
             return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, name).into_datafusion());
@@ -1117,10 +1124,10 @@ pub(crate) fn check_change(plan: &LogicalPlan) -> Result<()> {
 fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let placed = plan.transform_up(|node| match node {
         LogicalPlan::Copy(mut copy) => {
-            let target = store_names::target_url(&copy.output_url);
-            copy.output_url = store_options::place(state, target, &TableOptions::default())?;
+            let target = store_urls::target_url(&copy.output_url);
+            copy.output_url = options::place(state, target, &TableOptions::default())?;
             if copy.file_type.get_ext() == "parquet" {
-                copy.input = Arc::new(targets::as_told(Arc::unwrap_or_clone(copy.input))?);
+                copy.input = Arc::new(target::as_told(Arc::unwrap_or_clone(copy.input))?);
             }
             Ok(Transformed::yes(LogicalPlan::Copy(copy)))
         }

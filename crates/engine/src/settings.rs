@@ -1,5 +1,8 @@
 //! The settings that begin with `harrier.`: their names, defaults, descriptions and checks.
 
+pub(crate) mod facts;
+pub(crate) mod parameters;
+
 use std::any::Any;
 use std::borrow::Cow;
 
@@ -12,8 +15,8 @@ use harrier_resources::statement_limits::StatementLimits;
 use harrier_sql::nesting;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::limits::{self, Limits};
-use crate::store_options;
+use crate::object_stores::options;
+use crate::runtime::limits::{self, Limits};
 
 /// The settings of one session that DataFusion does not know, reached through
 /// `ConfigOptions::extensions` and, by users, as `SET harrier.…`.
@@ -241,8 +244,7 @@ pub fn is_for_everybody(name: &str) -> bool {
         "harrier.statement_spill",
     ];
     let name = name.to_ascii_lowercase();
-    let is_own =
-        name.starts_with("datafusion.") || name.starts_with("harrier.") || store_options::is_option(&name);
+    let is_own = name.starts_with("datafusion.") || name.starts_with("harrier.") || options::is_option(&name);
     !is_own || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str())
 }
 

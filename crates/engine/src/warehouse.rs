@@ -25,60 +25,46 @@ use harrier_sqlstate::IntoDataFusionError;
 use tokio::sync::Mutex;
 use url::Url;
 
-mod access;
-pub(crate) mod alike_names;
-mod at_commit;
-mod check;
-mod ddl;
-mod dml;
-mod dml_access;
-mod guarded_view;
-mod json_columns;
-mod keys;
-mod names;
-mod overwrite;
-mod own_states;
-mod own_tables;
-mod ownership;
-mod partitions;
-mod postgres;
-mod prune;
-mod public;
-mod reads;
-mod row_checks;
-mod statistics;
-mod system;
-mod table;
-mod transaction;
-mod types;
-mod upkeep;
-mod values;
-mod view_columns;
-mod writers;
-mod written_files;
+pub(crate) mod access;
+pub(crate) mod case_collisions;
+pub(crate) mod deferred_access;
+pub(crate) mod dml;
+pub(crate) mod keys;
+pub(crate) mod maintenance;
+pub(crate) mod name_resolver;
+pub(crate) mod on_commit;
+pub(crate) mod public_schema;
+pub(crate) mod sequences;
+pub(crate) mod system_catalogs;
+pub(crate) mod table;
+pub(crate) mod temporary_snapshots;
+pub(crate) mod temporary_tables;
+pub(crate) mod transaction;
+pub(crate) mod view_columns;
 
+pub(crate) use crate::statement::ddl::keys::notice as keys_notice;
+pub(crate) use crate::statement::ddl::{Ddl, KeptDefaults, reference};
+pub(crate) use crate::types::columns::{schema_of, told_schema_of, type_of};
 pub use access::Viewer;
+pub(crate) use access::read_check::check_reads;
+pub(crate) use access::restricted_view::GuardedView;
 pub(crate) use access::{SessionRole, denied};
-pub(crate) use at_commit::AtCommit;
-pub(crate) use ddl::{Ddl, KeptDefaults, reference};
 pub(crate) use dml::{Changed, Dml, Pending, placed};
-pub(crate) use guarded_view::GuardedView;
 pub(crate) use harrier_catalog::state::DEFAULT_SCHEMA;
-pub(crate) use keys::{cut as cut_keys, in_memory as keys_in_memory, notice as keys_notice};
-pub(crate) use names::{DEFAULT_CATALOG, Names, SessionCatalog, Sight};
-pub(crate) use own_states::OwnStates;
-pub(crate) use own_tables::number as number_of_own;
-pub(crate) use ownership::adopt;
-pub(crate) use postgres::SessionSource;
-pub use postgres::{Identity, Named, Surroundings};
-pub(crate) use public::Said;
-pub(crate) use reads::check_reads;
-pub(crate) use statistics::Looking;
-pub use system::ServerTable;
+pub(crate) use keys::declaration::{cut as cut_keys, in_memory as keys_in_memory};
+pub(crate) use maintenance::folder_ownership::adopt;
+pub(crate) use maintenance::vacuum::{expire, span, vacuum, vacuum_dry_run};
+pub(crate) use name_resolver::{DEFAULT_CATALOG, Names, SessionCatalog, Sight};
+pub(crate) use on_commit::AtCommit;
+pub(crate) use public_schema::Said;
+pub(crate) use system_catalogs::pg_catalog::SessionSource;
+pub use system_catalogs::pg_catalog::{Identity, Named, Surroundings};
+pub use system_catalogs::sys_schema::ServerTable;
 pub(crate) use table::WarehouseTable;
+pub(crate) use table::statistics::Looking;
+pub(crate) use temporary_snapshots::OwnStates;
+pub(crate) use temporary_tables::number as number_of_own;
 pub(crate) use transaction::{Control, Defaults, Isolation, Transactions};
-pub(crate) use types::{schema_of, told_schema_of, type_of};
-pub(crate) use upkeep::{expire, span, vacuum, vacuum_dry_run};
 pub(crate) use view_columns::columns_below;
 
 /// The file of the catalog in a warehouse's folder.
@@ -154,7 +140,7 @@ impl Warehouse {
         }
         let data = self.data_path()?;
         let place = self.local_catalog().map(|path| Place::of_file(&path));
-        ownership::check_free(&data, place.as_ref(), &self.runtime).await?;
+        maintenance::folder_ownership::check_free(&data, place.as_ref(), &self.runtime).await?;
         if let Some(folder) = self.local_catalog().as_deref().and_then(Path::parent) {
             make_folder(folder)?;
         }
@@ -188,7 +174,7 @@ impl Warehouse {
     /// Errors: it is another's (55000); those of the store.
     pub(crate) async fn claim(&self, catalog: &Catalog) -> Result<()> {
         if !self.is_claimed.load(Ordering::Relaxed) {
-            ownership::claim(catalog, &self.runtime).await?;
+            maintenance::folder_ownership::claim(catalog, &self.runtime).await?;
             self.is_claimed.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -202,7 +188,7 @@ impl Warehouse {
         let asked = absolute(asked);
         match asked == known || absolute(&known) == asked {
             true => Ok(()),
-            false => ownership::move_to(catalog, &asked, &self.runtime).await,
+            false => maintenance::folder_ownership::move_to(catalog, &asked, &self.runtime).await,
         }
     }
 

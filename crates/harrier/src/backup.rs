@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use harrier_backup::{self as backup, Checked, Error, Listed, Place};
-use harrier_engine::memory::format_bytes;
+use harrier_engine::memory_size::format_bytes;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use harrier_engine::{Progress, memory};
+use harrier_engine::{Progress, memory_size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Statements shorter than this show none.
@@ -72,8 +72,8 @@ impl Bar {
         bar.set_message(format!(
             "{} rows, {} of at most {} read",
             reading.rows,
-            memory::format_bytes(reading.bytes_read),
-            memory::format_bytes(reading.bytes_total),
+            memory_size::format_bytes(reading.bytes_read),
+            memory_size::format_bytes(reading.bytes_total),
         ));
     }
 

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harrier_engine::{Engine, EngineOptions, memory};
+use harrier_engine::{Engine, EngineOptions, memory_size};
 use harrier_exec::Carrier;
 use harrier_exec::Launch;
 use harrier_server::config::{Config, Gravity, on_path};
@@ -126,13 +126,13 @@ fn cores(findings: &mut Findings) {
 }
 
 fn machine_memory(findings: &mut Findings) {
-    match memory::machine_bytes() {
+    match memory_size::machine_bytes() {
         Some(bytes) => findings.show(
             "memory",
             format_args!(
                 "{}, of which statements may hold {}",
-                memory::format_bytes(bytes),
-                memory::format_bytes(memory::default_bytes().unwrap_or(bytes))
+                memory_size::format_bytes(bytes),
+                memory_size::format_bytes(memory_size::default_bytes().unwrap_or(bytes))
             ),
         ),
         None => findings
@@ -140,14 +140,16 @@ fn machine_memory(findings: &mut Findings) {
             .push("the size of the memory is unknown; statements have no limit without --memory".to_string()),
     }
     let share = |ranks: u64| {
-        memory::default_bytes_of(ranks).map(|bytes| format!("{} of {ranks}", memory::format_bytes(bytes)))
+        memory_size::default_bytes_of(ranks)
+            .map(|bytes| format!("{} of {ranks}", memory_size::format_bytes(bytes)))
     };
     let shares: Vec<String> = RANKS_SHOWN.into_iter().filter_map(share).collect();
     if !shares.is_empty() {
         findings.show("memory of a rank", format_args!("{} ranks on this machine", shares.join(", ")));
     }
-    if let Some(bytes) = memory::address_space_bytes() {
-        findings.show("address space", format_args!("{} at most (ulimit -v)", memory::format_bytes(bytes)));
+    if let Some(bytes) = memory_size::address_space_bytes() {
+        findings
+            .show("address space", format_args!("{} at most (ulimit -v)", memory_size::format_bytes(bytes)));
     }
 }
 
@@ -163,7 +165,8 @@ fn limits(findings: &mut Findings) {
         }
     }
     if let Some(bytes) = limit(&text, "Max file size") {
-        findings.show("size of a file", format_args!("{} at most (ulimit -f)", memory::format_bytes(bytes)));
+        findings
+            .show("size of a file", format_args!("{} at most (ulimit -f)", memory_size::format_bytes(bytes)));
     }
 }
 
@@ -179,7 +182,7 @@ fn shared_memory(findings: &mut Findings) {
         findings.notes.push(note);
         return;
     };
-    let (size, left) = (memory::format_bytes(bytes), memory::format_bytes(free));
+    let (size, left) = (memory_size::format_bytes(bytes), memory_size::format_bytes(free));
     findings.show("shared memory", format_args!("{SHARED_MEMORY}, {size}, {left} free"));
     if free < SHARED_BYTES_MIN {
         findings.notes.push(format!(
@@ -195,7 +198,7 @@ fn temporary_files(findings: &mut Findings) {
     match free {
         Some(free) => findings.show(
             "temporary files",
-            format_args!("{}, {} free", folder.display(), memory::format_bytes(free)),
+            format_args!("{}, {} free", folder.display(), memory_size::format_bytes(free)),
         ),
         None => findings.show("temporary files", folder.display()),
     }

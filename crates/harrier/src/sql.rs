@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory};
+use harrier_engine::{Engine, EngineOptions, SqlError, SqlState, memory_size};
 use harrier_exec::Carrier;
 use harrier_exec::Gang;
 use harrier_exec::Launch;
@@ -113,7 +113,7 @@ pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
-    memory::parse_bytes(text).map_err(|error| match error.hint {
+    memory_size::parse_bytes(text).map_err(|error| match error.hint {
         Some(hint) => format!("{}; {hint}", error.message),
         None => error.message,
     })
@@ -341,7 +341,7 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     if let Some(gang) = gang {
         let ranks_here = gang::ranks_here(&gang);
         options.threads = (options.threads / ranks_here).max(1);
-        options.memory_bytes = memory::default_bytes_of(ranks_here as u64);
+        options.memory_bytes = memory_size::default_bytes_of(ranks_here as u64);
         options.gang = Some(gang);
     }
     if let Some(threads) = args.threads {
@@ -360,7 +360,7 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
 /// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line
 /// for the user.
 pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
-    memory::check_stacks(threads, THREAD_STACK_BYTES).map_err(|error| {
+    memory_size::check_stacks(threads, THREAD_STACK_BYTES).map_err(|error| {
         let hint = error.hint.map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();
         format!("ERROR {}: {}{hint}", error.sqlstate, error.message)
     })?;

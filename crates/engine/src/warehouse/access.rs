@@ -3,6 +3,10 @@
 //! What is read is checked where it is scanned, by the columns that the scan needs; what a view reads, by the
 //! rights of the view's owner. What is changed is checked before the change is planned.
 
+pub(crate) mod dml;
+pub(crate) mod read_check;
+pub(crate) mod restricted_view;
+
 use std::sync::{Arc, OnceLock};
 
 use datafusion::error::{DataFusionError, Result};
@@ -12,7 +16,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
-use crate::stored::Asker;
+use crate::planning::stored_sql::Asker;
 
 /// As whom something is read or changed.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,10 @@
 //! Statements that write rows: what they plan, and what their rows come to.
 
+pub(crate) mod overwrite;
+pub(crate) mod row_checks;
+pub(crate) mod writer_registration;
+pub(crate) mod written_files;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -37,15 +42,14 @@ use harrier_functions::hash::bucket::bucket;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
-use super::dml_access;
-use super::overwrite::Replaced;
-use super::partitions::{self, Unplaced, is_divided, partitions_of};
-use super::row_checks;
-use super::table::{Contents, RowSource, ScannedFile, WarehouseTable};
-use super::transaction::Transactions;
-use super::types::{file_schema_of, has_foreign_buckets, schema_of};
-use super::values;
-use crate::declared_types;
+use crate::binder::declared_types;
+use crate::types::columns::{file_schema_of, has_foreign_buckets, schema_of};
+use crate::warehouse::access::dml;
+use crate::warehouse::dml::overwrite::Replaced;
+use crate::warehouse::table::partitions::{self, Unplaced, is_divided, partitions_of};
+use crate::warehouse::table::stored_values;
+use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable};
+use crate::warehouse::transaction::Transactions;
 use harrier_planner::binder::merge::{self, IS_WRITTEN};
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
@@ -154,7 +158,7 @@ impl Changed {
         let Some(target) = provider.downcast_ref::<WarehouseTable>() else {
             return Ok(None);
         };
-        dml_access::check(target, dml, inserted)?;
+        dml::check(target, dml, inserted)?;
         if target.is_past() {
             let message = format!("cannot change table \"{}\" as it was", target.table().name);
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
@@ -300,7 +304,7 @@ impl Changed {
     }
 }
 
-pub(super) fn column(name: &str) -> Expr {
+pub(crate) fn column(name: &str) -> Expr {
     Expr::Column(ColumnName::new_unqualified(name))
 }
 
@@ -526,7 +530,7 @@ impl Pending {
                 deletes.make(changes);
                 if forgets {
                     // Bounds of rows that are gone again would stay for good.
-                    changes.inlined_stats = values::stats_of_cells(&changes.inlined, &table.columns)?;
+                    changes.inlined_stats = stored_values::stats_of_cells(&changes.inlined, &table.columns)?;
                 }
                 if let Some(replaced) = replaced {
                     replaced.make(changes, &table)?;
@@ -580,7 +584,7 @@ impl Pending {
                     )
                     .into_datafusion());
                 }
-                let seen = values::stats_of(&values)?;
+                let seen = stored_values::stats_of(&values)?;
                 let known = stats.remove(&column.id);
                 let merged = match known {
                     Some(known) => merged_stats(known, seen, field.data_type())?,
@@ -592,7 +596,7 @@ impl Pending {
             let nullable: Vec<_> =
                 schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
             let schema = Arc::new(datafusion::arrow::datatypes::Schema::new(nullable));
-            rows.extend(values::cells_of(&RecordBatch::try_new(schema, columns)?)?);
+            rows.extend(stored_values::cells_of(&RecordBatch::try_new(schema, columns)?)?);
         }
         let count = rows.len() as u64;
         let (id, name) = (table.id, table.name.clone());
@@ -952,7 +956,7 @@ fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<Colum
         let (Some(a), Some(b)) = (&a, &b) else {
             return Ok(a.or(b));
         };
-        let order = values::parse_one(a, kind)?.partial_cmp(&values::parse_one(b, kind)?);
+        let order = stored_values::parse_one(a, kind)?.partial_cmp(&stored_values::parse_one(b, kind)?);
         let a_wins = order.is_none_or(|order| order.is_gt() == greater);
         Ok(Some(if a_wins { a.clone() } else { b.clone() }))
     };
@@ -969,7 +973,7 @@ fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<Colum
     })
 }
 
-pub(super) fn key_column<'a>(
+pub(crate) fn key_column<'a>(
     table: &'a Table,
     key: &PartitionKey,
 ) -> Result<(usize, &'a harrier_catalog::state::Column)> {
@@ -984,7 +988,7 @@ pub(super) fn key_column<'a>(
 }
 
 /// The value of a partition key.
-pub(super) fn transformed(value: Expr, transform: Transform) -> Expr {
+pub(crate) fn transformed(value: Expr, transform: Transform) -> Expr {
     let part = |name: &str| cast_to(date_part(lit(name), value.clone()), DataType::Int64);
     match transform {
         Transform::Identity => value,
@@ -1008,7 +1012,7 @@ fn folder_name(column: &str, transform: Transform) -> String {
 }
 
 /// How the table's files are written, or those of a table partition with options of its own.
-pub(super) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<String, String>>) -> FileShape {
+pub(crate) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<String, String>>) -> FileShape {
     let option = |key: &str| match own.and_then(|own| own.get(key)) {
         Some(value) => Some(value.as_str()),
         None => state.option(table, key),
@@ -1042,7 +1046,7 @@ pub(super) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<Str
 /// say.
 ///
 /// Errors: there are none of one of them (22023).
-pub(super) fn check_codecs(state: &State, table: &Table) -> Result<()> {
+pub(crate) fn check_codecs(state: &State, table: &Table) -> Result<()> {
     let says = |options: &BTreeMap<String, String>| {
         ["parquet_compression", "parquet_compression_level"].iter().any(|key| options.contains_key(*key))
     };
@@ -1059,5 +1063,5 @@ pub(super) fn check_codecs(state: &State, table: &Table) -> Result<()> {
 
 /// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.
 fn bytes_of(text: &str) -> Option<u64> {
-    crate::memory::parse_bytes(text).ok()
+    crate::runtime::memory_size::parse_bytes(text).ok()
 }

@@ -28,49 +28,46 @@ use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::state::{Column, ColumnId, KEYS_TAG as TAG, State, Table};
 use serde::{Deserialize, Serialize};
 
-pub(super) use change::check_nullable;
-pub(super) use checks::{RowCheck, of_table as checks_of};
-pub(crate) use declared::{Declared, cut, in_memory};
-pub(crate) use statements::{cut_column, notice};
-pub(super) use told::told;
+pub(crate) use change::check_nullable;
+pub(crate) use declaration::Declared;
+pub(crate) use pg_catalog::told;
+pub(crate) use row_check::{RowCheck, of_table as checks_of};
 
-mod change;
-mod checks;
-mod declared;
-mod expressions;
-mod like;
-mod naming;
-mod statements;
-mod told;
+pub(crate) mod change;
+pub(crate) mod declaration;
+pub(crate) mod expressions;
+pub(crate) mod naming;
+pub(crate) mod pg_catalog;
+pub(crate) mod row_check;
 
 /// What is declared of a table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     /// How many numbers have been given out: the last one.
     #[serde(default)]
-    next: u32,
+    pub(crate) next: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    constraints: Vec<Constraint>,
+    pub(crate) constraints: Vec<Constraint>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    indexes: Vec<Index>,
+    pub(crate) indexes: Vec<Index>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Constraint {
-    number: u32,
-    name: String,
-    columns: Vec<ColumnId>,
+pub(crate) struct Constraint {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) columns: Vec<ColumnId>,
     #[serde(default, skip_serializing_if = "is_false")]
-    deferrable: bool,
+    pub(crate) deferrable: bool,
     #[serde(default, skip_serializing_if = "is_false")]
-    deferred: bool,
+    pub(crate) deferred: bool,
     #[serde(flatten)]
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Kind {
+pub(crate) enum Kind {
     Primary,
     Unique {
         #[serde(default, skip_serializing_if = "is_false")]
@@ -82,32 +79,32 @@ enum Kind {
 
 /// What rows are asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Check {
-    condition: Expression,
+pub(crate) struct Check {
+    pub(crate) condition: Expression,
     /// Rows that were there before may not fulfil it.
     #[serde(default, skip_serializing_if = "is_false")]
-    not_valid: bool,
+    pub(crate) not_valid: bool,
 }
 
 /// What a foreign key refers to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Foreign {
+pub(crate) struct Foreign {
     /// The UUID of the table.
-    table: String,
+    pub(crate) table: String,
     /// The number of a primary key, a unique constraint or a unique index there.
-    key: u32,
-    referenced: Vec<ColumnId>,
+    pub(crate) key: u32,
+    pub(crate) referenced: Vec<ColumnId>,
     #[serde(default, skip_serializing_if = "Action::is_none")]
-    on_update: Action,
+    pub(crate) on_update: Action,
     #[serde(default, skip_serializing_if = "Action::is_none")]
-    on_delete: Action,
+    pub(crate) on_delete: Action,
     #[serde(default, skip_serializing_if = "is_false")]
-    full: bool,
+    pub(crate) full: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+pub(crate) enum Action {
     #[default]
     None,
     Restrict,
@@ -117,45 +114,45 @@ enum Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Index {
-    number: u32,
-    name: String,
+pub(crate) struct Index {
+    pub(crate) number: u32,
+    pub(crate) name: String,
     #[serde(default, skip_serializing_if = "is_false")]
-    unique: bool,
+    pub(crate) unique: bool,
     #[serde(default, skip_serializing_if = "is_false")]
-    nulls_not_distinct: bool,
-    method: String,
-    items: Vec<Item>,
+    pub(crate) nulls_not_distinct: bool,
+    pub(crate) method: String,
+    pub(crate) items: Vec<Item>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    include: Vec<ColumnId>,
+    pub(crate) include: Vec<ColumnId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    predicate: Option<Expression>,
+    pub(crate) predicate: Option<Expression>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Item {
+pub(crate) struct Item {
     #[serde(flatten)]
-    what: What,
+    pub(crate) what: What,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    class: Option<String>,
+    pub(crate) class: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
-    descending: bool,
+    pub(crate) descending: bool,
     #[serde(default, skip_serializing_if = "is_false")]
-    nulls_first: bool,
+    pub(crate) nulls_first: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum What {
+pub(crate) enum What {
     Column(ColumnId),
     Expression(Expression),
 }
 
 /// SQL with the columns that its names mean, which may have got other names since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Expression {
-    sql: String,
-    columns: BTreeMap<String, ColumnId>,
+pub(crate) struct Expression {
+    pub(crate) sql: String,
+    pub(crate) columns: BTreeMap<String, ColumnId>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -195,11 +192,11 @@ impl Keys {
         self.next
     }
 
-    fn primary(&self) -> Option<&Constraint> {
+    pub(crate) fn primary(&self) -> Option<&Constraint> {
         self.constraints.iter().find(|constraint| constraint.kind == Kind::Primary)
     }
 
-    fn constraint(&self, name: &str) -> Option<&Constraint> {
+    pub(crate) fn constraint(&self, name: &str) -> Option<&Constraint> {
         self.constraints.iter().find(|constraint| constraint.name == name)
     }
 
@@ -226,7 +223,7 @@ impl Keys {
     }
 
     /// The table with the key that a foreign key refers to; `None` if either is gone.
-    fn target<'s>(state: &'s State, foreign: &Foreign) -> Option<&'s Table> {
+    pub(crate) fn target<'s>(state: &'s State, foreign: &Foreign) -> Option<&'s Table> {
         let table = state.tables.values().find(|table| table.uuid == foreign.table)?;
         let has = |id: &ColumnId| table.columns.iter().any(|column| column.id == *id);
         let is_there = Self::of(table).candidates().any(|(number, _)| number == foreign.key);
@@ -249,14 +246,14 @@ impl Keys {
 
 impl Constraint {
     /// Whether PostgreSQL has an index of its name for it.
-    fn is_index(&self) -> bool {
+    pub(crate) fn is_index(&self) -> bool {
         !matches!(self.kind, Kind::Foreign(_) | Kind::Check(_))
     }
 }
 
 impl Index {
     /// All columns that it has to do with.
-    fn columns(&self) -> Vec<ColumnId> {
+    pub(crate) fn columns(&self) -> Vec<ColumnId> {
         let mut columns = self.include.clone();
         for item in &self.items {
             match &item.what {
@@ -270,16 +267,16 @@ impl Index {
 }
 
 /// Whether the schema of `table` has an index of this name, of any of its tables.
-pub(super) fn has_index(state: &State, schema: i64, name: &str) -> bool {
+pub(crate) fn has_index(state: &State, schema: i64, name: &str) -> bool {
     let tables = state.tables.values().filter(|table| table.schema == schema && table.tags.contains_key(TAG));
     tables.into_iter().any(|table| Keys::of(table).has_relation(name))
 }
 
-fn column_called<'t>(table: &'t Table, name: &str) -> Option<&'t Column> {
+pub(crate) fn column_called<'t>(table: &'t Table, name: &str) -> Option<&'t Column> {
     table.columns.iter().find(|column| column.name == name)
 }
 
-fn name_of(table: &Table, id: ColumnId) -> &str {
+pub(crate) fn name_of(table: &Table, id: ColumnId) -> &str {
     table.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name)
 }
 

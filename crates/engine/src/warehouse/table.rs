@@ -1,6 +1,12 @@
 //! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has
 //! done to them.
 
+pub(crate) mod partitions;
+pub(crate) mod prune;
+pub(crate) mod row_filter;
+pub(crate) mod statistics;
+pub(crate) mod stored_values;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -48,20 +54,18 @@ use harrier_exec::data_files::{
 };
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::access::Viewer;
-use super::explain;
-use super::keys::{self, RowCheck};
-use super::names::Sight;
-use super::partitions;
-use super::prune::{self, Candidates};
-use super::statistics::{self, statistics_of};
-use super::types::{has_stats, has_unsure_buckets, schema_of, share_buckets, stored_schema_of, type_of};
-use super::values;
-use crate::sequences::{SEQUENCE_TAG, next_of};
-use crate::stored::{self, Asker};
+use crate::planning::stored_sql::{self, Asker};
+use crate::types::columns::{
+    has_stats, has_unsure_buckets, schema_of, share_buckets, stored_schema_of, type_of,
+};
+use crate::warehouse::access::Viewer;
+use crate::warehouse::explain;
+use crate::warehouse::keys::{self, RowCheck};
+use crate::warehouse::name_resolver::Sight;
+use crate::warehouse::sequences::{SEQUENCE_TAG, next_of};
+use crate::warehouse::table::prune::Candidates;
+use crate::warehouse::table::statistics::statistics_of;
 use harrier_planner::cardinality::filter_selectivity::KnownTable;
-
-mod visible;
 
 /// Statistics of more columns of files than this are not fetched only to estimate sizes.
 const STATS_MAX: usize = 20_000;
@@ -144,7 +148,9 @@ impl WarehouseTable {
         let viewer = sight.viewer.clone();
         let readable = viewer.columns(Object::Table(table.id), Privilege::Select);
         let visible = match viewer.row_filters(table.id) {
-            Some(predicates) => Some(visible::any_of(&session, &table, &schema, &predicates, &sight.asker)?),
+            Some(predicates) => {
+                Some(row_filter::any_of(&session, &table, &schema, &predicates, &sight.asker)?)
+            }
             None => None,
         };
         let checks = Arc::new(keys::checks_of(&session, &table, &schema, &sight.asker));
@@ -194,7 +200,7 @@ impl WarehouseTable {
     /// The CHECK constraints.
     ///
     /// Errors: one cannot be computed any more, with the code of why.
-    pub(super) fn checks(&self) -> Result<&[RowCheck]> {
+    pub(crate) fn checks(&self) -> Result<&[RowCheck]> {
         match self.checks.as_ref() {
             Ok(checks) => Ok(checks),
             Err(error) => {
@@ -218,7 +224,7 @@ impl WarehouseTable {
 
     /// Whether the catalog can keep rows of the table.
     pub(crate) fn can_keep(&self) -> bool {
-        values::can_keep(&self.table.columns) && self.catalog.can_inline(&self.table)
+        stored_values::can_keep(&self.table.columns) && self.catalog.can_inline(&self.table)
     }
 
     pub(crate) fn state(&self) -> &Arc<State> {
@@ -547,7 +553,7 @@ impl WarehouseTable {
 
     /// Rows that the catalog keeps, or will: a batch for each version of the schema that has some, and one of
     /// the transaction's own.
-    pub(super) fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
+    pub(crate) fn kept(&self, contents: &Contents, projection: &[usize]) -> Result<Vec<RecordBatch>> {
         let columns: Vec<&Column> = projection.iter().filter_map(|at| self.table.columns.get(*at)).collect();
         let own_projection: Vec<usize> =
             projection.iter().copied().filter(|at| *at < self.table.columns.len()).collect();
@@ -562,14 +568,15 @@ impl WarehouseTable {
                     Some((at, kept.kinds[at]))
                 })
                 .collect();
-            let batch = values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
+            let batch = stored_values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
             let source = RowSource::Kept(kept.schema_version);
             batches.push(self.placed(batch, source, kept.row_ids.clone(), &schema, projection)?);
         }
         if !contents.added_kept.is_empty() {
             let from = own_projection.iter().map(|at| Some((*at, self.table.columns[*at].kind)));
             let from: Vec<Option<(usize, ColumnType)>> = from.collect();
-            let batch = values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
+            let batch =
+                stored_values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
             let rows = (0..contents.added_kept.len() as i64).collect();
             batches.push(self.placed(batch, RowSource::AddedKept, rows, &schema, projection)?);
         }
@@ -625,9 +632,9 @@ fn default_of(
 ) -> Result<Expr> {
     let kind = type_of(column, false)?;
     match default {
-        DefaultValue::Literal(text) => Ok(lit(values::parse_one(text, &kind)?)),
+        DefaultValue::Literal(text) => Ok(lit(stored_values::parse_one(text, &kind)?)),
         DefaultValue::Expression { sql, .. } => {
-            let default = stored::default(session, sql, asker)
+            let default = stored_sql::default(session, sql, asker)
                 .map_err(|error| {
                     SqlError::new(
                         SqlState::FEATURE_NOT_SUPPORTED,
@@ -647,10 +654,10 @@ fn default_of(
 }
 
 /// What rows have that were written before the column was added.
-pub(super) fn missing(column: &Column) -> Result<ScalarValue> {
+pub(crate) fn missing(column: &Column) -> Result<ScalarValue> {
     let kind = type_of(column, false)?;
     match &column.initial_default {
-        Some(text) => values::parse_one(text, &kind),
+        Some(text) => stored_values::parse_one(text, &kind),
         None => ScalarValue::try_new_null(&kind),
     }
 }
@@ -721,7 +728,7 @@ impl<'a> Source<'a> {
         (self.rows() - deleted).max(0)
     }
 
-    fn columns(&self) -> &'a Arc<Vec<Column>> {
+    pub(crate) fn columns(&self) -> &'a Arc<Vec<Column>> {
         match self {
             Self::Committed(_, columns) | Self::Added(_, _, columns) => columns,
         }
@@ -839,7 +846,7 @@ impl ScannedFile {
             let written = self.columns.iter().find(|own| own.id == key.column);
             match (value, column, written) {
                 (Some(text), Some(column), Some(written)) if key.transform == Transform::Identity => {
-                    values::text_as_now(text, column, written.kind).map(Some)
+                    stored_values::text_as_now(text, column, written.kind).map(Some)
                 }
                 (value, ..) => Ok(value.clone()),
             }

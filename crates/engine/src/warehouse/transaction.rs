@@ -20,10 +20,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
 
-use super::names::{Names, Sight};
-use super::writers::Writers;
-use super::written_files::WrittenFiles;
 use super::{Warehouse, explain};
+use crate::warehouse::dml::writer_registration::Writers;
+use crate::warehouse::dml::written_files::WrittenFiles;
+use crate::warehouse::name_resolver::{Names, Sight};
 use harrier_sql::identifier::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use harrier_catalog::state::{ColumnId, ObjectId};
 
-use super::table::WarehouseTable;
+use crate::warehouse::table::WarehouseTable;
 
 /// Of each table of the warehouse that the query of a new view reads, the number that its next column will
 /// get.

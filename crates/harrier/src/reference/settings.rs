@@ -41,7 +41,7 @@ pub(super) fn page(session: &Session) -> String {
         let mut default = format!("Default: {}{size}", code(&facts.default));
         let (name, value) = crate::serve::DISTRIBUTE;
         if facts.name == name {
-            let size = value.parse().map(harrier_engine::memory::format_bytes).unwrap_or_default();
+            let size = value.parse().map(harrier_engine::memory_size::format_bytes).unwrap_or_default();
             default.push_str(&format!("; in a server {} ({size})", code(value)));
         }
         page.list([
@@ -110,5 +110,6 @@ fn shown(value: &str) -> String {
 /// The default of a setting that is a size, for people.
 fn readable_size(facts: &SettingFacts) -> Option<String> {
     let bytes: u64 = facts.default.parse().ok()?;
-    (facts.allowed.contains("bytes") && bytes >= 1024).then(|| harrier_engine::memory::format_bytes(bytes))
+    (facts.allowed.contains("bytes") && bytes >= 1024)
+        .then(|| harrier_engine::memory_size::format_bytes(bytes))
 }

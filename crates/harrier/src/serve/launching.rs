@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use harrier_engine::{EngineOptions, memory};
+use harrier_engine::{EngineOptions, memory_size};
 use harrier_server::config::values::Launcher;
 use harrier_server::config::{Config, on_path};
 use tokio::process::{Child, Command};
@@ -75,7 +75,7 @@ impl Plan {
             threads: threads.unwrap_or((cores / working_here).max(1)),
             memory_bytes: match gang.memory.get() {
                 Some(memory) => Some(memory.0 / (ranks_here + 1) as u64),
-                None => memory::default_bytes_of((ranks_here + 1) as u64),
+                None => memory_size::default_bytes_of((ranks_here + 1) as u64),
             },
             hosts: gang.hostfile.get().map(|path| Arc::new(Hosts::new(path.clone(), &gang.remote_shell))),
             shell: gang.remote_shell.clone(),

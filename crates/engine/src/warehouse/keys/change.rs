@@ -8,12 +8,12 @@ use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::declared::{Declaration, check_columns, several_primary};
 use super::{
     Check, Constraint, Declared, Foreign, Index, Keys, Kind, TAG, What, column_called, name_of, naming,
 };
+use crate::warehouse::keys::declaration::{Declaration, check_columns, several_primary};
 
-pub(super) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
+pub(crate) fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
     SqlError::new(state, message).into_datafusion()
 }
 
@@ -72,7 +72,7 @@ fn check_name(taken: &Taken<'_>, name: &str, has_index: bool) -> Result<()> {
 /// Errors: those of [`check_columns`]; a second primary key (42P16); its name is taken (42710, 42P07); a
 /// foreign key does not fit what it refers to (42830, 42704, 42804); an index to be used does not fit (42704,
 /// 42809).
-pub(super) fn add(state: &State, table: &mut Table, key: &Declared, target: Option<&Table>) -> Result<()> {
+pub(crate) fn add(state: &State, table: &mut Table, key: &Declared, target: Option<&Table>) -> Result<()> {
     let mut keys = Keys::of(table);
     keys.prune(state, table);
     check_columns(key, |name| column_called(table, name).is_some())?;
@@ -149,7 +149,7 @@ pub(super) fn add(state: &State, table: &mut Table, key: &Declared, target: Opti
 /// Declares a CHECK constraint of `table`, on `columns`; returns its name.
 ///
 /// Errors: the name is taken (42710).
-pub(super) fn add_check(
+pub(crate) fn add_check(
     state: &State,
     table: &mut Table,
     name: Option<&str>,
@@ -182,7 +182,7 @@ pub(super) fn add_check(
 }
 
 /// What has been found of the rows of a table: they fulfil a CHECK constraint.
-pub(super) fn validate(table: &mut Table, name: &str) -> Result<()> {
+pub(crate) fn validate(table: &mut Table, name: &str) -> Result<()> {
     let mut keys = Keys::of(table);
     for constraint in keys.constraints.iter_mut().filter(|constraint| constraint.name == name) {
         if let Kind::Check(check) = &mut constraint.kind {
@@ -327,7 +327,7 @@ fn are_compared(own: ColumnType, key: ColumnType) -> bool {
 
 /// The foreign keys that refer to a key of `table`, or to any if there is no number, with their tables; those
 /// of `table` itself among them only if a number is given.
-pub(super) fn dependents<'s>(
+pub(crate) fn dependents<'s>(
     state: &'s State,
     table: &Table,
     number: Option<u32>,
@@ -353,7 +353,7 @@ pub(super) fn dependents<'s>(
 ///
 /// Errors: there are some, and CASCADE was not said (2BP01). `what`: what is dropped, `on`: what of it they
 /// depend on.
-pub(super) fn cascade(
+pub(crate) fn cascade(
     dependents: &[(&Table, Constraint)],
     is_cascade: bool,
     what: &str,
@@ -386,7 +386,7 @@ fn forget(keys: &mut Keys, table: &Table, dependents: &[(&Table, Constraint)]) {
 /// Drops a constraint; returns what goes with it.
 ///
 /// Errors: there is none of the name (42704); foreign keys refer to it (2BP01).
-pub(super) fn drop_constraint(
+pub(crate) fn drop_constraint(
     state: &State,
     table: &mut Table,
     name: &str,
@@ -417,7 +417,7 @@ pub(super) fn drop_constraint(
 /// Drops what has to do with a column that is going to be dropped; returns what goes with it.
 ///
 /// Errors: foreign keys refer to it (2BP01).
-pub(super) fn drop_with_column(
+pub(crate) fn drop_with_column(
     state: &State,
     table: &mut Table,
     column: &str,
@@ -454,7 +454,7 @@ pub(super) fn drop_with_column(
 }
 
 /// Errors: there is none of the name (42704), or one of the new name (42710, 42P07).
-pub(super) fn rename_constraint(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
+pub(crate) fn rename_constraint(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
     let mut keys = Keys::of(table);
     let Some(has_index) = keys.constraint(name).map(Constraint::is_index) else {
         let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
@@ -484,7 +484,7 @@ pub(crate) fn check_nullable(table: &Table, column: &str) -> Result<()> {
 /// `None` if there is a relation of the name and `if_not_exists`.
 ///
 /// Errors: there is a relation of the name (42P07).
-pub(super) fn add_index(
+pub(crate) fn add_index(
     state: &State,
     table: &mut Table,
     mut index: Index,
@@ -513,7 +513,7 @@ pub(super) fn add_index(
 }
 
 /// The table that has an index of this name, or a constraint that has.
-pub(super) fn table_of_index<'s>(state: &'s State, schema: ObjectId, name: &str) -> Option<&'s Table> {
+pub(crate) fn table_of_index<'s>(state: &'s State, schema: ObjectId, name: &str) -> Option<&'s Table> {
     let tables = state.tables.values().filter(|table| table.schema == schema && table.tags.contains_key(TAG));
     tables.map(AsRef::as_ref).find(|table| Keys::of(table).has_relation(name))
 }
@@ -521,7 +521,7 @@ pub(super) fn table_of_index<'s>(state: &'s State, schema: ObjectId, name: &str)
 /// Drops an index; returns what goes with it.
 ///
 /// Errors: a constraint is, or foreign keys refer to it (2BP01).
-pub(super) fn drop_index(
+pub(crate) fn drop_index(
     state: &State,
     table: &mut Table,
     name: &str,
@@ -548,7 +548,7 @@ pub(super) fn drop_index(
 }
 
 /// Errors: there is a relation of the new name (42P07).
-pub(super) fn rename_index(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
+pub(crate) fn rename_index(state: &State, table: &mut Table, name: &str, new: &str) -> Result<()> {
     if Keys::of(table).constraint(name).is_some() {
         return rename_constraint(state, table, name, new);
     }

@@ -17,7 +17,7 @@ use harrier_sql::identifier::plain;
 /// The same of a text. `what` it is of.
 ///
 /// Errors: it does not parse (42601), and those of [`of`].
-pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
+pub(crate) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Expression> {
     let parsed = parser::expression(sql)?;
     let found = read(&parsed, table, what)?;
     Ok(Expression { sql: sql.to_string(), ..found })
@@ -26,7 +26,7 @@ pub(super) fn of_text(sql: &str, table: &Table, what: &'static str) -> Result<Ex
 /// The expression of an index of `table`.
 ///
 /// Errors: it names a column that is not there (42703), or has a subquery (0A000).
-pub(super) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
+pub(crate) fn of(expr: &Expr, table: &Table) -> Result<Expression> {
     read(expr, table, "index expression")
 }
 
@@ -69,7 +69,7 @@ fn read(expr: &Expr, table: &Table, what: &'static str) -> Result<Expression> {
 }
 
 /// The text of an expression with the names that its columns have now.
-pub(super) fn text(expression: &Expression, table: &Table) -> String {
+pub(crate) fn text(expression: &Expression, table: &Table) -> String {
     let renamed: HashMap<&str, &str> = expression
         .columns
         .iter()

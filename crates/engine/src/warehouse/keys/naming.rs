@@ -5,7 +5,7 @@ const NAME_BYTES_MAX: usize = 63;
 
 /// `table_columns_label`, with a number behind the label where others have the name; parts are cut short so
 /// that it is no longer than a name may be.
-pub(super) fn chosen(table: &str, columns: &str, label: &str, is_taken: impl Fn(&str) -> bool) -> String {
+pub(crate) fn chosen(table: &str, columns: &str, label: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = joined(table, columns, label);
     let mut number = 1;
     while is_taken(&name) {
@@ -16,7 +16,7 @@ pub(super) fn chosen(table: &str, columns: &str, label: &str, is_taken: impl Fn(
 }
 
 /// The names of columns as they stand in a name.
-pub(super) fn columns<'n>(names: impl Iterator<Item = &'n str>) -> String {
+pub(crate) fn columns<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let mut text = String::new();
     for name in names {
         if !text.is_empty() {

@@ -1,0 +1,60 @@
+//! `CREATE TABLE t (LIKE u)`: a table with the columns of another one, and no row of it.
+
+use std::sync::Arc;
+
+use datafusion::common::ToDFSchema;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{DdlStatement, EmptyRelation, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTableLikeKind, ObjectName};
+use harrier_error::{SqlError, SqlState};
+
+use crate::binder::default_values::provider;
+use crate::warehouse::{WarehouseTable, told_schema_of};
+
+/// The table that another one is to be made like.
+pub(crate) struct Like {
+    name: ObjectName,
+    with_defaults: bool,
+}
+
+/// A statement without the clause, and the clause; `None` if it has none.
+pub(crate) fn cut(statement: &Statement) -> Option<(Statement, Like)> {
+    let Statement::Statement(statement) = statement else { return None };
+    let ast::Statement::CreateTable(create) = statement.as_ref() else { return None };
+    let (CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like)) =
+        create.like.as_ref()?;
+    let with_defaults = matches!(like.defaults, Some(CreateTableLikeDefaults::Including));
+    let mut create = create.clone();
+    create.like = None;
+    let statement = Statement::Statement(Box::new(ast::Statement::CreateTable(create)));
+    Some((statement, Like { name: like.name.clone(), with_defaults }))
+}
+
+impl Like {
+    /// The plan of the statement without the clause, with the columns of the table: their names, types, NOT
+    /// NULL and, if it says so, their defaults.
+    ///
+    /// Errors: there is no such table (42P01).
+    pub(crate) async fn fill(&self, state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let table = provider(state, &self.name).await?.ok_or_else(|| {
+            let message = format!("relation \"{}\" does not exist", self.name);
+            harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_TABLE, message))
+        })?;
+        let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(mut create)) = plan else { return Ok(plan) };
+        // Plans do not rely on what is NOT NULL.
+        let schema = match table.downcast_ref::<WarehouseTable>() {
+            Some(own) => told_schema_of(&own.table().columns)?,
+            None => table.schema(),
+        };
+        if self.with_defaults {
+            let default = |name: &String| Some((name.clone(), table.get_column_default(name)?.clone()));
+            create.column_defaults =
+                schema.fields().iter().filter_map(|field| default(field.name())).collect();
+        }
+        let schema = Arc::new(schema.to_dfschema()?);
+        create.input = Arc::new(LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema }));
+        Ok(LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)))
+    }
+}

@@ -1,0 +1,6 @@
+//! Tables that are files: one file, a pattern of them, or a folder in Hive's layout.
+
+pub(crate) mod file_kinds;
+pub(crate) mod file_tables;
+pub(crate) mod hive;
+pub(crate) mod store_urls;

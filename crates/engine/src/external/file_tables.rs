@@ -1,0 +1,930 @@
+//! Tables that are files: `SELECT … FROM 'file.parquet'` and `CREATE EXTERNAL TABLE`.
+//!
+//! A name in a FROM clause is a file's if it holds a slash or a wildcard or ends in an extension of
+//! [`EXTENSIONS`]; single quotes make any name one. Folders are read with their Hive-style partition folders
+//! (`year=2024/…`). Wildcards are `*`, `?` and `[a-z]` within a name and `**` for folders at any depth.
+//!
+//! Errors: every one names the file, with the code PostgreSQL gives (58P01 missing, 42501 no permission,
+//! XX001 not what its extension says).
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use datafusion::arrow::datatypes::{FieldRef, Fields, Schema};
+use datafusion::catalog::{Session, TableProvider, TableProviderFactory, UrlTableFactory};
+use datafusion::datasource::file_format::FileFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::listing_table_factory::ListingTableFactory;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::CreateExternalTable;
+use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, TryStreamExt};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::{check_compression, store_root};
+use harrier_exec::formats::avro;
+use harrier_exec::formats::delimited;
+use harrier_exec::formats::orc;
+use harrier_sql::desugar::external_table::{CODEC_OPTION, COMPRESSION_OPTION};
+use harrier_sql::file_names::{EXTENSIONS, has_wildcard, is_compression, looks_like_file};
+use harrier_sqlstate::IntoDataFusionError;
+use parking_lot::RwLock;
+use url::Url;
+
+use crate::external::file_kinds::{check_endings, meant, of_one_kind};
+use crate::external::hive::{FolderOptions, FolderTable, Place};
+use crate::external::store_urls;
+use crate::object_stores::data_files::is_hidden;
+use crate::object_stores::options::{self, TableOptions};
+use crate::warehouse::{SessionRole, Viewer};
+
+/// Makes tables of file names in queries.
+#[derive(Debug, Default)]
+pub(crate) struct FileTables {
+    /// The session's state, whose catalog holds this value: hence weak, and set after both exist.
+    session: OnceLock<Weak<RwLock<SessionState>>>,
+}
+
+impl FileTables {
+    /// Binds this to its session. Call it once, before the first query.
+    pub(crate) fn bind(&self, session: Weak<RwLock<SessionState>>) {
+        assert!(self.session.set(session).is_ok(), "bound twice");
+    }
+
+    fn state(&self) -> Result<SessionState> {
+        self.session
+            .get()
+            .and_then(Weak::upgrade)
+            .map(|session| session.read().clone())
+            .ok_or_else(|| DataFusionError::Internal("the session is gone".to_string()))
+    }
+
+    fn boxed_try_new<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
+        async move {
+            if !looks_like_file(name) {
+                return Ok(None);
+            }
+            let state = self.state()?;
+            let table = open(&state, name, locations(&state, name).await?, None).await?;
+            Ok(Some(table))
+        }
+        .boxed()
+    }
+}
+
+/// Files by name for a statement of the session, if its role may read them.
+#[derive(Debug)]
+pub(crate) struct FilesAsked {
+    pub files: Arc<FileTables>,
+    pub role: Arc<SessionRole>,
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl UrlTableFactory for FilesAsked {
+    fn try_new<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        match looks_like_file(name).then(|| check(&self.role.viewer())) {
+            Some(Err(error)) => ready(Err(error)).boxed(),
+            _ => self.files.boxed_try_new(name),
+        }
+    }
+}
+
+/// Errors: it may read and write no files by name (42501): what the server can reach is not all its roles'.
+pub(crate) fn check(viewer: &Viewer) -> Result<()> {
+    match viewer.is_superuser() {
+        true => Ok(()),
+        false => Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for files")
+            .with_detail("Only roles with the SUPERUSER attribute may name files and URLs.")
+            .with_hint("COPY … FROM STDIN, COPY … TO STDOUT and psql's \\copy work for everybody")
+            .into_datafusion()),
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl UrlTableFactory for FileTables {
+    fn try_new<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        name: &'b str,
+    ) -> BoxFuture<'f, Result<Option<Arc<dyn TableProvider>>>> {
+        self.boxed_try_new(name)
+    }
+}
+
+/// The places that `name` stands for, checked to exist where they are local.
+pub(crate) async fn locations(state: &SessionState, name: &str) -> Result<Vec<ListingTableUrl>> {
+    let none = TableOptions::default();
+    if store_urls::is_in_store(name) && has_wildcard(name) {
+        return store_urls::matching(state, name, &none).await;
+    }
+    let place = |location| parse_url(&options::place(state, location, &none)?);
+    resolve(name)?.into_iter().map(place).collect()
+}
+
+/// The table of the files that `name` stands for, in a format and compression that their names need not tell.
+pub(crate) async fn table(
+    state: &SessionState,
+    name: &str,
+    format: Option<&'static str>,
+    compression: Option<&str>,
+) -> Result<Arc<dyn TableProvider>> {
+    let forced = format.map(|format| FileKind {
+        format,
+        options: &[],
+        compression: compression
+            .map(str::to_string)
+            .or_else(|| FileKind::of(name).and_then(|kind| kind.compression))
+            .filter(|compression| !compression.is_empty()),
+        suffix: String::new(),
+    });
+    open(state, name, locations(state, name).await?, forced).await
+}
+
+/// What the name of a file says of its format and compression.
+pub(crate) fn kind_of(name: &str) -> Option<(&'static str, Option<String>)> {
+    FileKind::of(name).map(|kind| (kind.format, kind.compression))
+}
+
+/// Every file below `urls`, hidden ones aside, in the order of their names.
+pub(crate) async fn below(
+    state: &SessionState,
+    urls: &[ListingTableUrl],
+    name: &str,
+) -> Result<Vec<ObjectMeta>> {
+    let mut files = Vec::new();
+    for url in urls {
+        let store = object_store(state, url)?;
+        let found: Vec<ObjectMeta> = url
+            .list_all_files(state, store.as_ref(), "")
+            .await?
+            .try_collect()
+            .await
+            .map_err(|error| about_file(error, name))?;
+        files.extend(found);
+    }
+    if files.is_empty() {
+        return Err(no_match(name).into_datafusion());
+    }
+    files.sort_by(|left, right| left.location.cmp(&right.location));
+    Ok(files)
+}
+
+/// Where a file or folder is on this machine, if it is.
+pub(crate) fn local_path(url: &ListingTableUrl) -> Option<PathBuf> {
+    let is_plain = url.scheme() == "file" && url.get_glob().is_none();
+    is_plain.then(|| Path::new("/").join(url.prefix().as_ref()))
+}
+
+/// The table of all the data files below `urls`, of which there is at least one, in the format that their
+/// names tell if none is `forced`.
+async fn open(
+    state: &SessionState,
+    name: &str,
+    urls: Vec<ListingTableUrl>,
+    forced: Option<FileKind>,
+) -> Result<Arc<dyn TableProvider>> {
+    let Some(first) = urls.first() else {
+        return Err(no_match(name).into_datafusion());
+    };
+    // What is wrong with a store is said as it is.
+    object_store(state, first)?;
+    let first = first.clone();
+    let (urls, files, known) = match forced {
+        Some(kind) => {
+            let files = meant(state, &first).await.map_err(|error| about_file(error, name))?;
+            let known = files.first().map(|_| kind);
+            (urls, files, known)
+        }
+        None => of_one_kind(state, name, urls).await?,
+    };
+    let Some(kind) = known else {
+        return Err(if files.is_empty() && has_wildcard(name) {
+            no_match(name)
+        } else if files.is_empty() {
+            SqlError::new(
+                SqlState::UNDEFINED_FILE,
+                format!("no data files in \"{}\"", relative_name(name)),
+            )
+        } else {
+            SqlError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("cannot tell the format of file \"{}\" from its name", relative_name(name)),
+            )
+            .with_hint(
+                "use CREATE EXTERNAL TABLE … STORED AS, or one of the extensions parquet, orc, csv, tsv, json, ndjson, avro, arrow",
+            )
+        }
+        .into_datafusion());
+    };
+    let format = kind.format(state)?;
+    let options = ListingOptions::new(Arc::clone(&format)).with_file_extension(kind.suffix);
+    let is_one = urls.len() == 1;
+    let config = ListingTableConfig::new_with_multi_paths(urls)
+        .with_listing_options(options)
+        .infer_partitions_from_path(state)
+        .await?;
+    let config = match config.infer_schema(state).await {
+        Ok(config) => config,
+        Err(error) => {
+            return Err(
+                find_culprit(state, &format, &first, error, |path| FileKind::of(path).is_some()).await
+            );
+        }
+    };
+    let config = without_keys(config, kind.format);
+    if config.file_schema.as_ref().is_some_and(|schema| schema.fields().is_empty()) {
+        let name = match files.as_slice() {
+            [file] => format!("/{}", file.location),
+            _ => name.to_string(),
+        };
+        return Err(SqlError::new(
+            SqlState::DATA_CORRUPTED,
+            format!("file \"{}\"{IS_EMPTY}", relative_name(&name)),
+        )
+        .into_datafusion());
+    }
+    let table = ListingTable::try_new(config)?
+        .with_cache(state.runtime_env().cache_manager.get_file_statistic_cache());
+    match place(&first)?.filter(|_| is_one && first.is_collection()) {
+        Some(place) => Ok(Arc::new(FolderTable::new(table, Some(place), FolderOptions::default()))),
+        None => Ok(Arc::new(table)),
+    }
+}
+
+/// The same without the columns of files that are keys of their folders as well: what the folder says holds,
+/// as in Hive and Spark. Files of texts have columns by their places, of which none can be left out.
+fn without_keys(mut config: ListingTableConfig, format: &str) -> ListingTableConfig {
+    let keys = config.options.as_ref().map_or(&[][..], |options| options.table_partition_cols.as_slice());
+    let is_key = |field: &FieldRef| keys.iter().any(|(key, _)| key == field.name());
+    let schema = config.file_schema.as_ref().filter(|schema| schema.fields().iter().any(is_key));
+    if let Some(schema) = schema.filter(|_| format != "csv") {
+        let fields: Fields = schema.fields().iter().filter(|field| !is_key(field)).map(Arc::clone).collect();
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        config.file_schema = Some(Arc::new(schema));
+    }
+    config
+}
+
+/// Behind the name of a file without a row, and without columns.
+const IS_EMPTY: &str = " is empty";
+
+/// Whether a file could not be opened because nothing is in it.
+pub(crate) fn is_empty_file(error: &DataFusionError) -> bool {
+    harrier_sqlstate::of(error) == SqlState::DATA_CORRUPTED && error.to_string().ends_with(IS_EMPTY)
+}
+
+/// Where a folder is that statements can write into; `None` for other places.
+fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
+    if let Some(folder) = local_path(url) {
+        return Ok(Some(Place::Local(folder)));
+    }
+    if url.get_glob().is_some() || !matches!(url.scheme(), "s3" | "s3a" | "hdfs") {
+        return Ok(None);
+    }
+    let folder = format!("{}{}/", url.object_store().as_str(), url.prefix());
+    let root = store_root(&folder)?;
+    Ok(Some(Place::Store(folder, root)))
+}
+
+/// What a file's name says about its content.
+#[derive(Clone)]
+pub(crate) struct FileKind {
+    pub format: &'static str,
+    options: &'static [(&'static str, &'static str)],
+    pub compression: Option<String>,
+    /// The end of the names of all the files that belong to the same table.
+    pub suffix: String,
+}
+
+impl FileKind {
+    /// `None` for unknown extensions.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let (rest, last) = name.rsplit_once('.').filter(|(rest, _)| !rest.is_empty())?;
+        let (extension, compression) =
+            if is_compression(last) { (rest.rsplit_once('.')?.1, Some(last)) } else { (last, None) };
+        let (_, format, options) =
+            EXTENSIONS.iter().find(|(known, ..)| extension.eq_ignore_ascii_case(known))?;
+        let suffix = match compression {
+            Some(compression) => format!(".{extension}.{compression}"),
+            None => format!(".{extension}"),
+        };
+        Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
+    }
+
+    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells
+    /// how it is compressed.
+    pub(crate) fn is_of_table(&self, other: &Self) -> bool {
+        let is_text = matches!(self.format, "csv" | "json");
+        self.format == other.format
+            && self.options == other.options
+            && (is_text || self.compression == other.compression)
+    }
+
+    fn format(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
+        let mut options: HashMap<String, String> =
+            self.options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        if let Some(compression) = &self.compression {
+            options.insert("format.compression".to_string(), compression.clone());
+        }
+        state
+            .get_file_format_factory(self.format)
+            .ok_or_else(|| DataFusionError::Internal(format!("no reader for format {}", self.format)))?
+            .create(state, &options)
+    }
+}
+
+/// A file as messages name it: without the folder this process is in, and without what marks a name as a
+/// file's.
+pub(crate) fn relative_name(name: &str) -> String {
+    let path = Path::new(name);
+    let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
+    let short = short.unwrap_or(path);
+    let short = short.strip_prefix(".").unwrap_or(short).display().to_string();
+    if name.ends_with('/') && !short.ends_with('/') { short + "/" } else { short }
+}
+
+/// The names of all the files that `plan` reads, without repetition.
+pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
+        if let Some(source) = plan.downcast_ref::<DataSourceExec>()
+            && let Some(config) = source.data_source().downcast_ref::<FileScanConfig>()
+        {
+            let is_local = config.object_store_url.as_str().starts_with("file:");
+            for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+                let location = &file.object_meta.location;
+                found.insert(if is_local { format!("/{location}") } else { location.to_string() });
+            }
+        }
+        for child in plan.children() {
+            find(child, found);
+        }
+    }
+    let mut found = BTreeSet::new();
+    find(plan, &mut found);
+    found.into_iter().collect()
+}
+
+/// How many files an error names that may have happened in any of them.
+const NAMED_FILES_MAX: usize = 3;
+
+/// Names the files in an error that reading one of them led to; other errors pass.
+pub(crate) fn about_scan(error: DataFusionError, scanned: &[String]) -> DataFusionError {
+    let sqlstate = harrier_sqlstate::of(&error);
+    let is_about_content = match sqlstate {
+        SqlState::DATA_CORRUPTED | SqlState::BAD_COPY_FILE_FORMAT => true,
+        // The same code as for bytes in a query; the readers' texts alone differ.
+        state if state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => error.to_string().contains("UTF-8 data"),
+        // The same code as for a cast in a query; the CSV reader's text alone differs.
+        SqlState::INVALID_TEXT_REPRESENTATION => error.to_string().contains("Error while parsing value"),
+        _ => false,
+    };
+    if !is_about_content || scanned.is_empty() {
+        return error;
+    }
+    let cause = crate::error::sql_error(error);
+    let detail = match &cause.detail {
+        Some(detail) => format!("{}: {detail}", cause.message),
+        None => cause.message,
+    };
+    let names: Vec<_> =
+        scanned.iter().take(NAMED_FILES_MAX).map(|name| format!("\"{}\"", relative_name(name))).collect();
+    let message = match scanned.len() {
+        1 => format!("file {} cannot be read", names[0]),
+        n if n <= NAMED_FILES_MAX => format!("one of the files {} cannot be read", names.join(", ")),
+        n => format!("one of {n} files such as {} cannot be read", names.join(", ")),
+    };
+    SqlError::new(sqlstate, message).with_detail(detail).into_datafusion()
+}
+
+/// DataFusion's error names no file: tries the files one by one for the first that fails alone.
+async fn find_culprit(
+    state: &SessionState,
+    format: &Arc<dyn FileFormat>,
+    url: &ListingTableUrl,
+    error: DataFusionError,
+    is_part: impl Fn(&str) -> bool,
+) -> DataFusionError {
+    let Ok(store) = state.runtime_env().object_store(url) else {
+        return error;
+    };
+    let Ok(files) = url.list_all_files(state, store.as_ref(), "").await else {
+        return error;
+    };
+    let files: Vec<ObjectMeta> = match files.try_collect().await {
+        Ok(files) => files,
+        Err(_) => return error,
+    };
+    for file in &files {
+        if !is_part(file.location.as_ref()) {
+            continue;
+        }
+        if let Err(error) = format.infer_schema(state, &store, std::slice::from_ref(file)).await {
+            let name = match url.scheme() {
+                "file" => format!("/{}", file.location),
+                _ => file.location.to_string(),
+            };
+            return about_file(error, &name);
+        }
+    }
+    error
+}
+
+/// `error`, which happened while `name` was opened, as one that names it.
+pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
+    let sqlstate = harrier_sqlstate::of(&error);
+    let cause = crate::error::sql_error(error);
+    let detail = match (&cause.detail, cause.message.as_str()) {
+        (Some(detail), "invalid Parquet data") => detail.clone(),
+        (_, message) => message.to_string(),
+    };
+    match sqlstate {
+        SqlState::UNDEFINED_FILE => missing(name),
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            let error =
+                SqlError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)));
+            match cause.detail {
+                Some(detail) => error.with_detail(detail),
+                None => error,
+            }
+        }
+        SqlState::DATA_CORRUPTED => SqlError::new(
+            sqlstate,
+            format!("file \"{}\" is damaged or not of the format its name says", relative_name(name)),
+        )
+        .with_detail(detail),
+        _ => SqlError::new(sqlstate, format!("could not read file \"{}\"", relative_name(name)))
+            .with_detail(detail),
+    }
+    .into_datafusion()
+}
+
+/// The store that `url` is in.
+///
+/// Errors: there is none of this kind (0A000), or it cannot be opened by what is said about it (22023).
+pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
+    state.runtime_env().object_store(url)
+}
+
+fn missing(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", relative_name(name)))
+}
+
+pub(crate) fn no_match(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
+}
+
+pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {
+    ListingTableUrl::parse(location).map_err(|error| {
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
+            .with_detail(error.strip_backtrace())
+            .into_datafusion()
+    })
+}
+
+/// The places that `name` stands for, as DataFusion reads them, checked to exist where they are local.
+/// Names with a scheme (`s3://…`) come back as URLs.
+fn resolve(name: &str) -> Result<Vec<String>> {
+    let local = match name.split_once("://") {
+        Some(("file", path)) => path,
+        Some(_) => return Ok(vec![store_urls::as_url(name)]),
+        None => name,
+    };
+    let path = match local.strip_prefix("~/") {
+        Some(rest) => match std::env::home_dir() {
+            Some(home) => home.join(rest),
+            None => PathBuf::from(local),
+        },
+        None => PathBuf::from(local),
+    };
+    let text = path.to_string_lossy().into_owned();
+    if path.exists() || !has_wildcard(&text) {
+        check_readable(&path, name)?;
+        return Ok(vec![file_url(&path)?]);
+    }
+    let found = expand(&text)?;
+    if found.is_empty() {
+        return Err(no_match(name).into_datafusion());
+    }
+    Ok(found)
+}
+
+/// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
+pub(crate) fn file_url(path: &Path) -> Result<String> {
+    let invalid = || {
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{}\"", path.display()))
+    };
+    let absolute = std::path::absolute(path).map_err(|_| invalid()).map_err(harrier_sqlstate::external)?;
+    let url =
+        if absolute.is_dir() { Url::from_directory_path(&absolute) } else { Url::from_file_path(&absolute) };
+    Ok(url.map_err(|()| invalid()).map_err(harrier_sqlstate::external)?.into())
+}
+
+/// That a file or folder is there and may be opened, which DataFusion would report without its name.
+fn check_readable(path: &Path, name: &str) -> Result<()> {
+    let opened = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
+        // Opening a pipe would wait for its writer.
+        Ok(metadata) if metadata.is_file() => std::fs::File::open(path).map(drop),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    opened.map_err(|error| about_file(DataFusionError::IoError(error), name))
+}
+
+/// The names that match a path with wildcards, sorted. A pattern whose last part alone has wildcards comes
+/// back as it is, if anything matches: DataFusion reads that itself, partition folders included, but for
+/// hidden files.
+fn expand(pattern: &str) -> Result<Vec<String>> {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let last = parts.len() - 1;
+    let only_last = parts[..last].iter().all(|part| !has_wildcard(part));
+    if only_last && parts[last] != "**" && !is_hidden(parts[last], false) {
+        let folder = if last == 0 { "." } else { &parts[..last].join("/") };
+        let folder = if folder.is_empty() { "/" } else { folder };
+        check_readable(Path::new(folder), folder)?;
+        let is_match = |name: &String| {
+            matches(parts[last].as_bytes(), name.as_bytes())
+                || name.contains('=') && Path::new(folder).join(name).is_dir()
+        };
+        let has_match = names_in(Path::new(folder), parts[last]).iter().any(is_match);
+        return Ok(has_match.then(|| pattern.to_string()).into_iter().collect());
+    }
+    let mut found = vec![String::new()];
+    for (at, part) in parts.iter().enumerate() {
+        let mut next = Vec::new();
+        for base in &found {
+            let join = |name: &str| {
+                if at == 0 { name.to_string() } else { format!("{base}/{name}") }
+            };
+            if *part == "**" {
+                let base = if at == 0 { "." } else { base.as_str() };
+                next.push(base.to_string());
+                folders_below(Path::new(base), &mut next);
+            } else if !has_wildcard(part) {
+                let path = join(part);
+                if path.is_empty() || Path::new(&path).exists() {
+                    next.push(path);
+                }
+            } else {
+                let folder = match (at, base.as_str()) {
+                    (0, _) => ".",
+                    (_, "") => "/",
+                    (_, base) => base,
+                };
+                next.extend(
+                    names_in(Path::new(folder), part)
+                        .into_iter()
+                        .filter(|name| matches(part.as_bytes(), name.as_bytes()))
+                        .map(|name| join(&name)),
+                );
+            }
+        }
+        found = next;
+    }
+    if parts[last] == "**" {
+        found = found
+            .iter()
+            .flat_map(|folder| {
+                names_in(Path::new(folder), "").into_iter().map(move |name| format!("{folder}/{name}"))
+            })
+            .collect();
+    }
+    found.retain(|path| Path::new(path).is_file() && FileKind::of(path).is_some());
+    found.sort();
+    found.dedup();
+    found.iter().map(|path| file_url(Path::new(path))).collect()
+}
+
+/// The names in a folder that are not hidden, or begin as `pattern` does; none if it cannot be read.
+fn names_in(folder: &Path, pattern: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let is_meant = name.as_bytes().first() == pattern.as_bytes().first();
+            (is_meant || !is_hidden(&name, entry.path().is_dir())).then_some(name)
+        })
+        .collect()
+}
+
+fn folders_below(folder: &Path, found: &mut Vec<String>) {
+    for name in names_in(folder, "") {
+        let path = folder.join(name);
+        // Not through links: they may lead back up.
+        if path.is_dir() && !path.is_symlink() {
+            found.push(path.to_string_lossy().into_owned());
+            folders_below(&path, found);
+        }
+    }
+}
+
+/// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges, and `!` for all others).
+pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
+        [b'?', rest @ ..] => {
+            // One character, however many bytes it has.
+            let length =
+                name.iter().skip(1).position(|byte| byte & 0xc0 != 0x80).map_or(name.len(), |at| at + 1);
+            !name.is_empty() && matches(rest, &name[length..])
+        }
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().skip(1).position(|byte| *byte == b']') else {
+                return name.first() == Some(&b'[') && matches(rest, &name[1..]);
+            };
+            let (class, after) = (&rest[..=end], &rest[end + 2..]);
+            let Some((&byte, tail)) = name.split_first() else {
+                return false;
+            };
+            let (negated, class) = match class {
+                [b'!', class @ ..] if !class.is_empty() => (true, class),
+                class => (false, class),
+            };
+            in_class(class, byte) != negated && matches(after, tail)
+        }
+        [byte, rest @ ..] => name.first() == Some(byte) && matches(rest, &name[1..]),
+    }
+}
+
+fn in_class(class: &[u8], byte: u8) -> bool {
+    match class {
+        [] => false,
+        [low, b'-', high, rest @ ..] => (*low..=*high).contains(&byte) || in_class(rest, byte),
+        [one, rest @ ..] => *one == byte || in_class(rest, byte),
+    }
+}
+
+/// `CREATE EXTERNAL TABLE`: DataFusion's own factory, after the locations were checked.
+#[derive(Debug)]
+pub(crate) struct ExternalTables {
+    inner: ListingTableFactory,
+    role: Arc<SessionRole>,
+}
+
+impl ExternalTables {
+    pub(crate) fn new(role: Arc<SessionRole>) -> Self {
+        Self { inner: ListingTableFactory::default(), role }
+    }
+
+    fn boxed_create<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        command: &'a CreateExternalTable,
+    ) -> BoxFuture<'a, Result<Arc<dyn TableProvider>>> {
+        async move {
+            check(&self.role.viewer())?;
+            let mut command = command.clone();
+            let options = FolderOptions::take(&mut command.options)?;
+            let store_options = TableOptions::take(&mut command.options)?;
+            restore_codec(&mut command)?;
+            if !store_options.is_empty() {
+                // It has their values in it.
+                command.definition = None;
+            }
+            let has_columns = !command.schema.fields().is_empty();
+            let is_text = command.file_type.eq_ignore_ascii_case("textfile");
+            if is_text && !has_columns {
+                let message = "text files do not tell their columns";
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("CREATE EXTERNAL TABLE name (column type, …) … STORED AS TEXTFILE")
+                    .into_datafusion());
+            }
+            let mut locations = Vec::with_capacity(command.locations.len());
+            for location in &command.locations {
+                if store_urls::is_in_store(location) && has_wildcard(location) {
+                    let Some(state) = state.as_any().downcast_ref::<SessionState>() else { continue };
+                    locations.extend(store_urls::expand(state, location, &store_options).await?);
+                    continue;
+                }
+                match resolve(location) {
+                    Ok(found) => locations.extend(found),
+                    // With its columns given, a table may begin empty and be filled by INSERT.
+                    Err(error)
+                        if has_columns
+                            && !has_wildcard(location)
+                            && harrier_sqlstate::of(&error) == SqlState::UNDEFINED_FILE =>
+                    {
+                        locations.push(folder_to_be(location)?);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if !has_columns && let Some(state) = state.as_any().downcast_ref::<SessionState>() {
+                for location in &locations {
+                    check_endings(state, location, &command).await?;
+                }
+            }
+            let named = std::mem::replace(&mut command.locations, locations);
+            if let Some(state) = state.as_any().downcast_ref::<SessionState>() {
+                for location in &mut command.locations {
+                    *location = options::place(state, std::mem::take(location), &store_options)?;
+                    object_store(state, &parse_url(location)?)?;
+                    *location = folder_in_store(state, std::mem::take(location)).await?;
+                }
+            }
+            match self.inner.create(state, &command).await {
+                Ok(table) => {
+                    // Without a file DataFusion makes a table without columns, which helps nobody.
+                    if table.schema().fields().is_empty() {
+                        return Err(no_data_files(&command.file_type, &named));
+                    }
+                    if is_text {
+                        delimited::check(&table.schema())?;
+                    }
+                    as_folder(table, &command.locations, options)
+                }
+                // A text of its own for what is, to the user, the same.
+                Err(DataFusionError::Plan(text)) if text.starts_with("No files found at") => {
+                    Err(no_data_files(&command.file_type, &named))
+                }
+                Err(error) => Err(explain_failure(state, &command, error).await),
+            }
+        }
+        .boxed()
+    }
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl TableProviderFactory for ExternalTables {
+    fn create<'a: 'f, 'b: 'f, 'c: 'f, 'f>(
+        &'a self,
+        state: &'b dyn Session,
+        command: &'c CreateExternalTable,
+    ) -> BoxFuture<'f, Result<Arc<dyn TableProvider>>> {
+        self.boxed_create(state, command)
+    }
+}
+
+/// Undoes [`rename_codec`].
+///
+/// Errors: files of the format are not compressed so (22023).
+fn restore_codec(command: &mut CreateExternalTable) -> Result<()> {
+    let Some(codec) = command.options.remove(CODEC_OPTION) else { return Ok(()) };
+    match command.file_type.to_ascii_lowercase().as_str() {
+        "avro" => avro::Codec::of(&codec).map(drop),
+        "orc" => orc::Codec::of(&codec).map(drop),
+        _ => check_compression(&codec),
+    }?;
+    command.options.insert(COMPRESSION_OPTION.to_string(), codec);
+    command.definition = command.definition.take().map(|text| text.replace(CODEC_OPTION, COMPRESSION_OPTION));
+    Ok(())
+}
+
+/// A location at which there is nothing yet: a folder, unless its name is a file's.
+fn folder_to_be(location: &str) -> Result<String> {
+    let is_local = location.strip_prefix("file://").unwrap_or(location);
+    if is_local.contains("://") || FileKind::of(location.trim_end_matches('/')).is_some() {
+        return Ok(location.to_string());
+    }
+    let url = std::path::absolute(is_local).ok().and_then(|path| Url::from_directory_path(path).ok());
+    Ok(url.map_or_else(|| location.to_string(), String::from))
+}
+
+/// `table`, as one that is read and written whole, if it is a folder.
+fn as_folder(
+    table: Arc<dyn TableProvider>,
+    locations: &[String],
+    options: FolderOptions,
+) -> Result<Arc<dyn TableProvider>> {
+    let ([location], Some(listing)) = (locations, table.downcast_ref::<ListingTable>()) else {
+        return Ok(table);
+    };
+    let url = parse_url(location)?;
+    let place = place(&url)?;
+    let is_elsewhere = url.scheme() != "file";
+    if !url.is_collection() || (place.is_none() && !is_elsewhere) {
+        return Ok(table);
+    }
+    Ok(Arc::new(FolderTable::new(listing.clone(), place, options)))
+}
+
+/// A place in a store that `location` stands for: a folder, unless there is a file of this name.
+async fn folder_in_store(state: &SessionState, location: String) -> Result<String> {
+    let is_elsewhere = location.split_once("://").is_some_and(|(scheme, _)| scheme != "file");
+    if !is_elsewhere || location.ends_with('/') || FileKind::of(&location).is_some() {
+        return Ok(location);
+    }
+    let url = parse_url(&location)?;
+    let store = object_store(state, &url)?;
+    match store.head(url.prefix()).await {
+        Ok(_) => Ok(location),
+        Err(_) => Ok(location + "/"),
+    }
+}
+
+fn no_data_files(format: &str, named: &[String]) -> DataFusionError {
+    let names = named.join("\", \"");
+    SqlError::new(SqlState::UNDEFINED_FILE, format!("no data files of format {format} in \"{names}\""))
+        .into_datafusion()
+}
+
+/// Names the file that CREATE EXTERNAL TABLE failed on, where the failure is a file's.
+async fn explain_failure(
+    state: &dyn Session,
+    command: &CreateExternalTable,
+    error: DataFusionError,
+) -> DataFusionError {
+    let is_about_data = matches!(
+        harrier_sqlstate::of(&error).as_str().as_bytes(),
+        [b'2', b'2', ..] | [b'5', b'8', ..] | [b'X', b'X', ..]
+    ) || harrier_sqlstate::of(&error) == SqlState::INSUFFICIENT_PRIVILEGE;
+    let Some(state) = state.as_any().downcast_ref::<SessionState>() else {
+        return error;
+    };
+    let format = state
+        .get_file_format_factory(&command.file_type)
+        .and_then(|factory| factory.create(state, &command.options).ok());
+    let (true, Some(format)) = (is_about_data, format) else {
+        return error;
+    };
+    let mut error = error;
+    for location in &command.locations {
+        let Ok(url) = parse_url(location) else {
+            continue;
+        };
+        error = find_culprit(state, &format, &url, error, |_| true).await;
+        if matches!(error, DataFusionError::External(_)) {
+            break;
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_files() {
+        let kind = |path| {
+            FileKind::of(path).map(|kind| (kind.format, kind.compression.unwrap_or_default(), kind.suffix))
+        };
+        assert_eq!(kind("a/b.parquet"), Some(("parquet", String::new(), ".parquet".into())));
+        assert_eq!(kind("b.csv.gz"), Some(("csv", "gz".into(), ".csv.gz".into())));
+        assert_eq!(kind("b.JSONL"), Some(("json", String::new(), ".JSONL".into())));
+        assert_eq!(kind("a/_b.csv"), Some(("csv", String::new(), ".csv".into())));
+        for none in ["b", "a/_SUCCESS", "a/.csv", "b.gz", "b.txt", "a/.b.csv.crc"] {
+            assert_eq!(kind(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*.csv", "a.csv", true),
+            ("*.csv", "a.csv.gz", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c2b", false),
+            ("?", "é", true),
+            ("??", "é", false),
+            ("[a-c]x", "bx", true),
+            ("[a-c]x", "dx", false),
+            ("[!a-c]x", "dx", true),
+            ("[]]", "]", true),
+            ("[ab", "[ab", true),
+            ("[ab", "a", false),
+        ] {
+            let got = matches(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(got, expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn patterns_over_folders() {
+        let root = std::env::temp_dir().join(format!("harrier-files-{}", std::process::id()));
+        for file in ["a/1.csv", "a/b/2.csv", "a/b/x.txt", "c/3.csv", ".h/4.csv", "we[i]rd/5.csv"] {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "v\n").unwrap();
+        }
+        let base = root.to_str().unwrap();
+        let found = |pattern: &str| -> Vec<String> {
+            let urls = expand(&format!("{base}/{pattern}")).unwrap();
+            let cut = |url: String| url.rsplit(base).next().unwrap().to_string();
+            urls.into_iter().map(cut).collect()
+        };
+        assert_eq!(found("*/1.csv"), ["/a/1.csv"]);
+        assert_eq!(found("?/*.csv"), ["/a/1.csv", "/c/3.csv"]);
+        assert_eq!(found("**/*.csv").len(), 4);
+        assert_eq!(found("a/**"), ["/a/1.csv", "/a/b/2.csv"]);
+        assert_eq!(found("x/*/1.csv"), [""; 0]);
+        assert_eq!(found("a/*.csv"), ["/a/*.csv"]);
+        assert_eq!(found("a/*.parquet"), [""; 0]);
+        let weird = resolve(&format!("{base}/we[i]rd/5.csv")).unwrap();
+        assert!(parse_url(&weird[0]).unwrap().get_glob().is_none());
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}

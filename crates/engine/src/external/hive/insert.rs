@@ -1,0 +1,427 @@
+//! Rows that go into a folder, of INSERT and INSERT OVERWRITE and others: the plan that stages files on all
+//! ranks, and showing them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::functions::core::expr_fn::nullif;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{
+    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, cast as cast_to, lit, when,
+};
+use datafusion::object_store::ObjectMeta;
+use harrier_committer::local::{Merged, Root, StagedFile, Statement, Work};
+use harrier_committer::object_store::{GivenUp, Statement as StoreStatement};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::{
+    FileRecord, FileShape, NULL_FOLDER, PartitionFolder, Takes, WriteSpec, cannot_stage_in_store,
+    partition_folder,
+};
+use harrier_exec::distribution::logical_planner::WriteFiles;
+use harrier_sql::parser::insert_partition::InsertPartition;
+use harrier_sqlstate::IntoDataFusionError;
+use prost::Message;
+
+use crate::external::hive::partition::only_folder;
+use crate::external::hive::partition_spelling::{Replaced, value_of};
+use crate::external::hive::table::{FolderTable, Place, Written, blocking};
+
+/// A statement whose files are being staged. Dropped, it removes them.
+#[derive(Debug)]
+pub(crate) struct FolderWrite {
+    statement: Staging,
+    place: Place,
+    /// Those of the table.
+    keys: Vec<(String, DataType)>,
+    overwrite: bool,
+    /// Folders that an INSERT OVERWRITE empties even if it has no rows for them.
+    emptied: Vec<String>,
+    /// Files that OPTIMIZE writes anew, with the folders that they are in.
+    merged: Vec<(String, ObjectMeta)>,
+}
+
+#[derive(Debug)]
+enum Staging {
+    Local(Statement),
+    Store(StoreStatement),
+}
+
+/// What a statement does beside writing its rows.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub overwrite: bool,
+    pub emptied: Vec<String>,
+    pub merged: Vec<(String, ObjectMeta)>,
+}
+
+/// The folder that `dml` inserts into, if its target is one that is staged.
+///
+/// Errors: it cannot be written so that readers see it whole (0A000).
+pub(crate) fn target(dml: &DmlStatement) -> Result<Option<(FolderTable, bool)>> {
+    let Ok(provider) = source_as_provider(&dml.target) else {
+        return Ok(None);
+    };
+    let Some(table) = provider.downcast_ref::<FolderTable>() else {
+        return Ok(None);
+    };
+    let refused = |message: &str, hint: &str| {
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+            .with_hint(hint.to_string())
+            .into_datafusion())
+    };
+    let overwrite = match dml.op {
+        WriteOp::Insert(InsertOp::Append) => false,
+        WriteOp::Insert(InsertOp::Overwrite) => true,
+        WriteOp::Insert(InsertOp::Replace) => {
+            return refused("REPLACE INTO is not supported", "INSERT OVERWRITE replaces table partitions");
+        }
+        _ => return Ok(None),
+    };
+    if table.place().is_none() {
+        return refused(
+            "external tables can be written in local folders, on S3 and on HDFS",
+            "tables of a warehouse (--data) can be written there; COPY … TO writes files",
+        );
+    }
+    if matches!(table.place(), Some(Place::Store(..))) && table.written()?.is_none() {
+        return refused(
+            "files of this format can only be read in object stores",
+            "Parquet, ORC, Avro, CSV, JSON and TEXTFILE can be written there",
+        );
+    }
+    table.check()?;
+    // Readers look for the name as it is.
+    if let Some((key, _)) =
+        table.keys().iter().find(|(key, _)| partition_folder(key, None) != format!("{key}={NULL_FOLDER}"))
+    {
+        let message = format!("folders named after the key \"{key}\" can only be read");
+        return refused(
+            &message,
+            "keys that are written have names of ASCII letters, digits and underscores",
+        );
+    }
+    Ok(Some((table.clone(), overwrite)))
+}
+
+impl FolderWrite {
+    /// Begins to write: makes the folder if there is none, and the plan that stages the rows of `dml`.
+    /// `None`: its target is no folder, or one of a format that DataFusion writes.
+    pub(crate) async fn begin(
+        dml: &DmlStatement,
+        partition: Option<&InsertPartition>,
+    ) -> Result<Option<(LogicalPlan, Self)>> {
+        let Some((table, overwrite)) = target(dml)? else {
+            return Ok(None);
+        };
+        let Some(written) = table.written()? else {
+            return Ok(None);
+        };
+        let only = partition.map(|clause| only_folder(clause, &table)).transpose()?.flatten();
+        let emptied = match (overwrite, table.keys().is_empty()) {
+            (false, _) => vec![],
+            (true, true) => vec![String::new()],
+            (true, false) => only.into_iter().collect(),
+        };
+        let input = LogicalPlan::clone(&dml.input);
+        let effects = Effects { overwrite, emptied, merged: vec![] };
+        Self::stage(&table, written, dml.table_name.table(), input, effects).await.map(Some)
+    }
+
+    /// Begins to write the rows of `input` into the folders of `table`.
+    ///
+    /// Errors: the format has no type for one of its columns (0A000).
+    pub(super) async fn stage(
+        table: &FolderTable,
+        written: Written,
+        name: &str,
+        input: LogicalPlan,
+        effects: Effects,
+    ) -> Result<(LogicalPlan, Self)> {
+        let Effects { overwrite, emptied, merged } = effects;
+        written.format.check(&table.file_schema())?;
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let place = table.place().cloned();
+        let place =
+            place.ok_or_else(|| DataFusionError::Internal("the table is in no folder".to_string()))?;
+        let (statement, folder, staging, takes) = match &place {
+            Place::Local(folder) => {
+                let (folder, id) = (folder.clone(), id.clone());
+                let (root, statement) = blocking(move || {
+                    let root = Root::create(&folder)?;
+                    let statement = root.begin(&id)?;
+                    Ok((root, statement))
+                })
+                .await?;
+                let (folder, staging) = (format!("{}/", text(root.path())?), text(statement.staging())?);
+                (Staging::Local(statement), folder, staging, Takes::None)
+            }
+            Place::Store(folder, root) => {
+                let statement = root.begin(&id).await.map_err(|error| cannot_stage_in_store(&error))?;
+                let takes = match (overwrite, merged.is_empty()) {
+                    (true, _) => Takes::Any,
+                    (false, true) => Takes::None,
+                    // The first of each folder.
+                    (false, false) => Takes::Named(
+                        merged
+                            .iter()
+                            .rev()
+                            .map(|(folder, file)| (folder.clone(), file.location.to_string()))
+                            .collect(),
+                    ),
+                };
+                (Staging::Store(statement), folder.clone(), id.clone(), takes)
+            }
+        };
+        let one_writer = table.options().merge || !merged.is_empty();
+        let plan = plan(table, written, name, input, Destination { folder, id, staging, takes, one_writer })?;
+        Ok((plan, Self { statement, place, keys: table.keys().to_vec(), overwrite, emptied, merged }))
+    }
+
+    /// The plan that would stage the rows of `dml`, to be looked at.
+    pub(crate) fn explain(dml: &DmlStatement) -> Result<Option<LogicalPlan>> {
+        let Some((table, _)) = target(dml)? else {
+            return Ok(None);
+        };
+        let Some(written) = table.written()? else {
+            return Ok(None);
+        };
+        let folder = match table.place() {
+            Some(Place::Local(folder)) => format!("{}/", folder.display()),
+            Some(Place::Store(folder, _)) => folder.clone(),
+            None => return Ok(None),
+        };
+        let to = Destination {
+            staging: folder.clone(),
+            folder,
+            id: String::new(),
+            takes: Takes::None,
+            one_writer: table.options().merge,
+        };
+        plan(&table, written, dml.table_name.table(), LogicalPlan::clone(&dml.input), to).map(Some)
+    }
+
+    /// Shows what was staged, of which `batches` tell. Returns the number of rows, and what the user should
+    /// know.
+    pub(crate) async fn publish(self, batches: Vec<RecordBatch>) -> Result<(u64, Option<String>)> {
+        let mut records = Vec::new();
+        for record in batches.iter().flat_map(|batch| batch.column(0).as_binary::<i32>().iter()).flatten() {
+            let record = FileRecord::decode(record)
+                .map_err(|error| DataFusionError::Internal(format!("record of a file: {error}")))?;
+            records.push(record);
+        }
+        let rows: u64 = records.iter().map(|record| record.rows as u64).sum();
+        let Self { statement, place, keys, overwrite, mut emptied, merged } = self;
+        for record in &records {
+            check_keys(&record.path, &keys)?;
+        }
+        if overwrite && !keys.is_empty() {
+            let written = records.iter().map(|record| record.path.rsplit_once('/').unwrap_or_default().0);
+            let replaced = Replaced::of(&keys, written.chain(emptied.iter().map(String::as_str)));
+            emptied.extend(match place {
+                Place::Local(folder) => blocking(move || replaced.others(&folder)).await?,
+                Place::Store(_, root) => {
+                    let others = replaced.others_in_store(&root).await;
+                    others.map_err(|error| cannot_stage_in_store(&error))?
+                }
+            });
+        }
+        let notice = match statement {
+            Staging::Local(statement) => {
+                let files = files(
+                    records,
+                    |record| record.staged.take(),
+                    |staged, folder, name| StagedFile { staged: PathBuf::from(staged), folder, name },
+                )?;
+                let merged = merged.into_iter().map(|(folder, file)| Merged {
+                    folder,
+                    name: file.location.filename().unwrap_or_default().to_string(),
+                    bytes: file.size,
+                    modified: file.last_modified.into(),
+                });
+                let work = Work { files, overwrite, emptied, merged: merged.collect() };
+                let published = blocking(move || statement.publish(&work)).await?;
+                published.one_by_one.first().map(|folder| {
+                    format!(
+                        "the files of {} such as \"{}\" were shown one by one, as folders cannot be exchanged there",
+                        folders(published.one_by_one.len()),
+                        folder.display()
+                    )
+                })
+            }
+            Staging::Store(statement) => {
+                let files = files(
+                    records,
+                    |record| record.upload.take(),
+                    |staged, folder, name| harrier_committer::object_store::StagedFile {
+                        staged,
+                        folder,
+                        name,
+                    },
+                )?;
+                let merged = merged
+                    .into_iter()
+                    .map(|(folder, file)| harrier_committer::object_store::Merged { folder, file })
+                    .collect();
+                let work = harrier_committer::object_store::Work { files, overwrite, emptied, merged };
+                // Who cancels it now does not stop it in the middle, but keeps it from being decided.
+                let _wanted = Wanted(statement.given_up());
+                let shown = tokio::spawn(async move { statement.publish(&work).await });
+                let published =
+                    shown.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+                let published = published.map_err(|error| cannot_stage_in_store(&error))?;
+                published.one_by_one.first().map(|folder| {
+                    format!(
+                        "the old files of {} such as \"{folder}\" were removed one by one before the new one was shown",
+                        folders(published.one_by_one.len()),
+                    )
+                })
+            }
+        };
+        Ok((rows, notice))
+    }
+
+    /// Takes back what was staged.
+    pub(crate) async fn give_up(self) {
+        match self.statement {
+            // Nothing in it waits for anybody else.
+            Staging::Local(statement) => drop(statement),
+            Staging::Store(statement) => statement.give_up().await,
+        }
+    }
+}
+
+/// Dropped, it gives up what is being published.
+struct Wanted(GivenUp);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+fn folders(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "folder" } else { "folders" })
+}
+
+fn text(path: &std::path::Path) -> Result<String> {
+    path.to_str().map(str::to_string).ok_or_else(|| {
+        let message = format!("the path \"{}\" is not UTF-8", path.display());
+        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
+    })
+}
+
+/// The staged files that `records` tell of.
+fn files<S, F>(
+    records: Vec<FileRecord>,
+    staged: impl Fn(&mut FileRecord) -> Option<S>,
+    file: impl Fn(S, String, String) -> F,
+) -> Result<Vec<F>> {
+    let one = |mut record: FileRecord| {
+        let staged = staged(&mut record)
+            .ok_or_else(|| DataFusionError::Internal("a file was not staged".to_string()))?;
+        let (folder, name) = record.path.rsplit_once('/').unwrap_or(("", &record.path));
+        Ok(file(staged, folder.to_string(), name.to_string()))
+    };
+    records.into_iter().map(one).collect()
+}
+
+/// Where rows go.
+struct Destination {
+    folder: String,
+    id: String,
+    staging: String,
+    takes: Takes,
+    /// All rows of a folder go through one writer.
+    one_writer: bool,
+}
+
+fn plan(
+    table: &FolderTable,
+    written: Written,
+    name: &str,
+    input: LogicalPlan,
+    to: Destination,
+) -> Result<LogicalPlan> {
+    // A folder of a store gets one file, as it changes in one step only so.
+    let is_store = matches!(table.place(), Some(Place::Store(..)));
+    let schema = table.file_schema();
+    let columns = input.schema().columns();
+    let own = schema.fields().len();
+    if columns.len() != own + table.keys().len() {
+        return Err(DataFusionError::Internal("the rows do not have the table's columns".to_string()));
+    }
+    let mut expressions = Vec::with_capacity(columns.len());
+    for (field, column) in schema.fields().iter().zip(&columns) {
+        expressions.push(Expr::Column(column.clone()).alias(field.name()));
+    }
+    for (at, (column, (_, kind))) in columns[own..].iter().zip(table.keys()).enumerate() {
+        expressions.push(key_text(column, kind)?.alias(format!("_harrier_key_{at}")));
+    }
+    let input = LogicalPlanBuilder::from(input).project(expressions)?.build()?;
+    let options = table.options();
+    let spec = WriteSpec {
+        folder: to.folder,
+        name: to.id,
+        table: name.to_string(),
+        schema: Arc::new(schema),
+        partition: table.keys().iter().map(|(name, _)| PartitionFolder { name: name.clone() }).collect(),
+        sort: table.sort(),
+        replaces: false,
+        shape: FileShape {
+            compression: written.compression,
+            row_group_rows: written.row_group_rows,
+            target_file_bytes: if is_store { u64::MAX } else { options.target_file_bytes },
+        },
+        own_shapes: BTreeMap::new(),
+        // With keys, a folder has one writer as it is.
+        one_writer: (to.one_writer || is_store) && table.keys().is_empty(),
+        format: written.format,
+        staging: Some(to.staging),
+        takes: to.takes,
+    };
+    WriteFiles::plan(input, Arc::new(spec))
+}
+
+/// A key's value as the names of folders have it. An empty text is NULL there, as in Hive.
+fn key_text(column: &Column, kind: &DataType) -> Result<Expr> {
+    let key = Expr::Column(column.clone());
+    let text = cast_to(key.clone(), DataType::Utf8);
+    let text = match kind {
+        // Arrow has no text for an infinite day; by these the rows are refused at last.
+        DataType::Date32 => {
+            let days = cast_to(key, DataType::Int32);
+            when(days.clone().eq(lit(i32::MAX)), lit("infinity"))
+                .when(days.eq(lit(-i32::MAX)), lit("-infinity"))
+                .otherwise(text)?
+        }
+        _ => text,
+    };
+    Ok(nullif(text, lit(ScalarValue::Utf8(Some(String::new())))))
+}
+
+/// Errors: a value in the name of a folder, of the file at `path`, cannot be read from it (22008, 22000).
+fn check_keys(path: &str, keys: &[(String, DataType)]) -> Result<()> {
+    for (part, (key, kind)) in path.split('/').zip(keys) {
+        if value_of(part, key, kind).is_none() {
+            return Err(not_kept(part.split_once('=').unwrap_or_default().1, key, kind));
+        }
+    }
+    Ok(())
+}
+
+/// An error of a value that the names of folders do not keep.
+pub(super) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionError {
+    let state = match kind {
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => SqlState::DATETIME_FIELD_OVERFLOW,
+        _ => SqlState::DATA_EXCEPTION,
+    };
+    let message =
+        format!("value \"{value}\" of the partition key \"{key}\" cannot be kept in a folder's name");
+    SqlError::new(state, message).into_datafusion()
+}

@@ -1,0 +1,13 @@
+//! Plans queries and expressions that need no session: columns of USING, SQL that is stored as text, literals
+//! of unknown type, operators of JSON.
+
+pub(crate) mod cast_names;
+pub(crate) mod coalesce;
+pub(crate) mod delete_alias;
+pub(crate) mod generate_series;
+pub(crate) mod json;
+pub(crate) mod result_names;
+pub(crate) mod sql_types;
+pub(crate) mod stored_sql;
+pub(crate) mod unknown_literals;
+pub(crate) mod using_columns;

@@ -1,0 +1,234 @@
+//! Expressions that differ by a cast alone, as in `SELECT max(w), max(w::int)` and
+//! `GROUP BY day, stamp::date`. DataFusion calls a cast what it calls its inside, tells aggregates, keys and
+//! columns apart by their names, and refuses these (42701). It finds what ORDER BY names by its name, too:
+//! `SELECT max(w)::text FROM t GROUP BY k ORDER BY max(w)` would be sorted by the text. Such a statement is
+//! planned once more with a function around each of its casts, which has a name and gives what it is given;
+//! simplification takes it away. Subqueries as values are all called the same, so that `rank() OVER (ORDER BY
+//! (SELECT …))` is refused a second time; they are named by their texts.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::{CopyToSource, Statement};
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, OrderByKind, Query, SetExpr, Value, Visit,
+    VisitMut, Visitor, VisitorMut,
+};
+use harrier_error::SqlState;
+use harrier_functions::cast::named_cast;
+use harrier_sql::ast_builder::function_call;
+
+use crate::planning::using_columns;
+
+/// The plan of a statement, as of [`using_columns::plan`].
+///
+/// Errors: those of planning.
+pub(crate) async fn plan(state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
+    let Some(named) = with_names(&statement) else {
+        return using_columns::plan(state, statement).await;
+    };
+    match using_columns::plan(state, statement).await {
+        Err(error) if harrier_sqlstate::of(&error) == SqlState::DUPLICATE_COLUMN => {
+            // What is wrong with the statement as it was sent is what the user is told.
+            using_columns::plan(state, named).await.map_err(|_| error)
+        }
+        Ok(plan) if sorts_beside_casts(&named) || meet(&plan)? => {
+            Ok(using_columns::plan(state, named).await.unwrap_or(plan))
+        }
+        planned => planned,
+    }
+}
+
+/// Whether two keys, aggregates or columns of one node have a name in common, which the optimizer would
+/// refuse.
+fn meet(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_met = false;
+    plan.apply_with_subqueries(|plan| {
+        if matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Projection(_) | LogicalPlan::Window(_)) {
+            let mut names = HashMap::new();
+            for expr in plan.expressions() {
+                let name = expr.schema_name().to_string();
+                is_met |= names.insert(name, expr.clone()).is_some_and(|other| other != expr);
+            }
+        }
+        Ok(if is_met { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(is_met)
+}
+
+/// A statement with a name for each of its casts and subqueries; `None`: there is none.
+fn with_names(statement: &Statement) -> Option<Statement> {
+    let has_some = match inner(statement) {
+        Some(Part::Statement(statement)) => statement.visit(&mut HasNameless).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut HasNameless).is_break(),
+        None => false,
+    };
+    if !has_some {
+        return None;
+    }
+    let mut statement = statement.clone();
+    name_casts(&mut statement);
+    Some(statement)
+}
+
+/// Whether a query is sorted by an expression and has a cast in its list.
+fn sorts_beside_casts(statement: &Statement) -> bool {
+    match inner(statement) {
+        Some(Part::Statement(statement)) => statement.visit(&mut SortsBesideCasts).is_break(),
+        Some(Part::Query(query)) => query.visit(&mut SortsBesideCasts).is_break(),
+        None => false,
+    }
+}
+
+struct SortsBesideCasts;
+
+impl Visitor for SortsBesideCasts {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let (SetExpr::Select(select), Some(order)) = (query.body.as_ref(), &query.order_by) else {
+            return ControlFlow::Continue(());
+        };
+        let is_named = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::Value(_));
+        let sorts = match &order.kind {
+            OrderByKind::Expressions(keys) => keys.iter().any(|key| !is_named(&key.expr)),
+            OrderByKind::All(_) => false,
+        };
+        if sorts && select.projection.visit(&mut HasCast).is_break() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+enum Part<'s> {
+    Statement(&'s datafusion::sql::sqlparser::ast::Statement),
+    Query(&'s datafusion::sql::sqlparser::ast::Query),
+}
+
+fn inner(statement: &Statement) -> Option<Part<'_>> {
+    match statement {
+        Statement::Statement(statement) => Some(Part::Statement(statement)),
+        Statement::Explain(explain) => inner(&explain.statement),
+        Statement::CopyTo(copy) => match &copy.source {
+            CopyToSource::Query(query) => Some(Part::Query(query)),
+            CopyToSource::Relation(_) => None,
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => None,
+    }
+}
+
+fn name_casts(statement: &mut Statement) {
+    let _ = match statement {
+        Statement::Statement(statement) => VisitMut::visit(statement.as_mut(), &mut NameCasts),
+        Statement::Explain(explain) => {
+            name_casts(&mut explain.statement);
+            ControlFlow::Continue(())
+        }
+        Statement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => VisitMut::visit(query.as_mut(), &mut NameCasts),
+            CopyToSource::Relation(_) => ControlFlow::Continue(()),
+        },
+        Statement::CreateExternalTable(_) | Statement::Reset(_) => ControlFlow::Continue(()),
+    };
+}
+
+struct HasCast;
+
+impl Visitor for HasCast {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        if matches!(expr, Expr::Cast { .. }) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+struct HasNameless;
+
+impl Visitor for HasNameless {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Cast { .. } | Expr::Subquery(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+struct NameCasts;
+
+impl VisitorMut for NameCasts {
+    type Break = ();
+
+    // Behind what is in it: what it becomes is not visited.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let name = match expr {
+            Expr::Cast { data_type, .. } => data_type.to_string(),
+            Expr::Subquery(query) => query.to_string(),
+            // The rows of a subquery there are no value.
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } => {
+                if let Some(query) = named_query(right) {
+                    **right = Expr::Subquery(query);
+                }
+                return ControlFlow::Continue(());
+            }
+            _ => return ControlFlow::Continue(()),
+        };
+        let name = Expr::value(Value::SingleQuotedString(name));
+        let nameless = std::mem::replace(expr, Expr::value(Value::Null));
+        *expr = Expr::Function(function_call(named_cast::NAME, vec![nameless, name]));
+        ControlFlow::Continue(())
+    }
+}
+
+/// The subquery of an expression that is one with a name.
+fn named_query(expr: &mut Expr) -> Option<Box<Query>> {
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    match list.args.first_mut() {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(query)))) => Some(query.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::config::Dialect;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    #[test]
+    fn casts_get_names() {
+        let state = SessionContext::new().state();
+        for (sql, expected) in [
+            (
+                "SELECT max(w), max(w::INT) FROM t",
+                Some("SELECT max(w), max(harrier_named_cast(w::INT, 'INT')) FROM t"),
+            ),
+            (
+                "SELECT sum(abs('1'::REAL)) FROM t",
+                Some("SELECT sum(abs(harrier_named_cast('1'::REAL, 'REAL'))) FROM t"),
+            ),
+            (
+                "SELECT rank() OVER (ORDER BY (SELECT 1)) FROM t",
+                Some("SELECT rank() OVER (ORDER BY harrier_named_cast((SELECT 1), 'SELECT 1')) FROM t"),
+            ),
+            (
+                "SELECT 1::INT FROM t WHERE w = ANY(SELECT 1) AND w < ALL(SELECT 1)",
+                Some(
+                    "SELECT harrier_named_cast(1::INT, 'INT') FROM t WHERE w = ANY(SELECT 1) AND w < ALL(SELECT 1)",
+                ),
+            ),
+            ("SELECT max(w), 1 FROM t", None),
+        ] {
+            let statement = state.sql_to_statement(sql, &Dialect::PostgreSQL).unwrap();
+            assert_eq!(with_names(&statement).map(|named| named.to_string()).as_deref(), expected);
+        }
+    }
+}

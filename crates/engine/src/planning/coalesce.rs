@@ -1,0 +1,88 @@
+//! `coalesce`, and what is the same by other names, that takes a day or a text beside timestamps, as in
+//! `coalesce(valid_to, '9999-12-31')`, a text beside a day or a boolean, and bytes of a column beside those
+//! of a literal.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::Result;
+use datafusion::functions::core;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature,
+};
+
+use harrier_planner::analyzer::timestamp_coercion;
+
+use crate::planning::unknown_literals;
+
+/// It becomes a CASE before a plan travels.
+pub(crate) fn function() -> Arc<ScalarUDF> {
+    let aliases = ["nvl", "ifnull"].map(str::to_string);
+    Arc::new(ScalarUDF::new_from_impl(Coalesce { inner: core::coalesce(), aliases }))
+}
+
+/// What bytes are that are laid out differently.
+fn bytes(kinds: &[DataType]) -> Option<DataType> {
+    let are_bytes = kinds.iter().all(|kind| kind.is_binary() || kind.is_null());
+    (are_bytes && kinds.contains(&DataType::BinaryView)).then_some(DataType::BinaryView)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Coalesce {
+    inner: Arc<ScalarUDF>,
+    aliases: [String; 2],
+}
+
+impl ScalarUDFImpl for Coalesce {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.inner().return_field_from_args(arguments)
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        let common = timestamp_coercion::common_of(arguments)
+            .or_else(|| bytes(arguments))
+            .or_else(|| unknown_literals::beside_literals(arguments));
+        match common {
+            Some(common) => Ok(vec![common; arguments.len()]),
+            None => self.inner.inner().coerce_types(arguments),
+        }
+    }
+
+    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        self.inner.inner().simplify(arguments, info)
+    }
+
+    fn conditional_arguments<'a>(&self, arguments: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.inner.inner().conditional_arguments(arguments)
+    }
+
+    fn short_circuits(&self) -> bool {
+        self.inner.inner().short_circuits()
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.inner.inner().invoke_with_args(arguments)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.inner().documentation()
+    }
+}

@@ -1,0 +1,604 @@
+//! Values of `json` and `jsonb` in a plan: casts, comparisons, groups and orders of them, which are those of
+//! texts to DataFusion.
+//!
+//! The rule knows what columns are also where their fields have lost it, in a union or CASE
+//! ([`crate::binder::type_names`]), and tells the functions of JSON so.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::functions::encoding::expr_fn::encode;
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Cast, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    SortExpr, Subquery, cast, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::json::{self, Kind};
+use harrier_sqlstate::IntoDataFusionError;
+
+use super::{Types, call, is_open, key, read};
+use crate::binder::assignment_casts::type_name;
+use crate::binder::type_names;
+use harrier_planner::rewrite::{compares, rewritten};
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub(crate) struct JsonValues;
+
+impl AnalyzerRule for JsonValues {
+    fn name(&self) -> &str {
+        "json_values"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        match has_json(&plan)? {
+            true => Ok(plan.transform_up_with_subqueries(typed)?.data),
+            false => Ok(plan),
+        }
+    }
+}
+
+/// Whether a plan has anything to do with JSON.
+fn has_json(plan: &LogicalPlan) -> Result<bool> {
+    let is_json = |name: Option<&String>| {
+        name.is_some_and(|name| Kind::of_name(name.strip_prefix('_').unwrap_or(name)).is_some())
+    };
+    let mut found = false;
+    plan.apply_with_subqueries(|plan| {
+        found |= plan.schema().fields().iter().any(|field| is_json(field.metadata().get(json::TYPE_KEY)));
+        plan.apply_expressions(|expr| {
+            found = found
+                || expr.exists(|expr| {
+                    Ok(match expr {
+                        Expr::Cast(cast) => is_json(cast.field.metadata().get(json::TYPE_KEY)),
+                        Expr::ScalarFunction(function) => json::named(function.name()).is_some(),
+                        _ => false,
+                    })
+                })?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// One node with the rule applied.
+///
+/// Errors: an operator or a cast that there is not for these types (42883, 42846).
+pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let types = Types::below(&plan)?;
+    let is_plain = !types.names.iter().flatten().any(|name| name.contains("json"));
+    if is_plain && plan.expressions().is_empty() {
+        return Ok(Transformed::no(plan));
+    }
+    let plan = rewritten(plan, |expr| in_expr(expr, &types))?;
+    plan.transform_data(|plan| in_node(plan, &types))
+}
+
+fn in_node(plan: LogicalPlan, types: &Types) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Sort(mut sort) => {
+            let is_changed = level_orders(&mut sort.expr, types)?;
+            let plan = LogicalPlan::Sort(sort);
+            Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+        }
+        LogicalPlan::Join(mut join) => {
+            let mut is_changed = false;
+            for (left, right) in &mut join.on {
+                is_changed |= level_pair(left, "=", right, types)?;
+            }
+            let plan = LogicalPlan::Join(join);
+            Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+        }
+        LogicalPlan::Aggregate(aggregate) => grouped(aggregate, types),
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let names = type_names::of(&input);
+            if !names.iter().flatten().any(|name| Kind::of_name(name).is_some()) {
+                return Ok(Transformed::no(LogicalPlan::Distinct(Distinct::All(input))));
+            }
+            let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
+            let types = Types { schema: input.schema().as_ref().clone(), names };
+            grouped(Aggregate::try_new(input, columns, vec![])?, &types)
+        }
+        LogicalPlan::Distinct(Distinct::On(mut on)) => {
+            let mut is_changed = false;
+            for expr in &mut on.on_expr {
+                is_changed |= level(expr, types, equality)?;
+            }
+            if let Some(sort) = &mut on.sort_expr {
+                is_changed |= level_orders(sort, types)?;
+            }
+            let plan = LogicalPlan::Distinct(Distinct::On(on));
+            Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+        }
+        LogicalPlan::RecursiveQuery(query) if query.is_distinct => {
+            match type_names::of(&query.static_term)
+                .iter()
+                .flatten()
+                .any(|name| Kind::of_name(name).is_some())
+            {
+                true => {
+                    let message = "UNION of JSON in a recursive query is not supported";
+                    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                        .with_hint("UNION ALL")
+                        .into_datafusion())
+                }
+                false => Ok(Transformed::no(LogicalPlan::RecursiveQuery(query))),
+            }
+        }
+        LogicalPlan::Union(union) => united(union),
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+fn no_operator_class(word: &str) -> datafusion::error::DataFusionError {
+    let message = format!("could not identify an {word} operator for type json");
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion()
+}
+
+fn equality() -> datafusion::error::DataFusionError {
+    no_operator_class("equality")
+}
+
+fn ordering() -> datafusion::error::DataFusionError {
+    no_operator_class("ordering")
+}
+
+/// Has an expression be what its values are compared by; tells whether it was JSON.
+fn level(
+    expr: &mut Expr,
+    types: &Types,
+    refused: fn() -> datafusion::error::DataFusionError,
+) -> Result<bool> {
+    match types.kind(expr) {
+        Some(Kind::Jsonb) => {
+            *expr = key(std::mem::take(expr))?;
+            Ok(true)
+        }
+        Some(Kind::Json) => Err(refused()),
+        None => Ok(false),
+    }
+}
+
+fn level_orders(orders: &mut [SortExpr], types: &Types) -> Result<bool> {
+    let mut is_changed = false;
+    for order in orders {
+        is_changed |= level(&mut order.expr, types, ordering)?;
+    }
+    Ok(is_changed)
+}
+
+/// The same of two sides that are compared with each other.
+fn level_pair(left: &mut Expr, operator: &str, right: &mut Expr, types: &Types) -> Result<bool> {
+    let (left_kind, right_kind) = (types.kind(left), types.kind(right));
+    match (left_kind, right_kind) {
+        (None, None) => return Ok(false),
+        (Some(Kind::Jsonb), Some(Kind::Jsonb)) => {}
+        (Some(Kind::Jsonb), None) if is_open(right) => *right = read(Kind::Jsonb, std::mem::take(right))?,
+        (None, Some(Kind::Jsonb)) if is_open(left) => *left = read(Kind::Jsonb, std::mem::take(left))?,
+        _ => return Err(types.no_operator(left, operator, right)),
+    }
+    *left = key(std::mem::take(left))?;
+    *right = key(std::mem::take(right))?;
+    Ok(true)
+}
+
+/// Groups by values of `jsonb`: by their keys, with the first value of each.
+fn grouped(aggregate: Aggregate, types: &Types) -> Result<Transformed<LogicalPlan>> {
+    let is_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    let inside = |expr: &Expr| {
+        let mut found = false;
+        expr.apply(|expr| {
+            found |= types.kind(expr).is_some();
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok::<_, datafusion::error::DataFusionError>(found)
+    };
+    if is_sets {
+        return match inside(&aggregate.group_expr[0])? {
+            true => {
+                let message = "grouping sets of JSON are not supported";
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+            }
+            false => Ok(Transformed::no(LogicalPlan::Aggregate(aggregate))),
+        };
+    }
+    if !aggregate.group_expr.iter().any(|expr| types.kind(expr).is_some()) {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let Aggregate { input, mut group_expr, mut aggr_expr, schema, .. } = aggregate;
+    let mut firsts = Vec::new();
+    for (at, expr) in group_expr.iter_mut().enumerate() {
+        let value = expr.clone();
+        if level(expr, types, equality)? {
+            *expr = std::mem::take(expr).alias(format!("__json_key_{at}"));
+            let first =
+                AggregateFunction::new_udf(first_value_udaf(), vec![value], false, None, vec![], None);
+            aggr_expr.push(Expr::AggregateFunction(first).alias(format!("__json_{at}")));
+            firsts.push(at);
+        }
+    }
+    let behind = group_expr.len() + aggr_expr.len() - firsts.len();
+    let grouped = Aggregate::try_new(input, group_expr, aggr_expr)?;
+    let columns = grouped.schema.columns();
+    let shown = schema.iter().enumerate().map(|(at, (qualifier, field))| {
+        let from = firsts.iter().position(|first| *first == at).map_or(at, |first| behind + first);
+        let column = Expr::Column(columns[from].clone());
+        match from == at {
+            true => column,
+            false => column.alias_qualified(qualifier.cloned(), field.name()),
+        }
+    });
+    let shown = shown.collect();
+    let projection = Projection::try_new(shown, Arc::new(LogicalPlan::Aggregate(grouped)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(projection)))
+}
+
+/// Texts in quotes beside a column of JSON in another part of a union are JSON.
+fn united(mut union: datafusion::logical_expr::Union) -> Result<Transformed<LogicalPlan>> {
+    let names: Vec<_> = union.inputs.iter().map(|input| type_names::of(input)).collect();
+    let count = union.schema.fields().len();
+    let kind_of = |at: usize, place: usize| {
+        names[at].get(place).and_then(Option::as_ref).and_then(|name| Kind::of_name(name))
+    };
+    let kinds: Vec<Option<Kind>> =
+        (0..count).map(|place| (0..names.len()).find_map(|at| kind_of(at, place))).collect();
+    let mut is_changed = false;
+    for (at, input) in union.inputs.iter_mut().enumerate() {
+        let mut columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+        let mut is_cast = false;
+        for (place, column) in columns.iter_mut().enumerate() {
+            let Some(kind) = kinds[place] else { continue };
+            match kind_of(at, place) {
+                Some(own) if own == kind => {}
+                None if input.schema().field(place).data_type().is_string()
+                    || input.schema().field(place).data_type().is_null() =>
+                {
+                    let name = input.schema().field(place).name().clone();
+                    *column = read(kind, std::mem::take(column))?.alias(name);
+                    is_cast = true;
+                }
+                _ => {
+                    let own = kind_of(at, place).map(|kind| kind.name().to_string());
+                    let own = own.unwrap_or_else(|| type_name(input.schema().field(place).data_type()));
+                    let message = format!("UNION types {} and {own} cannot be matched", kind.name());
+                    return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
+                }
+            }
+        }
+        if is_cast {
+            let projection = Projection::try_new(columns, Arc::clone(input))?;
+            *input = Arc::new(LogicalPlan::Projection(projection));
+            is_changed = true;
+        }
+    }
+    let plan = LogicalPlan::Union(union);
+    Ok(if is_changed { Transformed::yes(plan) } else { Transformed::no(plan) })
+}
+
+/// One expression, whose parts are done.
+fn in_expr(expr: Expr, types: &Types) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::Cast(cast) => in_cast(cast, types),
+        Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
+            if compares(op) {
+                let is_changed = level_pair(&mut left, &op.to_string(), &mut right, types)?;
+                let expr = Expr::BinaryExpr(BinaryExpr { left, op, right });
+                return Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) });
+            }
+            let (left_kind, right_kind) = (types.kind(&left), types.kind(&right));
+            if op == Operator::StringConcat
+                && let (Some(left_kind), Some(right_kind)) = (left_kind, right_kind)
+                && (left_kind, right_kind) != (Kind::Jsonb, Kind::Jsonb)
+            {
+                return Err(types.no_operator(&left, "||", &right));
+            }
+            let is_jsonb = op == Operator::StringConcat
+                && match (left_kind, right_kind) {
+                    (Some(Kind::Jsonb), Some(Kind::Jsonb)) => true,
+                    (Some(Kind::Jsonb), None) => is_open(&right),
+                    (None, Some(Kind::Jsonb)) => is_open(&left),
+                    _ => false,
+                };
+            match is_jsonb {
+                true => {
+                    let sides = [(*left, left_kind), (*right, right_kind)];
+                    let sides = sides.map(|(side, kind)| match kind {
+                        Some(_) => Ok(side),
+                        None => read(Kind::Jsonb, side),
+                    });
+                    let [left, right] = sides;
+                    Ok(Transformed::yes(call("jsonb_concat", vec![left?, right?])?))
+                }
+                false => Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))),
+            }
+        }
+        Expr::Between(mut between) => {
+            let Between { expr, low, high, .. } = &mut between;
+            let is_json = [&*expr, &*low, &*high].iter().any(|side| types.kind(side).is_some());
+            if is_json {
+                let mut same = expr.clone();
+                level_pair(expr, ">=", low, types)?;
+                level_pair(&mut same, "<=", high, types)?;
+            }
+            let expr = Expr::Between(between);
+            Ok(if is_json { Transformed::yes(expr) } else { Transformed::no(expr) })
+        }
+        Expr::InList(InList { mut expr, mut list, negated }) => {
+            let is_json = types.kind(&expr).is_some() || list.iter().any(|item| types.kind(item).is_some());
+            if is_json {
+                let value = expr.clone();
+                for item in &mut list {
+                    *expr = (*value).clone();
+                    level_pair(&mut expr, "=", item, types)?;
+                }
+            }
+            let expr = Expr::InList(InList { expr, list, negated });
+            Ok(if is_json { Transformed::yes(expr) } else { Transformed::no(expr) })
+        }
+        Expr::InSubquery(InSubquery { mut expr, subquery, negated }) => {
+            let inner = type_names::of(&subquery.subquery).into_iter().next().flatten();
+            let inner = inner.and_then(|name| Kind::of_name(&name));
+            match (types.kind(&expr), inner) {
+                (None, None) => Ok(Transformed::no(Expr::InSubquery(InSubquery { expr, subquery, negated }))),
+                (Some(Kind::Jsonb), Some(Kind::Jsonb)) => {
+                    *expr = key(*expr)?;
+                    let Subquery { subquery, outer_ref_columns, spans } = subquery;
+                    let value = Expr::Column(subquery.schema().columns().swap_remove(0));
+                    let plan = LogicalPlanBuilder::from(subquery).project([key(value)?])?.build()?;
+                    let subquery = Subquery { subquery: Arc::new(plan), outer_ref_columns, spans };
+                    Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated })))
+                }
+                _ => {
+                    let message = "operator does not exist: json = json";
+                    Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion())
+                }
+            }
+        }
+        Expr::Case(case) => in_case(case, types),
+        Expr::AggregateFunction(mut function) => {
+            let mut is_changed = level_orders(&mut function.params.order_by, types)?;
+            let first = function.params.args.first();
+            let kind = first.and_then(|first| types.kind(first));
+            if let Some(kind) = kind {
+                let name = function.func.name();
+                match (name, function.params.distinct) {
+                    ("count", true) => is_changed |= level(&mut function.params.args[0], types, equality)?,
+                    ("min" | "max" | "string_agg" | "sum" | "avg", _) => {
+                        let message = format!("function {name}({}) does not exist", kind.name());
+                        return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion());
+                    }
+                    (_, true) if kind == Kind::Json => return Err(equality()),
+                    (_, true) => {
+                        let message = format!("{name}(DISTINCT …) of jsonb is not supported");
+                        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+                    }
+                    _ => {}
+                }
+            }
+            let expr = Expr::AggregateFunction(function);
+            Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+        }
+        Expr::WindowFunction(mut function) => {
+            let mut is_changed = false;
+            for order in &mut function.params.order_by {
+                if level(&mut order.expr, types, ordering)? {
+                    // A frame is looked for among texts, not among bytes.
+                    order.expr = encode(std::mem::take(&mut order.expr), lit("hex"));
+                    is_changed = true;
+                }
+            }
+            for by in &mut function.params.partition_by {
+                is_changed |= level(by, types, equality)?;
+            }
+            let expr = Expr::WindowFunction(function);
+            Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+        }
+        Expr::ScalarFunction(function) => in_function(function, types),
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// Casts to and from JSON.
+fn in_cast(Cast { expr, field }: Cast, types: &Types) -> Result<Transformed<Expr>> {
+    if let DataType::List(item) = field.data_type()
+        && let Some(kind) = Kind::of_field(item)
+    {
+        return in_array_cast(Cast { expr, field: Arc::clone(&field) }, kind, types);
+    }
+    let (from, to) = (types.kind(&expr), Kind::of_field(&field));
+    let refused = |from: &str, to: &str| {
+        SqlError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {to}"))
+    };
+    let kind = types.data_type(&expr);
+    match (from, to) {
+        (None, None) => {}
+        (_, Some(to)) => {
+            let is_text = kind.as_ref().is_none_or(|kind| kind.is_string() || kind.is_null());
+            return match is_text {
+                true => Ok(Transformed::yes(read(to, *expr)?)),
+                false => Err(refused(&types.shown(&expr), to.name()).into_datafusion()),
+            };
+        }
+        (Some(from), None) => {
+            let target = field.data_type();
+            let named = field.metadata().get(json::TYPE_KEY);
+            if target.is_string() {
+                let text = call("harrier_json_text", vec![*expr])?;
+                return Ok(Transformed::yes(match named {
+                    // Which other type of texts it is.
+                    Some(_) => Expr::Cast(Cast { expr: Box::new(text), field }),
+                    None => cast(text, target.clone()),
+                }));
+            }
+            let is_scalar = target.is_numeric() || *target == DataType::Boolean;
+            let name = type_name(target);
+            if from != Kind::Jsonb || !is_scalar {
+                return Err(refused(from.name(), &name).into_datafusion());
+            }
+            let text = call("harrier_jsonb_scalar", vec![*expr, lit(name)])?;
+            return Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(text), field })));
+        }
+    }
+    Ok(Transformed::no(Expr::Cast(Cast { expr, field })))
+}
+
+/// Casts to arrays of JSON: of what has elements that can be read one by one.
+fn in_array_cast(Cast { mut expr, field }: Cast, kind: Kind, types: &Types) -> Result<Transformed<Expr>> {
+    if types.name(&expr) == Some(format!("_{}", kind.name())) {
+        return Ok(Transformed::yes(*expr));
+    }
+    if let Expr::ScalarFunction(function) = expr.as_mut()
+        && function.name() == "make_array"
+    {
+        for element in &mut function.args {
+            if types.kind(element) != Some(kind) {
+                *element = read(kind, std::mem::take(element))?;
+            }
+        }
+        return Ok(Transformed::yes(*expr));
+    }
+    match types.data_type(&expr).is_some_and(|kind| kind.is_null()) {
+        true => Ok(Transformed::no(Expr::Cast(Cast { expr, field }))),
+        false => Err(crate::planning::json::no_array(kind)),
+    }
+}
+
+fn in_case(mut case: Case, types: &Types) -> Result<Transformed<Expr>> {
+    let mut is_changed = false;
+    if let Some(base) = &mut case.expr {
+        let value = base.clone();
+        for (when, _) in &mut case.when_then_expr {
+            let mut same = value.clone();
+            if level_pair(&mut same, "=", when, types)? {
+                **base = *same;
+                is_changed = true;
+            }
+        }
+    }
+    let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+    let mut results: Vec<&mut Expr> = thens.chain(case.else_expr.as_deref_mut()).collect();
+    is_changed |= alike(&mut results, "CASE", types)?;
+    let expr = Expr::Case(case);
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// Has texts in quotes be JSON beside JSON.
+fn alike(sides: &mut [&mut Expr], word: &str, types: &Types) -> Result<bool> {
+    let Some(kind) = sides.iter().find_map(|side| types.kind(side)) else { return Ok(false) };
+    let mut is_changed = false;
+    for side in sides {
+        match types.kind(side) {
+            Some(own) if own == kind => {}
+            None if is_open(side) => {
+                **side = read(kind, std::mem::take(*side))?;
+                is_changed = true;
+            }
+            _ => {
+                let message =
+                    format!("{word} types {} and {} cannot be matched", kind.name(), types.shown(side));
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
+            }
+        }
+    }
+    Ok(is_changed)
+}
+
+fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transformed<Expr>> {
+    let name = function.name().to_string();
+    let mut is_changed = false;
+    match name.as_str() {
+        "coalesce" | "nvl" | "ifnull" | "make_array" => {
+            let mut sides: Vec<&mut Expr> = function.args.iter_mut().collect();
+            let word = if name == "make_array" { "ARRAY" } else { "COALESCE" };
+            is_changed = alike(&mut sides, word, types)?;
+        }
+        "nullif" => {
+            if let [left, right] = function.args.as_slice() {
+                let (mut one, mut other) = (left.clone(), right.clone());
+                if level_pair(&mut one, "=", &mut other, types)? {
+                    let left = left.clone();
+                    let mut case = datafusion::logical_expr::when(
+                        one.eq(other).is_true(),
+                        lit(datafusion::common::ScalarValue::Utf8View(None)),
+                    );
+                    return Ok(Transformed::yes(case.otherwise(left)?));
+                }
+            }
+        }
+        // By the type alone, which is what its values are kept as, it would be told from others no more.
+        "pg_typeof" => {
+            if let Some(name) = function.args.first().and_then(|value| types.name(value))
+                && Kind::of_name(&name).is_some()
+            {
+                return Ok(Transformed::yes(lit(name)));
+            }
+        }
+        "greatest" | "least" if function.args.iter().any(|argument| types.kind(argument).is_some()) => {
+            let message = format!("{name} of JSON is not supported");
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+        }
+        // What writes the key of an object, or one, tells for itself what is JSON in its arguments.
+        name if json::named(name).is_some() && !is_conversion(name) => {
+            for argument in &mut function.args {
+                is_changed |= tell(argument, types)?;
+            }
+        }
+        _ => {}
+    }
+    let expr = Expr::ScalarFunction(function);
+    Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+/// Those that say of a value what it is, which this rule puts in.
+fn is_conversion(name: &str) -> bool {
+    matches!(
+        name,
+        "harrier_json" | "harrier_jsonb" | "harrier_json_text" | "harrier_json_list" | "harrier_jsonb_list"
+    )
+}
+
+/// Has the field of an argument say whether it is JSON.
+fn tell(argument: &mut Expr, types: &Types) -> Result<bool> {
+    use datafusion::logical_expr::ExprSchemable;
+    if matches!(argument, Expr::Literal(..) | Expr::Placeholder(_)) {
+        return Ok(false);
+    }
+    // The fields of a struct do not say what they are.
+    if let Expr::ScalarFunction(function) = argument
+        && function.name() == "named_struct"
+        && function.args.iter().any(|member| types.name(member).is_some_and(|name| name.contains("json")))
+    {
+        let mut members = std::mem::take(&mut function.args);
+        for member in &mut members {
+            tell(member, types)?;
+        }
+        *argument = call("harrier_json_row", members)?;
+        return Ok(true);
+    }
+    let Ok((_, field)) = argument.to_field(&types.schema) else { return Ok(false) };
+    if let DataType::List(item) = field.data_type() {
+        let name = types.name(argument);
+        let item_kind = name.as_deref().and_then(|name| Kind::of_name(name.strip_prefix('_')?));
+        return match item_kind {
+            Some(kind) if Kind::of_field(item) != Some(kind) => {
+                *argument = call(&format!("harrier_{}_list", kind.name()), vec![std::mem::take(argument)])?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        };
+    }
+    let (known, told) = (types.kind(argument), Kind::of_field(&field));
+    *argument = match (known, told) {
+        (Some(known), told) if told != Some(known) => read(known, std::mem::take(argument))?,
+        (None, Some(_)) => call("harrier_json_text", vec![std::mem::take(argument)])?,
+        _ => return Ok(false),
+    };
+    Ok(true)
+}

@@ -1,0 +1,81 @@
+//! Types of SQL that are others here than in DataFusion by itself.
+
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::json::Kind;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::binder::declared_types;
+
+/// The types of casts and of columns.
+#[derive(Debug)]
+pub(crate) struct SqlTypes;
+
+impl TypePlanner for SqlTypes {
+    fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
+        Ok(match sql_type {
+            // To the microsecond, as tables and clients have it, with which it can be compared then.
+            ast::DataType::Time(
+                None | Some(7..),
+                ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone,
+            ) => Some(Field::new("", DataType::Time64(TimeUnit::Microsecond), true).into()),
+            ast::DataType::Timestamp(None, ast::TimezoneInfo::None | ast::TimezoneInfo::WithoutTimeZone) => {
+                Some(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, None), true).into())
+            }
+            ast::DataType::JSON => Some(Kind::Json.field("")),
+            ast::DataType::JSONB => Some(Kind::Jsonb.field("")),
+            ast::DataType::Array(_) => match declared_types::field_of_array(sql_type) {
+                Some(list) => Some(list),
+                None => harrier_pgcatalog::planned_type(sql_type).map(Into::into),
+            },
+            ast::DataType::Dec(digits) => Some(Field::new("", decimal(*digits)?, true).into()),
+            ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
+            other => match declared_types::of_sql(other)? {
+                Some(declared) => Some(declared_types::field_of(declared)),
+                None => harrier_pgcatalog::planned_type(other).map(Into::into),
+            },
+        })
+    }
+}
+
+/// DEC is NUMERIC: of ten digits behind the point if it says none.
+fn decimal(digits: ast::ExactNumberInfo) -> Result<DataType> {
+    let (precision, scale) = match digits {
+        ast::ExactNumberInfo::None => (u64::from(DECIMAL128_MAX_PRECISION), 10),
+        ast::ExactNumberInfo::Precision(precision) => (precision, 0),
+        ast::ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+    };
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=DECIMAL128_MAX_PRECISION), Ok(scale)) if scale.unsigned_abs() <= precision => {
+            Ok(DataType::Decimal128(precision, scale))
+        }
+        _ => {
+            let message = format!("DEC({precision}, {scale}): of up to {DECIMAL128_MAX_PRECISION} digits");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
+        }
+    }
+}
+
+/// FLOAT is as wide as a number of its precision, in bits, needs: PostgreSQL's, and without one all of a
+/// double precision.
+fn float(precision: &ast::ExactNumberInfo) -> Result<DataType> {
+    let (state, message) = match precision {
+        ast::ExactNumberInfo::None | ast::ExactNumberInfo::Precision(25..=53) => {
+            return Ok(DataType::Float64);
+        }
+        ast::ExactNumberInfo::Precision(1..=24) => return Ok(DataType::Float32),
+        ast::ExactNumberInfo::Precision(0) => {
+            (SqlState::INVALID_PARAMETER_VALUE, "precision for type float must be at least 1 bit")
+        }
+        ast::ExactNumberInfo::Precision(_) => {
+            (SqlState::INVALID_PARAMETER_VALUE, "precision for type float must be less than 54 bits")
+        }
+        ast::ExactNumberInfo::PrecisionAndScale(..) => {
+            (SqlState::SYNTAX_ERROR, "type float has a precision and no scale")
+        }
+    };
+    Err(SqlError::new(state, message).into_datafusion())
+}

@@ -1,0 +1,279 @@
+//! Literals in quotes that are of no type yet, beside what is no text: `coalesce(day, '9999-12-31')`,
+//! `CASE flag WHEN 'true' THEN …`. They are of the type that stands beside them, as in PostgreSQL. A text
+//! that is no literal is refused there.
+
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, IntervalUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::datetime::duration;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::binder::assignment_casts::type_name;
+use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// The rule; to stand before the coercion of types.
+#[derive(Debug)]
+pub(crate) struct UnknownLiterals;
+
+impl AnalyzerRule for UnknownLiterals {
+    fn name(&self) -> &str {
+        "unknown_literals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(typed)?.data)
+    }
+}
+
+/// The type that literals have in `coalesce` of these types, and in what CASE gives, if it is another one
+/// than those are converted to by themselves.
+pub(crate) fn beside_literals(kinds: &[DataType]) -> Option<DataType> {
+    let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null());
+    let kind = others.next()?;
+    let is_typed = matches!(
+        kind,
+        DataType::Boolean
+            | DataType::Date32
+            | DataType::Time64(_)
+            | DataType::Interval(_)
+            | DataType::Duration(_)
+            | DataType::List(_)
+            | DataType::Binary
+            | DataType::BinaryView
+    );
+    (is_typed && others.all(|other| other == kind)).then(|| kind.clone())
+}
+
+/// One node with the rule applied.
+///
+/// Errors: a text stands beside what is none (42804).
+pub(crate) fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = schema_below(&plan)?;
+    rewritten(plan, |mut expr| {
+        let is_changed = match &mut expr {
+            Expr::ScalarFunction(function) if is_of_alike(function.name()) => {
+                let word = function.name().to_uppercase();
+                match_all(&word, function.args.iter_mut(), &schema)?
+            }
+            Expr::Case(case) => {
+                let mut is_changed = false;
+                if let Some(Ok(kind)) = case.expr.as_ref().map(|base| base.get_type(&schema))
+                    && is_of_literal(&kind)
+                {
+                    for (when, _) in &mut case.when_then_expr {
+                        is_changed |= take_value(when, &kind);
+                    }
+                }
+                let thens = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let results = thens.chain(case.else_expr.as_deref_mut());
+                is_changed | match_all("CASE", results, &schema)?
+            }
+            other => level_sides(other, |sides| level(sides, &schema)),
+        };
+        Ok(if is_changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+    })
+}
+
+/// Plans arithmetic with a literal in quotes, which is of the type of the other side, or an interval beside a
+/// time, differences of timestamps, and `||` of an array and one. The planner asks for the type of a
+/// difference before any rule sees it.
+#[derive(Debug)]
+pub(crate) struct TimeDifferences;
+
+impl ExprPlanner for TimeDifferences {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        if expr.op == BinaryOperator::StringConcat {
+            return Ok(beside_array(expr, schema));
+        }
+        if is_quoted(&expr.left) != is_quoted(&expr.right) {
+            let (literal, other) = match is_quoted(&expr.left) {
+                true => (&mut expr.left, &expr.right),
+                false => (&mut expr.right, &expr.left),
+            };
+            let kind = other.get_type(schema).ok().and_then(|other| beside(&other, &expr.op));
+            kind.map(|kind| take_value(literal, &kind));
+        }
+        if expr.op == BinaryOperator::Minus {
+            let is_time = |kind: &DataType| matches!(kind, DataType::Timestamp(..) | DataType::Date32);
+            let kinds = [&expr.left, &expr.right].map(|side| side.get_type(schema).ok().filter(is_time));
+            match kinds {
+                [Some(kind), None] => take_type(&mut expr.right, &kind),
+                [None, Some(kind)] => take_type(&mut expr.left, &kind),
+                _ => false,
+            };
+            return Ok(interval(expr, schema));
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// The type of a literal in quotes beside a value of a type, where an operator of arithmetic has one for it.
+fn beside(other: &DataType, op: &BinaryOperator) -> Option<DataType> {
+    use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
+    match (other, op) {
+        (kind, Eq | NotEq | Lt | LtEq | Gt | GtEq) if is_compared(kind) => Some(kind.clone()),
+        (DataType::Interval(_), Plus | Minus) => Some(INTERVAL),
+        (DataType::Interval(_), Multiply | Divide) => Some(DataType::Float64),
+        (DataType::Timestamp(..) | DataType::Time64(_), Plus) => Some(INTERVAL),
+        (number, Plus | Minus | Multiply | Divide | Modulo) if number.is_numeric() => Some(number.clone()),
+        _ => None,
+    }
+}
+
+/// Whether the coercion of types takes a literal beside such a value for none, or for another one.
+fn is_compared(kind: &DataType) -> bool {
+    is_decimal(kind) || matches!(kind, DataType::Boolean | DataType::List(_))
+}
+
+fn is_decimal(kind: &DataType) -> bool {
+    matches!(kind, DataType::Decimal128(..) | DataType::Decimal256(..))
+}
+
+/// Has a literal in quotes be of a type, as [`take_type`]; beside a NUMERIC it keeps the digits that it has.
+fn take_value(expr: &mut Expr, kind: &DataType) -> bool {
+    let number = match expr {
+        Expr::Literal(value, _) if is_decimal(kind) => value.try_as_str().flatten().and_then(exact),
+        _ => None,
+    };
+    match number {
+        Some(number) => {
+            *expr = Expr::Literal(number, None);
+            true
+        }
+        // Such as NaN, which doubles beside it may be.
+        None if is_decimal(kind) => false,
+        None => take_type(expr, kind),
+    }
+}
+
+/// The NUMERIC that a text is, with as many digits behind the point as it is written with. `None`: it is no
+/// number, or one of more than 38 digits.
+fn exact(text: &str) -> Option<ScalarValue> {
+    let text = text.trim();
+    let (is_negative, text) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: i128 = digits.parse().ok()?;
+    let behind = i16::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+    let scale = i8::try_from(behind.max(0)).ok()?;
+    let number = number.checked_mul(10_i128.checked_pow(u32::from(behind.min(0).unsigned_abs()))?)?;
+    let precision =
+        number.checked_ilog10().map_or(1, |digits| digits + 1).max(u32::from(scale.unsigned_abs()));
+    let precision = u8::try_from(precision).ok().filter(|digits| *digits <= DECIMAL128_MAX_PRECISION)?;
+    Some(ScalarValue::Decimal128(Some(if is_negative { -number } else { number }), precision, scale))
+}
+
+/// Has the literals among values that are compared be of the type of the others, where it is one of these.
+fn level(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    if !sides.iter().any(|side| is_quoted(side)) {
+        return false;
+    }
+    let kinds = sides.iter().filter(|side| !is_quoted(side)).filter_map(|side| side.get_type(schema).ok());
+    let Some(kind) = kinds.into_iter().find(is_compared) else { return false };
+    sides.iter_mut().fold(false, |is_changed, side| take_value(side, &kind) | is_changed)
+}
+
+/// What timestamps are apart is an interval from the beginning: the planner has a duration for it, of which
+/// there is no `-`, and which is of another type than the intervals that a column of a set operation has.
+fn interval(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let difference = binary_expr(expr.left.clone(), Operator::Minus, expr.right.clone());
+    match difference.get_type(schema) {
+        Ok(DataType::Duration(_)) => PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(
+            duration::function(),
+            vec![difference],
+        ))),
+        _ => PlannerResult::Original(expr),
+    }
+}
+
+/// `array || '{1}'` and `array || NULL`: the literal is an array, too.
+fn beside_array(mut expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
+    let list_of = |side: &Expr| side.get_type(schema).ok().filter(|kind| matches!(kind, DataType::List(_)));
+    let is_null = |side: &Expr| matches!(side, Expr::Literal(value, _) if value.is_null());
+    match (list_of(&expr.left), list_of(&expr.right)) {
+        (Some(_), None) if is_null(&expr.right) => return PlannerResult::Planned(expr.left),
+        (None, Some(_)) if is_null(&expr.left) => return PlannerResult::Planned(expr.right),
+        (Some(kind), None) => take_type(&mut expr.right, &kind),
+        (None, Some(kind)) => take_type(&mut expr.left, &kind),
+        _ => false,
+    };
+    PlannerResult::Original(expr)
+}
+
+/// Whether a literal in quotes may be of this type, and is not by itself.
+fn is_of_literal(kind: &DataType) -> bool {
+    !kind.is_string() && !kind.is_null() && !kind.is_nested() && !matches!(kind, DataType::Dictionary(..))
+}
+
+/// Whether a function gives one of its arguments, which are of one type.
+fn is_of_alike(function: &str) -> bool {
+    matches!(function, "nullif" | "coalesce" | "nvl" | "ifnull" | "greatest" | "least")
+}
+
+/// Has the literals among values that are to be of one type be of that.
+///
+/// Errors: a text is none of them (42804). `word`: what the values stand in.
+fn match_all<'e>(word: &str, values: impl Iterator<Item = &'e mut Expr>, schema: &DFSchema) -> Result<bool> {
+    let mut values: Vec<&mut Expr> = values.collect();
+    let kinds = values.iter().map(|value| value.get_type(schema)).collect::<Result<Vec<_>>>();
+    let Ok(kinds) = kinds else { return Ok(false) };
+    if !kinds.iter().any(DataType::is_string) {
+        return Ok(false);
+    }
+    let mut others = kinds.iter().filter(|kind| !kind.is_string() && !kind.is_null()).peekable();
+    if others.peek().is_some() && others.all(is_decimal) {
+        return Ok(values.iter_mut().fold(false, |is_changed, value| {
+            take_value(value, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)) | is_changed
+        }));
+    }
+    let Some(kind) = beside_literals(&kinds) else { return Ok(false) };
+    let mut is_changed = false;
+    for (value, own) in values.iter_mut().zip(&kinds) {
+        if take_type(value, &kind) {
+            is_changed = true;
+        } else if own.is_string() {
+            let (kind, text) = (type_name(&kind), type_name(&DataType::Utf8));
+            let message = format!("{word} types {kind} and {text} cannot be matched");
+            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into_datafusion());
+        }
+    }
+    Ok(is_changed)
+}
+
+fn is_quoted(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
+}
+
+/// Has a literal in quotes be of a type; tells whether it was one.
+fn take_type(expr: &mut Expr, kind: &DataType) -> bool {
+    let is_text = is_quoted(expr);
+    if is_text {
+        *expr = cast(std::mem::take(expr), kind.clone());
+    }
+    is_text
+}

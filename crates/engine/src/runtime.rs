@@ -1,0 +1,8 @@
+//! What bounds and watches running statements: limits, memory sizes, spill folders, progress, panics.
+
+pub mod limits;
+pub mod locked_folder;
+pub mod memory_size;
+pub(crate) mod panic_guard;
+pub(crate) mod progress;
+pub(crate) mod spill_folder;

@@ -1,0 +1,223 @@
+//! Prepared statements: kept as they were parsed and planned anew at every EXECUTE, so that each sees the
+//! tables of its moment. What they return has the columns that it had when they were prepared, or they fail.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{DFSchema, ParamValues, metadata::ScalarAndMetadata};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlanStatement};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_error::{SqlError, SqlState};
+use harrier_pgcatalog::PreparedStatement;
+use harrier_sql::identifier;
+use harrier_sqlstate::IntoDataFusionError;
+use parking_lot::Mutex;
+
+use crate::binder::assignment_casts;
+use crate::binder::default_values;
+use crate::binder::unsupported_statements;
+use crate::planning::delete_alias;
+use crate::session::planner::time_reading;
+use harrier_planner::analyzer::text_constants::readable;
+
+/// The prepared statements of a session, by name.
+#[derive(Debug, Default)]
+pub(crate) struct PreparedStatements(Mutex<HashMap<String, Prepared>>);
+
+#[derive(Debug, Clone)]
+struct Prepared {
+    /// The PREPARE.
+    statement: Arc<ast::Statement>,
+    /// The same as it was sent, which says the names of columns, if they are PostgreSQL's.
+    asked: Option<Arc<ast::Statement>>,
+    since: SystemTime,
+    /// The names and types of what it returns.
+    columns: Arc<[(String, DataType)]>,
+}
+
+impl PreparedStatements {
+    /// Keeps `prepare`, a PREPARE, which is planned once to see whether that can be done. `asked`: as it was
+    /// sent.
+    ///
+    /// Errors: there is one of its name (42P05); what planning it says.
+    pub(crate) async fn prepare(
+        &self,
+        state: &SessionState,
+        prepare: &ast::Statement,
+        asked: Option<Arc<ast::Statement>>,
+    ) -> Result<()> {
+        let name = name_of(prepare)?;
+        let (input, _) = planned(state, prepare).await?;
+        let columns = columns_of(&input).into();
+        match self.0.lock().entry(name) {
+            Entry::Occupied(taken) => {
+                let message = format!("prepared statement \"{}\" already exists", taken.key());
+                Err(SqlError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into_datafusion())
+            }
+            Entry::Vacant(free) => {
+                let statement = Arc::new(prepare.clone());
+                free.insert(Prepared { statement, asked, since: SystemTime::now(), columns });
+                Ok(())
+            }
+        }
+    }
+
+    /// All of them, in the order of their names.
+    pub(crate) fn list(&self) -> Vec<PreparedStatement> {
+        let one = |(name, prepared): (&String, &Prepared)| PreparedStatement {
+            name: name.clone(),
+            text: prepared.statement.to_string(),
+            since: prepared.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
+            is_of_sql: true,
+        };
+        let mut all: Vec<_> = self.0.lock().iter().map(one).collect();
+        all.sort_by(|left, right| left.name.cmp(&right.name));
+        all
+    }
+
+    /// Forgets the statement of this name, or all of them if it is none.
+    ///
+    /// Errors: there is none of this name (26000).
+    pub(crate) fn deallocate(&self, name: Option<&str>) -> Result<()> {
+        let mut statements = self.0.lock();
+        match name {
+            None => statements.clear(),
+            Some(name) if statements.remove(name).is_none() => return Err(unknown(name)),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The statement that EXECUTE of `name` runs.
+    ///
+    /// Errors: there is none of this name (26000).
+    pub(crate) fn statement(&self, name: &ast::ObjectName) -> Result<ast::Statement> {
+        match self.get(&plain_name(name))?.statement.as_ref() {
+            ast::Statement::Prepare { statement, .. } => Ok(ast::Statement::clone(statement)),
+            other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+        }
+    }
+
+    /// What says the names of the columns that `statement` returns, if it is an EXECUTE.
+    pub(crate) fn asked(&self, statement: &Statement) -> Option<ast::Statement> {
+        let Statement::Statement(statement) = statement else { return None };
+        let ast::Statement::Execute { immediate: false, name: Some(name), .. } = statement.as_ref() else {
+            return None;
+        };
+        match self.get(&plain_name(name)).ok()?.asked.as_deref()? {
+            ast::Statement::Prepare { statement, .. } => Some(ast::Statement::clone(statement)),
+            _ => None,
+        }
+    }
+
+    /// The plan of an EXECUTE, with its values in their places.
+    ///
+    /// Errors: there is no such statement (26000); values do not fit its parameters (42804); it returns other
+    /// columns than when it was prepared (0A000).
+    pub(crate) async fn plan(&self, state: &SessionState, execute: &ast::Statement) -> Result<LogicalPlan> {
+        let plan = state.statement_to_plan(Statement::Statement(Box::new(execute.clone()))).await?;
+        let LogicalPlan::Statement(PlanStatement::Execute(execute)) = plan else {
+            return Err(DataFusionError::Internal("EXECUTE was planned as something else".to_string()));
+        };
+        let prepared = self.get(&execute.name)?;
+        let (input, fields) = planned(state, &prepared.statement).await?;
+        if columns_of(&input)[..] != prepared.columns[..] {
+            let message = "cached plan must not change result type";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+        }
+        let simplifier = ExprSimplifier::new(
+            SimplifyContext::builder()
+                .with_schema(Arc::new(DFSchema::empty()))
+                .with_config_options(Arc::clone(state.config_options()))
+                .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+                .build(),
+        );
+        let given = execute.parameters.len();
+        let expected = fields.len();
+        if given != expected {
+            let message = format!("wrong number of parameters for prepared statement \"{}\"", execute.name);
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
+                .with_detail(format!("Expected {expected} parameters but got {given}."))
+                .into_datafusion());
+        }
+        let mut values = Vec::with_capacity(given);
+        for (at, (value, field)) in execute.parameters.into_iter().zip(fields).enumerate() {
+            values.push(match simplifier.simplify(value)? {
+                Expr::Literal(value, metadata) => {
+                    assignment_casts::check_parameter(at + 1, &value.data_type(), field.data_type())?;
+                    let value = readable(value, field.data_type(), &time_reading(state))?;
+                    ScalarAndMetadata::new(value, metadata).cast_storage_to(field.data_type())?
+                }
+                other => {
+                    let message = format!("a parameter has to be constant, which {other} is not");
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+                }
+            });
+        }
+        input.replace_params_with_values(&ParamValues::List(values))
+    }
+
+    fn get(&self, name: &str) -> Result<Prepared> {
+        self.0.lock().get(name).cloned().ok_or_else(|| unknown(name))
+    }
+}
+
+/// The plan of what a PREPARE prepares, and the types of its parameters.
+async fn planned(state: &SessionState, prepare: &ast::Statement) -> Result<(LogicalPlan, Vec<FieldRef>)> {
+    let prepare = Statement::Statement(Box::new(prepare.clone()));
+    unsupported_statements::check(&prepare)?;
+    let prepare = default_values::filled(state, &prepare).await?.into_owned();
+    match Box::pin(delete_alias::plan(state, prepare)).await? {
+        LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
+            Ok((Arc::unwrap_or_clone(prepare.input), prepare.fields))
+        }
+        _ => Err(DataFusionError::Internal("PREPARE was planned as something else".to_string())),
+    }
+}
+
+/// What a plan returns, as clients know it.
+fn columns_of(plan: &LogicalPlan) -> Vec<(String, DataType)> {
+    let fields = plan.schema().fields().iter();
+    fields.map(|field| (field.name().clone(), client_type(field.data_type()))).collect()
+}
+
+/// A type without what clients do not hear of it: how texts and bytes are laid out in memory, and the zone of
+/// moments, which is the session's.
+fn client_type(of: &DataType) -> DataType {
+    match of {
+        DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("UTC".into())),
+        DataType::List(item) | DataType::LargeList(item) => {
+            let item = item.as_ref().clone();
+            let plain = client_type(item.data_type());
+            DataType::List(Arc::new(item.with_data_type(plain)))
+        }
+        other => other.clone(),
+    }
+}
+
+/// The name of a statement as it is kept.
+fn plain_name(name: &ast::ObjectName) -> String {
+    name.0.iter().filter_map(|part| part.as_ident()).map(identifier::plain).collect::<Vec<_>>().join(".")
+}
+
+fn name_of(prepare: &ast::Statement) -> Result<String> {
+    match prepare {
+        ast::Statement::Prepare { name, .. } => Ok(identifier::plain(name)),
+        other => Err(DataFusionError::Internal(format!("{other} is not PREPARE"))),
+    }
+}
+
+fn unknown(name: &str) -> DataFusionError {
+    SqlError::new(SqlState::INVALID_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+        .into_datafusion()
+}

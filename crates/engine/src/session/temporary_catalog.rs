@@ -1,0 +1,150 @@
+//! The catalog of a session without a warehouse, whose tables end with it, and what PostgreSQL's catalogs
+//! tell of them.
+//!
+//! PostgreSQL's catalogs are found in it and are not among its schemas, as in
+//! [`crate::warehouse::SessionCatalog`].
+
+use std::sync::{Arc, OnceLock};
+
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::sql::unparser::expr_to_sql;
+use harrier_catalog::state::PUBLIC_SCHEMA;
+use harrier_pgcatalog::{
+    CATALOG_SCHEMA, Column, Contents, INFORMATION_SCHEMA, Installed, Kind, Relation, Schema,
+};
+
+use crate::planning::stored_sql;
+use crate::warehouse::number_of_own;
+
+#[derive(Debug)]
+pub(crate) struct OwnCatalog {
+    inner: Arc<dyn CatalogProvider>,
+    postgres: OnceLock<Installed>,
+}
+
+impl OwnCatalog {
+    pub(crate) fn new(inner: Arc<dyn CatalogProvider>) -> Self {
+        Self { inner, postgres: OnceLock::new() }
+    }
+
+    /// To be called once.
+    pub(crate) fn set_postgres(&self, installed: Installed) {
+        assert!(self.postgres.set(installed).is_ok(), "a session begins once");
+    }
+
+    /// What is in it now. All of it is `owner`'s.
+    pub(crate) async fn contents(&self, owner: &str) -> Contents {
+        let mut contents = Contents::default();
+        let mut schemas = self.inner.schema_names();
+        schemas.sort();
+        for name in schemas {
+            let Some(provider) = self.inner.schema(&name) else { continue };
+            let schema = number_of_own(&name);
+            let mut tables = provider.table_names();
+            tables.sort();
+            for table in tables {
+                if let Ok(Some(found)) = provider.table(&table).await {
+                    let id = number_of_own(&format!("{name}\0{table}"));
+                    contents.relations.push(relation(id, schema, table, found.as_ref(), owner));
+                }
+            }
+            contents.schemas.push(Schema {
+                id: schema,
+                is_public: name == PUBLIC_SCHEMA,
+                name,
+                other_name: None,
+                owner: owner.to_string(),
+                comment: None,
+                grants: vec![],
+            });
+        }
+        contents
+    }
+}
+
+fn relation(id: i64, schema: i64, name: String, table: &dyn TableProvider, owner: &str) -> Relation {
+    let fields = table.schema();
+    let column = |field: &FieldRef| {
+        let default = table.get_column_default(field.name()).and_then(|default| expr_to_sql(default).ok());
+        Column {
+            field: Arc::clone(field),
+            default: default.map(|default| default.to_string()),
+            comment: None,
+            grants: vec![],
+            spread: None,
+        }
+    };
+    Relation {
+        id,
+        schema,
+        name,
+        kind: match table.table_type() {
+            TableType::Base => Kind::Table,
+            TableType::View => Kind::View,
+            TableType::Temporary => Kind::TemporaryTable,
+        },
+        owner: owner.to_string(),
+        comment: None,
+        columns: fields.fields().iter().map(column).collect(),
+        keys: Default::default(),
+        rows: None,
+        bytes: None,
+        definition: match table.table_type() {
+            TableType::View => table.get_table_definition().map(query_of),
+            _ => None,
+        },
+        reads: vec![],
+        grants: vec![],
+    }
+}
+
+/// The query of a CREATE VIEW; another text as it is.
+fn query_of(definition: &str) -> String {
+    stored_sql::query_of_view(definition).unwrap_or(definition).to_string()
+}
+
+impl CatalogProvider for OwnCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        self.inner.schema_names()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match (self.postgres.get(), name) {
+            (Some(postgres), CATALOG_SCHEMA) => Some(Arc::clone(&postgres.catalog)),
+            (Some(postgres), INFORMATION_SCHEMA) => Some(Arc::clone(&postgres.information)),
+            _ => self.inner.schema(name),
+        }
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        self.inner.register_schema(name, schema)
+    }
+
+    fn deregister_schema(&self, name: &str, cascade: bool) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        self.inner.deregister_schema(name, cascade)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_told_by_their_queries() {
+        for (definition, expected) in [
+            ("CREATE VIEW v AS SELECT id FROM t", "SELECT id FROM t"),
+            ("CREATE OR REPLACE VIEW v (a) AS SELECT id FROM t", "SELECT id FROM t"),
+            ("SELECT 1", "SELECT 1"),
+            ("no SQL", "no SQL"),
+        ] {
+            assert_eq!(query_of(definition), expected);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What is known of settings beside their values, for who describes them.
+
+use datafusion::config::ExtensionOptions;
+
+use crate::error::sql_error;
+use crate::settings::parameters;
+use crate::settings::{HarrierSettings, SetBy, SettingFacts};
+
+/// The settings that begin with `harrier.`, and PostgreSQL's parameters, each in the order of their names.
+pub fn facts() -> (Vec<SettingFacts>, Vec<SettingFacts>) {
+    let defaults = HarrierSettings::default();
+    let own = defaults.entries().into_iter().map(|entry| SettingFacts {
+        allowed: allowed(entry.key.trim_start_matches("harrier.")),
+        by: SetBy::of(&entry.key),
+        default: entry.value.unwrap_or_default(),
+        description: entry.description.to_string(),
+        name: entry.key,
+    });
+    let mut own: Vec<_> = own.collect();
+    own.sort_by(|one, other| one.name.cmp(&other.name));
+    (own, parameters::facts().collect())
+}
+
+/// What a setting's own check says that it takes, when it is given what is no value of any.
+fn allowed(key: &str) -> String {
+    let refused = HarrierSettings::default().set(key, "\u{1}").err();
+    let hint = refused.and_then(|error| sql_error(error).hint).unwrap_or_default();
+    hint.trim_start_matches("available values: ").split(" is expected").next().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_says_what_it_takes() {
+        let (own, parameters) = facts();
+        for facts in own.iter().chain(&parameters) {
+            assert_eq!(facts.allowed.is_empty(), facts.by == SetBy::Nobody, "{facts:?}");
+            assert!(!facts.description.is_empty(), "{facts:?}");
+        }
+    }
+}

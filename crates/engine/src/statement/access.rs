@@ -1,0 +1,630 @@
+//! Statements about who may do what: roles, privileges, owners, row filters and resource queues.
+//!
+//! What they change is no part of a transaction: it is visible at once, and stays when the transaction is
+//! rolled back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::sqlparser::ast::ObjectName;
+use harrier_catalog::Catalog;
+use harrier_catalog::access::{
+    Grantee, Object, Priority, Privilege, Privileges, QueueOptions, RoleOptions, Verifier,
+};
+use harrier_catalog::state::{ColumnId, ObjectId, State};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::planning::stored_sql::{self, Condition};
+use crate::runtime::limits;
+use crate::session::client::TransactionState;
+use crate::session::warehouse_session::Kept;
+use crate::session::{Outcome, Session};
+use crate::warehouse::{self, Sight, Viewer};
+use harrier_sql::parser::access::{
+    self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
+};
+
+fn privilege_of(name: &str) -> Result<Privilege> {
+    Privilege::of_name(name).ok_or_else(|| {
+        let message = format!("unrecognized privilege type \"{name}\"");
+        harrier_sqlstate::external(SqlError::new(SqlState::SYNTAX_ERROR, message))
+    })
+}
+
+fn queue_options(written: &[QueueOption]) -> Result<QueueOptions> {
+    let mut options = QueueOptions::default();
+    for (name, value) in written {
+        queue_option(&mut options, name, value.as_deref())?;
+    }
+    Ok(options)
+}
+
+/// Takes one option of a resource queue; `value` is `None` where it is to have no limit.
+fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> Result<()> {
+    let bad = || {
+        let message =
+            format!("invalid value for resource queue attribute \"{name}\": \"{}\"", value.unwrap_or(""));
+        harrier_sqlstate::external(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+    };
+    // HAWQ writes -1 for no limit.
+    let limit = value.filter(|value| *value != "-1" && !value.eq_ignore_ascii_case("none"));
+    match name {
+        "active_statements" => {
+            let count = limit.map(|value| value.parse().ok().filter(|count| *count > 0).ok_or_else(bad));
+            options.active_statements = Some(count.transpose()?);
+        }
+        "memory_limit" => {
+            // A number alone is kilobytes, as in PostgreSQL.
+            let size = |value| limits::bytes_of(value, 1 << 10).filter(|bytes| *bytes > 0);
+            let bytes = limit.map(|value| size(value).ok_or_else(bad));
+            options.memory_limit = Some(bytes.transpose()?);
+        }
+        "priority" => {
+            let priority = value.map(|value| Priority::of_name(value).ok_or_else(bad));
+            options.priority = Some(priority.transpose()?.unwrap_or_default());
+        }
+        "max_cost" => {
+            let cost = limit.map(|value| {
+                value.parse::<f64>().ok().filter(|cost| cost.is_finite() && *cost > 0.0).ok_or_else(bad)
+            });
+            options.max_cost = Some(cost.transpose()?);
+        }
+        other => {
+            let message = format!("unrecognized resource queue attribute \"{other}\"");
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message)
+                .with_hint("active_statements, memory_limit, priority, max_cost")
+                .into_datafusion());
+        }
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Runs a statement about access.
+    pub(crate) async fn run_access(&self, statement: &AccessStatement, kept: &Kept) -> Result<Outcome> {
+        if let AccessStatement::SetRole { role, is_local } = statement {
+            kept.names.role().become_role(role.clone(), *is_local)?;
+            self.set_superuser(kept.names.role().is_superuser_from_now_on());
+            let is_lost = *is_local && self.transaction() == TransactionState::Idle;
+            let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
+            return Ok(Outcome::Command {
+                tag: "SET".to_string(),
+                warnings: warning.into_iter().collect(),
+                notices: vec![],
+            });
+        }
+        let catalog = kept.transactions.catalog_for_access().await?;
+        let mut sight = kept.names.sight();
+        let state = match &sight.state {
+            Some(state) => Arc::clone(state),
+            None => catalog.head().await.map_err(warehouse::explain)?,
+        };
+        sight.state = Some(Arc::clone(&state));
+        let warnings = Namer { session: self, kept, sight, state }.run(statement, &catalog).await;
+        let warnings = match warnings {
+            // Nobody else can be given anything of it yet.
+            Err(error) if Uncommitted::is(&error) => {
+                kept.deferred.lock().push(statement.clone());
+                vec![]
+            }
+            other => other?,
+        };
+        Ok(Outcome::Command { tag: statement.tag().to_string(), warnings, notices: vec![] })
+    }
+
+    /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among
+    /// them.
+    pub(crate) async fn run_deferred(&self, deferred: Vec<AccessStatement>, kept: &Kept) -> Vec<String> {
+        if deferred.is_empty() {
+            return vec![];
+        }
+        let mut warnings = Vec::new();
+        for statement in deferred {
+            let run = async {
+                let catalog = kept.transactions.catalog_for_access().await?;
+                kept.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
+                let state = catalog.head().await.map_err(warehouse::explain)?;
+                let (viewer, asker) = (kept.names.role().viewer(), kept.names.role().asker());
+                let sight = Sight {
+                    catalog: Some(catalog.clone()),
+                    state: Some(Arc::clone(&state)),
+                    viewer,
+                    asker,
+                    ..Sight::default()
+                };
+                Namer { session: self, kept, sight, state }.run(&statement, &catalog).await
+            };
+            match run.await {
+                Ok(said) => warnings.extend(said),
+                Err(error) => warnings.push(format!("{} was not done: {error}", statement.tag())),
+            }
+        }
+        warnings
+    }
+
+    /// What a password is checked against, whatever form it was given in.
+    fn verifier(&self, password: &Password) -> Result<Option<Verifier>> {
+        let Password::Given(text) = password else {
+            return Ok(None);
+        };
+        if let Some(verifier) = Verifier::new(text) {
+            return Ok(Some(verifier));
+        }
+        if is_md5(text) {
+            let message = "passwords that are kept as MD5 are not supported";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("give the password, or what PostgreSQL keeps of it with scram-sha-256")
+                .into_datafusion());
+        }
+        if text.is_empty() {
+            let message = "a password cannot be empty";
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+                .with_hint("PASSWORD NULL takes it away")
+                .into_datafusion());
+        }
+        let Some(make) = self.engine().password_verifier() else {
+            let message = "passwords are not kept here";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+        };
+        let made = make(text)
+            .map_err(|message| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message))
+            .map_err(harrier_sqlstate::external)?;
+        match Verifier::new(&made) {
+            Some(verifier) => Ok(Some(verifier)),
+            None => Err(DataFusionError::Internal("a verifier of no known form".to_string())),
+        }
+    }
+}
+
+/// Whether a text is what PostgreSQL keeps of a password by its older method.
+fn is_md5(text: &str) -> bool {
+    let digits = text.strip_prefix("md5").filter(|digits| digits.len() == 32);
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Finds out what a statement's names mean, and runs it.
+struct Namer<'a> {
+    session: &'a Session,
+    kept: &'a Kept,
+    /// What there is, and who asks.
+    sight: Sight,
+    state: Arc<State>,
+}
+
+impl Namer<'_> {
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Returns warnings.
+    async fn run(&self, statement: &AccessStatement, catalog: &Catalog) -> Result<Vec<String>> {
+        let actor = self.sight.viewer.actor();
+        if let Some(name) = statement.granted_by() {
+            self.check_grantor(name)?;
+        }
+        let mut warnings = Vec::new();
+        let explain = warehouse::explain;
+        match statement {
+            AccessStatement::CreateRole { name, options, password } => {
+                let options = self.with_password(options, password.as_ref())?;
+                catalog.create_role(actor, name, &options).await.map_err(explain)?;
+            }
+            AccessStatement::AlterRole { name, options, password } => {
+                let options = self.with_password(options, password.as_ref())?;
+                catalog.alter_role(actor, &self.role(name)?, &options).await.map_err(explain)?;
+            }
+            AccessStatement::RenameRole { name, to } => {
+                catalog.rename_role(actor, &self.role(name)?, to).await.map_err(explain)?;
+            }
+            AccessStatement::ChangeSetting { role, change } => {
+                self.change_setting(catalog, &self.role(role)?, change).await?;
+            }
+            AccessStatement::DropRoles { names, if_exists } => {
+                for name in names {
+                    let access = catalog.access().await.map_err(explain)?;
+                    if *if_exists && access.role(name).is_none() {
+                        warnings.push(format!("role \"{name}\" does not exist, skipping"));
+                        continue;
+                    }
+                    catalog.drop_role(actor, name).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::GrantRoles { roles, members, with_admin_option, .. } => {
+                for (role, member) in pairs(roles, members) {
+                    let (role, member) = (self.role(role)?, self.role(member)?);
+                    catalog.grant_role(actor, &role, &member, *with_admin_option).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::RevokeRoles { roles, members, admin_option_only, .. } => {
+                for (role, member) in pairs(roles, members) {
+                    let (role, member) = (self.role(role)?, self.role(member)?);
+                    let warning = catalog.revoke_role(actor, &role, &member, *admin_option_only).await;
+                    warnings.extend(warning.map_err(explain)?);
+                }
+            }
+            AccessStatement::Grant { privileges, objects, grantees, with_grant_option, .. } => {
+                for privileges in self.privileges(privileges, objects, grantees).await? {
+                    let said = catalog.grant(actor, &privileges, *with_grant_option).await;
+                    warnings.extend(said.map_err(explain)?);
+                }
+            }
+            AccessStatement::Revoke { privileges, objects, grantees, grant_option_only, cascade, .. } => {
+                for privileges in self.privileges(privileges, objects, grantees).await? {
+                    let said = catalog.revoke(actor, &privileges, *grant_option_only, *cascade).await;
+                    warnings.extend(said.map_err(explain)?);
+                }
+            }
+            AccessStatement::SetOwner { target, name, if_exists, owner } => {
+                let object = match target {
+                    Target::Warehouse => Object::Warehouse,
+                    Target::Schema => self.schema(warehouse::reference(name)?.table())?,
+                    Target::Relation | Target::Sequence => match self.relation(name) {
+                        Ok(object) => object,
+                        Err(_) if *if_exists => return Ok(warnings),
+                        Err(error) => return Err(error),
+                    },
+                };
+                let owner = self.role(owner)?;
+                self.check_unlinked(object, &owner)?;
+                catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
+                // The sequences of a table's columns go with it.
+                for sequence in self.state().sequences.values() {
+                    if let Object::Table(table) = object
+                        && sequence.owner.is_some_and(|owner| owner.table == table)
+                    {
+                        let object = Object::Sequence(sequence.id);
+                        catalog.set_owner(actor, object, &owner).await.map_err(explain)?;
+                    }
+                }
+            }
+            AccessStatement::ReassignOwned { from, to } => {
+                let (from, to) = (self.role(from)?, self.role(to)?);
+                catalog.reassign_owned(actor, &from, &to).await.map_err(explain)?;
+            }
+            AccessStatement::DropOwned { roles } => {
+                for role in roles {
+                    let role = self.role(role)?;
+                    self.check_owns_nothing(catalog, &role).await?;
+                    catalog.revoke_all(actor, &role).await.map_err(explain)?;
+                }
+            }
+            AccessStatement::PutRowFilter { table, grantee, predicate } => {
+                let table = self.row_filter(table, predicate)?;
+                let grantee = self.grantee(grantee.as_ref())?;
+                catalog.put_row_filter(actor, table, &grantee, predicate).await.map_err(explain)?;
+            }
+            AccessStatement::DropRowFilter { table, grantee } => {
+                let grantee = self.grantee(grantee.as_ref())?;
+                catalog.drop_row_filter(actor, self.table(table)?, &grantee).await.map_err(explain)?;
+            }
+            AccessStatement::CreateQueue { name, options } => {
+                catalog.create_queue(actor, name, &queue_options(options)?).await.map_err(explain)?;
+            }
+            AccessStatement::AlterQueue { name, options } => {
+                catalog.alter_queue(actor, name, &queue_options(options)?).await.map_err(explain)?;
+            }
+            AccessStatement::DropQueue { name, if_exists } => {
+                let access = catalog.access().await.map_err(explain)?;
+                match *if_exists && access.queues.values().all(|queue| queue.name != *name) {
+                    true => warnings.push(format!("resource queue \"{name}\" does not exist, skipping")),
+                    false => catalog.drop_queue(actor, name).await.map_err(explain)?,
+                }
+            }
+            AccessStatement::SetRole { .. } => {}
+        }
+        Ok(warnings)
+    }
+
+    fn with_password(
+        &self,
+        options: &access::RoleOptions,
+        password: Option<&Password>,
+    ) -> Result<RoleOptions> {
+        let verifier = password.map(|password| self.session.verifier(password)).transpose()?;
+        let access::RoleOptions {
+            superuser,
+            login,
+            create_roles,
+            inherits,
+            connection_limit,
+            valid_until,
+            queue,
+            in_roles,
+            members,
+            administrators,
+        } = options.clone();
+        Ok(RoleOptions {
+            superuser,
+            login,
+            create_roles,
+            inherits,
+            connection_limit,
+            valid_until,
+            verifier,
+            queue,
+            in_roles,
+            members,
+            administrators,
+        })
+    }
+
+    /// Errors: there is no such parameter (42704), it may not have the value (22023, 55P02), or is for
+    /// superusers (42501).
+    async fn change_setting(&self, catalog: &Catalog, role: &str, change: &SettingChange) -> Result<()> {
+        let actor = self.sight.viewer.actor();
+        let changed = match change {
+            SettingChange::ResetAll => catalog.reset_role_settings(actor, role).await,
+            SettingChange::Reset(name) => {
+                let name = self.session.setting_name(name);
+                catalog.set_role_setting(actor, role, &name, None).await
+            }
+            SettingChange::Set { name, value } => {
+                self.session.check_setting(name)?;
+                let (name, value) = self.session.checked_setting(name, value)?;
+                catalog.set_role_setting(actor, role, &name, Some(&value)).await
+            }
+            SettingChange::SetToCurrent(name) => {
+                self.session.check_setting(name)?;
+                let value = self.session.parameter(name).unwrap_or_default();
+                let (name, value) = self.session.checked_setting(name, &value)?;
+                catalog.set_role_setting(actor, role, &name, Some(&value)).await
+            }
+        };
+        changed.map_err(warehouse::explain)
+    }
+
+    fn role(&self, name: &RoleName) -> Result<String> {
+        let own = match name {
+            RoleName::Named(name) => return Ok(name.clone()),
+            RoleName::Current => self.sight.viewer.name(),
+            RoleName::Session => self.kept.names.role().login(),
+        };
+        own.map(str::to_string).ok_or_else(|| {
+            let message = "this session is for no role";
+            SqlError::new(SqlState::UNDEFINED_OBJECT, message).into_datafusion()
+        })
+    }
+
+    /// Errors: it is another than who asks (0A000), as in PostgreSQL.
+    fn check_grantor(&self, name: &RoleName) -> Result<()> {
+        let grantor = self.role(name)?;
+        match self.sight.viewer.name() {
+            Some(own) if own == grantor => Ok(()),
+            _ => {
+                let message = "grantor must be current user";
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("SET ROLE")
+                    .into_datafusion())
+            }
+        }
+    }
+
+    /// Errors: a sequence that belongs to a column is that of its table's owner (0A000).
+    fn check_unlinked(&self, object: Object, owner: &str) -> Result<()> {
+        let state = self.state();
+        let Object::Sequence(id) = object else { return Ok(()) };
+        let Some(sequence) = state.sequences.get(&id) else { return Ok(()) };
+        let table = sequence.owner.and_then(|owner| state.tables.get(&owner.table));
+        let is_owner = match &self.sight.viewer {
+            Viewer::Role { access, .. } => access.owner(object) == Some(owner),
+            Viewer::System => false,
+        };
+        match table {
+            Some(table) if !is_owner => {
+                let message = format!("cannot change owner of sequence \"{}\"", sequence.name);
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail(format!(
+                        "Sequence \"{}\" is linked to table \"{}\".",
+                        sequence.name, table.name
+                    ))
+                    .into_datafusion())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn grantee(&self, name: Option<&RoleName>) -> Result<Grantee> {
+        Ok(match name {
+            Some(name) => Grantee::Role(self.role(name)?),
+            None => Grantee::Public,
+        })
+    }
+
+    fn schema(&self, name: &str) -> Result<Object> {
+        match self.sight.schema(name) {
+            Some(schema) => Ok(Object::Schema(committed(schema.id, "schema", name)?)),
+            None => {
+                let message = format!("schema \"{name}\" does not exist");
+                Err(SqlError::new(SqlState::INVALID_SCHEMA_NAME, message).into_datafusion())
+            }
+        }
+    }
+
+    fn relation(&self, name: &ObjectName) -> Result<Object> {
+        let name = warehouse::reference(name)?;
+        let (shown, found) = (name.table().to_string(), self.kept.names.relation_in(&self.sight, &name));
+        match found {
+            Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
+            Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
+            Some(Object::Sequence(id)) => Ok(Object::Sequence(committed(id, "sequence", &shown)?)),
+            _ => {
+                let message = format!("relation \"{shown}\" does not exist");
+                Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into_datafusion())
+            }
+        }
+    }
+
+    fn table(&self, name: &ObjectName) -> Result<ObjectId> {
+        match self.relation(name)? {
+            Object::Table(id) => Ok(id),
+            _ => {
+                let message = format!("\"{name}\" is not a table");
+                Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into_datafusion())
+            }
+        }
+    }
+
+    /// What is granted, one value for each kind and each list of columns.
+    async fn privileges(
+        &self,
+        privileges: &[(Option<String>, Vec<String>)],
+        objects: &Objects,
+        grantees: &[Option<RoleName>],
+    ) -> Result<Vec<Privileges>> {
+        for name in privileges.iter().filter_map(|(name, _)| name.as_ref()) {
+            privilege_of(name)?;
+        }
+        let objects: Vec<Object> = match objects {
+            Objects::Warehouse => vec![Object::Warehouse],
+            Objects::Schemas(names) => names.iter().map(|name| self.schema(name)).collect::<Result<_>>()?,
+            Objects::Relations(names) => {
+                names.iter().map(|name| self.relation(name)).collect::<Result<_>>()?
+            }
+            Objects::Sequences(names) => names
+                .iter()
+                .map(|name| match self.relation(name)? {
+                    sequence @ Object::Sequence(_) => Ok(sequence),
+                    _ => {
+                        let message = format!("\"{name}\" is not a sequence");
+                        Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into_datafusion())
+                    }
+                })
+                .collect::<Result<_>>()?,
+            Objects::SequencesIn(names) => {
+                let mut all = Vec::new();
+                for name in names {
+                    let id = self.schema(name)?.id();
+                    let sequences = self.state().sequences.values().filter(|sequence| sequence.schema == id);
+                    all.extend(sequences.map(|sequence| Object::Sequence(sequence.id)));
+                }
+                all
+            }
+            Objects::TablesIn(names) => {
+                let mut all = Vec::new();
+                for name in names {
+                    let id = self.schema(name)?.id();
+                    let tables = self.state().tables.values().filter(|table| table.schema == id);
+                    all.extend(tables.map(|table| Object::Table(table.id)));
+                    let views = self.state().views.values().filter(|view| view.schema == id);
+                    all.extend(views.map(|view| Object::View(view.id)));
+                }
+                all
+            }
+        };
+        let grantees: Vec<Grantee> =
+            grantees.iter().map(|name| self.grantee(name.as_ref())).collect::<Result<_>>()?;
+        let mut all = Vec::with_capacity(objects.len());
+        for object in objects {
+            let mut ones = Vec::new();
+            for (privilege, columns) in privileges {
+                let mut ids = Vec::with_capacity(columns.len());
+                for column in columns {
+                    ids.push(self.column(object, column).await?);
+                }
+                let own = match (privilege, columns.is_empty()) {
+                    (Some(name), _) => vec![privilege_of(name)?],
+                    (None, true) => object.privileges().to_vec(),
+                    (None, false) => Privilege::of_columns().to_vec(),
+                };
+                ones.extend(own.into_iter().map(|privilege| (privilege, ids.clone())));
+            }
+            all.push(Privileges { objects: vec![object], privileges: ones, grantees: grantees.clone() });
+        }
+        Ok(all)
+    }
+
+    async fn column(&self, object: Object, name: &str) -> Result<ColumnId> {
+        let missing = || {
+            let relation = object.describe(self.state());
+            let relation = relation.split_once(' ').map_or(relation.as_str(), |(_, name)| name);
+            let message = format!("column \"{name}\" of relation \"{relation}\" does not exist");
+            harrier_sqlstate::external(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
+        };
+        match object {
+            Object::Table(id) => {
+                let table = self.state().tables.get(&id).ok_or_else(missing)?;
+                let column = table.columns.iter().find(|column| column.name == name);
+                column.map(|column| column.id).ok_or_else(missing)
+            }
+            Object::View(id) => {
+                let view = self.state().views.get(&id).ok_or_else(missing)?;
+                let planned = self.kept.names.view(view).await?;
+                let schema = datafusion::catalog::TableProvider::schema(&planned);
+                let (at, _) = schema.column_with_name(name).ok_or_else(missing)?;
+                Ok(at as ColumnId + 1)
+            }
+            _ => {
+                let message = format!("columns of a {}", object.kind());
+                Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into_datafusion())
+            }
+        }
+    }
+
+    /// Errors: those of [`stored_sql::condition`].
+    fn row_filter(&self, table: &ObjectName, predicate: &str) -> Result<ObjectId> {
+        let id = self.table(table)?;
+        let table = self
+            .state
+            .tables
+            .get(&id)
+            .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
+        let schema = warehouse::schema_of(&table.columns)?;
+        let state = self.session.context().state();
+        stored_sql::check_order(&state, predicate)?;
+        stored_sql::condition(&state, predicate, &schema, &self.sight.asker, Condition::RowFilter)?;
+        Ok(id)
+    }
+
+    /// Errors: the role owns something (2BP01): dropping it is left to DROP.
+    async fn check_owns_nothing(&self, catalog: &Catalog, role: &str) -> Result<()> {
+        let access = catalog.access().await.map_err(warehouse::explain)?;
+        let owned = access.owners.keys().filter_map(|id| Object::of_id(self.state(), *id));
+        let owned: Vec<String> = owned
+            .filter(|object| access.owner(*object) == Some(role))
+            .map(|object| object.describe(self.state()))
+            .collect();
+        if owned.is_empty() {
+            return Ok(());
+        }
+        let message = format!("role \"{role}\" still owns objects");
+        Err(SqlError::new(SqlState::DEPENDENT_OBJECTS, message)
+            .with_detail(owned.join("\n"))
+            .with_hint("DROP them, or REASSIGN OWNED BY … TO … first")
+            .into_datafusion())
+    }
+}
+
+/// Errors: [`Uncommitted`].
+fn committed(id: ObjectId, kind: &'static str, name: &str) -> Result<ObjectId> {
+    match id {
+        0.. => Ok(id),
+        _ => Err(DataFusionError::External(Box::new(Uncommitted { kind, name: name.to_string() }))),
+    }
+}
+
+/// A statement is about something that the present transaction has made.
+#[derive(Debug)]
+struct Uncommitted {
+    kind: &'static str,
+    name: String,
+}
+
+impl Uncommitted {
+    fn is(error: &DataFusionError) -> bool {
+        matches!(error, DataFusionError::External(inner) if inner.is::<Self>())
+    }
+}
+
+impl fmt::Display for Uncommitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\" is not committed yet", self.kind, self.name)
+    }
+}
+
+impl std::error::Error for Uncommitted {}
+
+fn pairs<'r>(roles: &'r [RoleName], members: &'r [RoleName]) -> Vec<(&'r RoleName, &'r RoleName)> {
+    roles.iter().flat_map(|role| members.iter().map(move |member| (role, member))).collect()
+}

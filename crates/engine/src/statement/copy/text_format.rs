@@ -1,0 +1,266 @@
+//! COPY … TO a file in PostgreSQL's text format, CSV or JSON: what goes to STDOUT, as a format of files.
+//! Nothing reads it but COPY FROM; queries read the files of the other two in formats of DataFusion's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::Session;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{GetExt, Statistics};
+use datafusion::datasource::file_format::csv::CsvFormat;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::write::BatchSerializer;
+use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
+use datafusion::datasource::file_format::write::orchestration::spawn_writer_tasks_and_join;
+use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::physical_expr::LexRequirement;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::formats::format_adapter::{FilesSink, OwnSink};
+use harrier_functions::parse::datetime::DateOrder;
+use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::statement::copy::row_reader::Layout;
+use crate::statement::copy::to::{encode, encode_json, header};
+use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
+
+/// As [`CopyFormat::name`] has it.
+const NAME: &str = "text";
+
+/// Makes text formats of the options of a COPY.
+#[derive(Debug, Default)]
+pub(crate) struct TextFormatFactory;
+
+impl FileFormatFactory for TextFormatFactory {
+    fn create(&self, state: &dyn Session, options: &HashMap<String, String>) -> Result<Arc<dyn FileFormat>> {
+        let mut given = CopyOptions::default();
+        let mut compression = FileCompressionType::UNCOMPRESSED;
+        let invalid = |message: String| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message);
+        let plain = |name: &str| name.strip_prefix("format.").unwrap_or(name).to_string();
+        let format = match options.iter().find(|(name, _)| plain(name) == LAYOUT).map(|(_, value)| value) {
+            None => CopyFormat::Text,
+            Some(value) => match CopyFormat::of(value) {
+                Some(format @ (CopyFormat::Text | CopyFormat::Csv | CopyFormat::Json)) => format,
+                _ => {
+                    return Err(
+                        invalid(format!("layout is text, csv or json, not \"{value}\"")).into_datafusion()
+                    );
+                }
+            },
+        };
+        for (name, value) in options {
+            let name = plain(name);
+            match name.as_str() {
+                LAYOUT | "compression" | "execution.keep_partition_by_columns" => {}
+                other if format == CopyFormat::Json => {
+                    return Err(invalid(format!("json has no option \"{other}\"")).into_datafusion());
+                }
+                _ => {}
+            }
+            match name.as_str() {
+                "delimiter" => given.delimiter = Some(byte("delimiter", value)?),
+                "quote" => given.quote = Some(byte("quote", value)?),
+                "escape" => given.escape = Some(byte("escape", value)?),
+                "null_value" => given.null = Some(value.clone()),
+                "has_header" => {
+                    given.header = Some(match value.to_ascii_lowercase().as_str() {
+                        "true" => Header::Present,
+                        "false" => Header::Absent,
+                        _ => {
+                            return Err(invalid(format!("has_header is true or false, not \"{value}\""))
+                                .into_datafusion());
+                        }
+                    });
+                }
+                "compression" => compression = value.parse()?,
+                // The planner of COPY reads it.
+                "execution.keep_partition_by_columns" | LAYOUT => {}
+                other => {
+                    return Err(
+                        invalid(format!("{} has no option \"{other}\"", format.name())).into_datafusion()
+                    );
+                }
+            }
+        }
+        let has_header = state.config_options().catalog.has_header;
+        let layout = match format {
+            CopyFormat::Json => None,
+            format => {
+                let header = if has_header { Header::Present } else { Header::Absent };
+                Some(crate::statement::copy::layout(&given, format, header)?)
+            }
+        };
+        Ok(Arc::new(TextFormat { layout, compression }))
+    }
+
+    fn default(&self) -> Arc<dyn FileFormat> {
+        let layout = Layout {
+            csv: false,
+            delimiter: b'\t',
+            quote: b'"',
+            escape: b'"',
+            null: "\\N".to_string(),
+            header: Header::Absent,
+            intervals: IntervalStyle::default(),
+            dates: DateOrder::default(),
+            short_truths: false,
+        };
+        Arc::new(TextFormat { layout: Some(layout), compression: FileCompressionType::UNCOMPRESSED })
+    }
+}
+
+impl GetExt for TextFormatFactory {
+    fn get_ext(&self) -> String {
+        NAME.to_string()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct TextFormat {
+    /// `None`: one JSON object a line.
+    layout: Option<Layout>,
+    compression: FileCompressionType,
+}
+
+impl TextFormat {
+    /// Errors: CSV has no place for the values of a column (0A000).
+    fn check(&self, schema: &SchemaRef) -> Result<()> {
+        if !self.layout.as_ref().is_some_and(|layout| layout.csv) {
+            return Ok(());
+        }
+        match schema.fields().iter().find(|field| field.data_type().is_nested()) {
+            None => Ok(()),
+            Some(nested) => {
+                let message =
+                    format!("column \"{}\" has a nested type, which CSV does not have", nested.name());
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_hint("COPY writes nested values to files in FORMAT json or parquet")
+                    .into_datafusion())
+            }
+        }
+    }
+}
+
+fn only_copied() -> DataFusionError {
+    let message = "files in format text are not tables";
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+        .with_hint("COPY table FROM 'file'")
+        .into_datafusion()
+}
+
+// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+impl FileFormat for TextFormat {
+    fn get_ext(&self) -> String {
+        match &self.layout {
+            None => "json",
+            Some(layout) if layout.csv => "csv",
+            Some(_) => "txt",
+        }
+        .to_string()
+    }
+
+    fn get_ext_with_compression(&self, compression: &FileCompressionType) -> Result<String> {
+        Ok(format!("{}{}", self.get_ext(), compression.get_ext()))
+    }
+
+    fn compression_type(&self) -> Option<FileCompressionType> {
+        Some(self.compression)
+    }
+
+    fn infer_schema<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        _: &'c Arc<dyn ObjectStore>,
+        _: &'d [ObjectMeta],
+    ) -> BoxFuture<'f, Result<SchemaRef>> {
+        ready(Err(only_copied())).boxed()
+    }
+
+    fn infer_stats<'a: 'f, 'b: 'f, 'c: 'f, 'd: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        _: &'c Arc<dyn ObjectStore>,
+        _: SchemaRef,
+        _: &'d ObjectMeta,
+    ) -> BoxFuture<'f, Result<Statistics>> {
+        ready(Err(only_copied())).boxed()
+    }
+
+    fn create_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        _: &'b dyn Session,
+        _: FileScanConfig,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        ready(Err(only_copied())).boxed()
+    }
+
+    fn create_writer_physical_plan<'a: 'f, 'b: 'f, 'f>(
+        &'a self,
+        input: Arc<dyn ExecutionPlan>,
+        _: &'b dyn Session,
+        config: FileSinkConfig,
+        order: Option<LexRequirement>,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
+        let checked = self.check(&input.schema());
+        let sink = Arc::new(FilesSink::new(config, self.clone()));
+        ready(checked.map(|()| Arc::new(DataSinkExec::new(input, sink, order)) as _)).boxed()
+    }
+
+    /// Of a scan that [`TextFormat::create_physical_plan`] does not make.
+    fn file_source(&self, table_schema: TableSchema) -> Arc<dyn FileSource> {
+        CsvFormat::default().file_source(table_schema)
+    }
+}
+
+/// What writes it, as plans show it.
+impl fmt::Display for TextFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.layout {
+            None => "JsonSink",
+            Some(layout) if layout.csv => "CsvSink",
+            Some(_) => "TextSink",
+        })
+    }
+}
+
+impl OwnSink for TextFormat {
+    fn write<'a>(
+        &'a self,
+        context: &'a Arc<TaskContext>,
+        demux: SpawnedTask<Result<()>>,
+        files: DemuxedStreamReceiver,
+        store: Arc<dyn ObjectStore>,
+    ) -> BoxFuture<'a, Result<u64>> {
+        let lines = Arc::new(Lines(self.layout.clone()));
+        spawn_writer_tasks_and_join(context, lines, self.compression, None, store, demux, files).boxed()
+    }
+}
+
+struct Lines(Option<Layout>);
+
+impl BatchSerializer for Lines {
+    fn serialize(&self, batch: RecordBatch, initial: bool) -> Result<Bytes> {
+        let Some(layout) = &self.0 else {
+            return Ok(encode_json(&batch)?.into());
+        };
+        let mut text = match initial && layout.header != Header::Absent {
+            true => header(&batch.schema(), layout),
+            false => Vec::new(),
+        };
+        text.extend(encode(&batch, layout)?);
+        Ok(text.into())
+    }
+}

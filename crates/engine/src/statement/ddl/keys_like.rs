@@ -1,0 +1,122 @@
+//! Constraints and indexes that a table takes along from the one that it is made like.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use harrier_catalog::state::{ColumnId, State, Table};
+
+use crate::statement::ddl::Ddl;
+use crate::statement::ddl::keys::notice;
+use crate::warehouse::keys::declaration::Declaration;
+use crate::warehouse::keys::{Declared, Expression, Index, Item, Keys, Kind, What, change, name_of, naming};
+use harrier_sql::parser::table_clauses::LikeOptions;
+
+impl Ddl<'_> {
+    /// Gives `table`, which has the columns of `source`, what `options` say of that; returns what is to be
+    /// told.
+    pub(crate) async fn take_along(
+        &self,
+        table: &Table,
+        source: &Table,
+        options: LikeOptions,
+    ) -> Result<Vec<String>> {
+        self.transactions
+            .change(|transaction| {
+                let Some(table) = transaction.state.tables.get(&table.id) else { return Ok(vec![]) };
+                let mut table = Table::clone(table);
+                let has_keys = copy(&transaction.state, &mut table, source, options)?;
+                if options.comments {
+                    for column in &mut table.columns {
+                        let own = source.columns.iter().find(|own| own.name == column.name);
+                        column.comment = own.and_then(|own| own.comment.clone());
+                    }
+                }
+                let notices = if has_keys { vec![notice(&table.name)] } else { vec![] };
+                transaction.changing_state().tables.insert(table.id, Arc::new(table));
+                Ok(notices)
+            })
+            .await
+    }
+}
+
+/// Tells whether there were keys among what it has copied. As PostgreSQL has it, foreign keys stay, CHECK
+/// constraints keep their names, and indexes get new ones.
+fn copy(state: &State, table: &mut Table, source: &Table, options: LikeOptions) -> Result<bool> {
+    let columns: BTreeMap<ColumnId, ColumnId> = source
+        .columns
+        .iter()
+        .filter_map(|own| Some((own.id, table.columns.iter().find(|column| column.name == own.name)?.id)))
+        .collect();
+    let of = |id: &ColumnId| columns.get(id).copied();
+    let keys = Keys::of(source);
+    let mut has_keys = false;
+    for constraint in &keys.constraints {
+        let what = match &constraint.kind {
+            Kind::Check(check) if options.constraints => {
+                let ids = constraint.columns.iter().filter_map(of).collect();
+                let mut check = check.clone();
+                check.condition = moved(&check.condition, &columns);
+                change::add_check(state, table, Some(&constraint.name), ids, check)?;
+                continue;
+            }
+            Kind::Primary if options.indexes => Declaration::Primary,
+            Kind::Unique { nulls_not_distinct } if options.indexes => {
+                Declaration::Unique { nulls_not_distinct: *nulls_not_distinct }
+            }
+            _ => continue,
+        };
+        let names = constraint.columns.iter().map(|id| name_of(source, *id).to_string());
+        let declared = Declared {
+            name: None,
+            columns: names.collect(),
+            deferrable: constraint.deferrable,
+            deferred: constraint.deferred,
+            what,
+        };
+        change::add(state, table, &declared, None)?;
+        has_keys = true;
+    }
+    for index in keys.indexes.iter().filter(|_| options.indexes) {
+        let labels: Vec<String> = index.items.iter().map(|item| label(item, source)).collect();
+        let item = |item: &Item| {
+            let what = match &item.what {
+                What::Column(id) => What::Column(of(id)?),
+                What::Expression(expression) => What::Expression(moved(expression, &columns)),
+            };
+            Some(Item { what, ..item.clone() })
+        };
+        let index = Index {
+            number: 0,
+            name: String::new(),
+            items: index.items.iter().filter_map(item).collect(),
+            include: index.include.iter().filter_map(of).collect(),
+            predicate: index.predicate.as_ref().map(|predicate| moved(predicate, &columns)),
+            ..index.clone()
+        };
+        let labels = naming::columns(labels.iter().map(String::as_str));
+        change::add_index(state, table, index, &labels, false)?;
+        has_keys = true;
+    }
+    Ok(has_keys)
+}
+
+/// The same over the columns of another table.
+fn moved(expression: &Expression, columns: &BTreeMap<ColumnId, ColumnId>) -> Expression {
+    let names = expression.columns.iter();
+    let names = names.filter_map(|(name, id)| Some((name.clone(), *columns.get(id)?)));
+    Expression { sql: expression.sql.clone(), columns: names.collect() }
+}
+
+/// What the name of an index is made of.
+fn label(item: &Item, source: &Table) -> String {
+    match &item.what {
+        What::Column(id) => name_of(source, *id).to_string(),
+        What::Expression(expression) => match expression.sql.split_once('(') {
+            Some((name, _)) if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                name.to_string()
+            }
+            _ => "expr".to_string(),
+        },
+    }
+}

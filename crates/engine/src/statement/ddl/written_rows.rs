@@ -1,0 +1,123 @@
+//! Rows that a transaction has written to a table whose columns it alters.
+//!
+//! Where it can, what was written stays as it is. Files are read by the names that columns had when they were
+//! committed: so a column in them keeps its name and its type, and no column of its name may come. What does
+//! not fit is written anew.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::datasource::provider_as_source;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast, lit};
+use harrier_catalog::files::{Cell, NewFile, TableChanges};
+use harrier_catalog::state::{Column, ColumnId, Table};
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::statement::ddl::Ddl;
+use crate::types::columns::type_of;
+use crate::warehouse::dml::{Dml, column};
+use crate::warehouse::table::{RowSource, WarehouseTable, missing};
+
+impl Ddl<'_> {
+    /// The rows that the transaction has written to a table, in files with the columns that it is to have;
+    /// `None`: they need not be written anew. Changes nothing yet.
+    ///
+    /// Errors: the transaction has compacted the table (25001); those of writing.
+    pub(super) async fn rewritten(&self, before: &Arc<Table>, after: &Table) -> Result<Option<Vec<NewFile>>> {
+        let sight = self.names.sight();
+        let Some(changes) = sight.data.get(&before.id) else { return Ok(None) };
+        if fits(changes, &before.columns, &after.columns) {
+            return Ok(None);
+        }
+        if changes.compacts {
+            let message = format!(
+                "OPTIMIZE and changes of columns of table \"{}\" cannot be in one transaction",
+                before.name
+            );
+            return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion());
+        }
+        let state = self.context.state();
+        let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedKept]);
+        let rows = WarehouseTable::try_new(state.clone(), &sight, Arc::clone(before))?;
+        let rows = provider_as_source(Arc::new(rows.with_only(sources.collect())));
+        let value = |column: &Column| value_of(column, &before.columns);
+        let values = after.columns.iter().map(value).collect::<Result<Vec<_>>>()?;
+        let input = LogicalPlanBuilder::scan(before.name.as_str(), rows, None)?.project(values)?.build()?;
+        let target = WarehouseTable::try_new(state, &sight, Arc::new(after.clone()))?;
+        let Dml { plan, pending } = Dml::rewrite(target, input)?;
+        pending.begin(self.transactions).await?;
+        let told = self.context.execute_logical_plan(plan).await?.collect().await?;
+        pending.files(told, self.transactions).await.map(Some)
+    }
+}
+
+/// What rows with the columns `before` have in a column.
+fn value_of(after: &Column, before: &[Column]) -> Result<Expr> {
+    let value = match before.iter().find(|old| old.id == after.id) {
+        Some(old) => {
+            let kind = type_of(after, false)?;
+            match type_of(old, false)? == kind {
+                true => column(&old.name),
+                false => cast(column(&old.name), kind),
+            }
+        }
+        None => lit(missing(after)?),
+    };
+    Ok(value.alias(&after.name))
+}
+
+/// Puts files in the place of all that was written. What is deleted of committed rows stays deleted.
+pub(super) fn replace(changes: &mut TableChanges, files: Vec<NewFile>) {
+    changes.added = files;
+    changes.inlined.clear();
+    changes.inlined_stats.clear();
+}
+
+/// Whether what was written with the columns `before` can [`follow`]: no column has got another type, and
+/// none has come whose value in older rows is not NULL; nor, if there are files, has one another name, or
+/// gone (another one could come by its name).
+fn fits(changes: &TableChanges, before: &[Column], after: &[Column]) -> bool {
+    if changes.added.is_empty() && changes.inlined.is_empty() {
+        return true;
+    }
+    let is_in_files = !changes.added.is_empty();
+    let fits = |column: &Column| match before.iter().find(|old| old.id == column.id) {
+        Some(old) => is_of_one_type(old, column) && (old.name == column.name || !is_in_files),
+        None => column.initial_default.is_none(),
+    };
+    let stays = |old: &Column| after.iter().any(|column| column.id == old.id);
+    after.iter().all(fits) && (!is_in_files || before.iter().all(stays))
+}
+
+/// Has what was written with the columns `before`, and fits, be rows of a table with the columns `after`.
+/// Files stay as they are.
+pub(super) fn follow(changes: &mut TableChanges, before: &[Column], after: &[Column]) {
+    if changes.inlined.is_empty() {
+        return;
+    }
+    let places: Vec<Option<usize>> =
+        after.iter().map(|column| before.iter().position(|old| old.id == column.id)).collect();
+    for row in &mut changes.inlined {
+        let cell = |place: &Option<usize>| place.map_or(Cell::Null, |place| row[place].clone());
+        *row = places.iter().map(cell).collect();
+    }
+    let mut ids = BTreeSet::new();
+    after.iter().for_each(|column| add_ids(column, &mut ids));
+    changes.inlined_stats.retain(|id, _| ids.contains(id));
+}
+
+fn is_of_one_type(one: &Column, other: &Column) -> bool {
+    let are_alike = one
+        .children
+        .iter()
+        .zip(&other.children)
+        .all(|(one, other)| one.id == other.id && one.name == other.name && is_of_one_type(one, other));
+    one.kind == other.kind && one.children.len() == other.children.len() && are_alike
+}
+
+fn add_ids(column: &Column, ids: &mut BTreeSet<ColumnId>) {
+    ids.insert(column.id);
+    column.children.iter().for_each(|child| add_ids(child, ids));
+}

@@ -1,0 +1,307 @@
+//! What a statement expects and returns, found out without running it: for clients that prepare it before
+//! they have its values.
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use std::sync::Arc;
+
+use crate::SqlError;
+use crate::binder::column_origins;
+use crate::binder::parameter_types;
+use crate::binder::type_names;
+use crate::runtime::panic_guard::guarded;
+use crate::session::warehouse_session;
+use crate::session::{ParsedStatement, Session};
+use crate::settings::parameters::{self, Change};
+use crate::statement::explain;
+use crate::statement::returning::{self, Returning};
+use crate::warehouse::Control;
+use harrier_sql::tokens::explain_options::Format;
+
+/// What is known of a statement before it runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Described {
+    /// The types of `$1`, `$2`, …; text where nothing says another.
+    pub parameters: Vec<DataType>,
+    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are.
+    pub names: Vec<Option<String>>,
+    /// `None`: it returns no rows.
+    pub columns: Option<SchemaRef>,
+}
+
+/// How a statement goes together with transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementKind {
+    Plain,
+    /// It opens a transaction.
+    Begin,
+    /// It ends or marks one.
+    Control,
+    /// It cannot be in a transaction that is not its own.
+    Alone,
+}
+
+impl ParsedStatement {
+    /// Whether it is nothing but a query.
+    pub(crate) fn is_query(&self) -> bool {
+        match &self.form {
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => {
+                matches!(statement.as_ref(), ast::Statement::Query(_))
+            }
+            _ => false,
+        }
+    }
+
+    pub fn kind(&self) -> StatementKind {
+        let statement = match &self.form {
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => statement,
+            harrier_sql::Statement::Optimize(_) => return StatementKind::Alone,
+            _ => return StatementKind::Plain,
+        };
+        match (Control::of(statement), statement.as_ref()) {
+            (Some(Control::Begin { .. }), _) => StatementKind::Begin,
+            (Some(Control::SetTransaction { .. } | Control::SetCharacteristics { .. }), _) => {
+                StatementKind::Plain
+            }
+            (Some(_), _) => StatementKind::Control,
+            (None, ast::Statement::Vacuum(_)) => StatementKind::Alone,
+            _ => StatementKind::Plain,
+        }
+    }
+
+    /// What PostgreSQL says when a statement that returns rows is done.
+    pub fn tag(&self) -> &'static str {
+        match &self.form {
+            harrier_sql::Statement::Sql(Statement::Explain(_)) => "EXPLAIN",
+            harrier_sql::Statement::CheckTable(_) => "CHECK TABLE",
+            harrier_sql::Statement::VacuumDryRun => "VACUUM",
+            harrier_sql::Statement::Sql(Statement::Statement(statement)) => match statement.as_ref() {
+                ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
+                ast::Statement::Call(_) => "CALL",
+                statement if returning::items(statement).is_some() => returning::verb(statement),
+                statement if parameters::shows_rows(statement) => "SHOW",
+                _ => "SELECT",
+            },
+            _ => "SELECT",
+        }
+    }
+
+    /// The tag of a statement that has returned so many rows of what it has written; `None` for one that
+    /// writes nothing.
+    pub fn written_tag(&self, rows: usize) -> Option<String> {
+        let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return None };
+        returning::items(statement)?;
+        Some(match returning::verb(statement) {
+            "INSERT" => format!("INSERT 0 {rows}"),
+            verb => format!("{verb} {rows}"),
+        })
+    }
+
+    /// Whether it is CHECK TABLE, whose rows are what is wrong.
+    pub fn checks_table(&self) -> bool {
+        matches!(self.form, harrier_sql::Statement::CheckTable(_))
+    }
+
+    /// The schema of the statement's rows with its columns called as PostgreSQL calls them.
+    pub fn named(&self, schema: &SchemaRef) -> SchemaRef {
+        let Some(statement) = self.asked.as_deref() else {
+            return Arc::clone(schema);
+        };
+        // Its own columns are those of a plan.
+        if matches!(self.form, harrier_sql::Statement::Sql(Statement::Explain(_))) {
+            return Arc::clone(schema);
+        }
+        named_as(statement, schema)
+    }
+
+    /// The statement with values for its parameters.
+    pub fn with_values(&self, values: Vec<ScalarValue>) -> Self {
+        Self { values: values.into(), ..self.clone() }
+    }
+}
+
+impl Session {
+    /// What `statement` expects and returns. `types`: those of its parameters that are known.
+    ///
+    /// Errors: those of planning it.
+    pub async fn describe(
+        &self,
+        statement: &ParsedStatement,
+        types: &[Option<DataType>],
+    ) -> Result<Described, SqlError> {
+        let described = guarded(Box::pin(self.described(statement, types))).await;
+        described.map_err(|error| crate::error::in_statement(&error, &statement.text))
+    }
+
+    async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
+        let harrier_sql::Statement::Sql(parsed) = &statement.form else {
+            return Ok(Described {
+                columns: warehouse_session::text_columns(&statement.form),
+                ..Described::default()
+            });
+        };
+        if let Some(change) = Change::of(parsed) {
+            return Ok(Described { columns: change.columns(), ..Described::default() });
+        }
+        let returns_rows = returns_rows(parsed);
+        if !returns_rows && !may_have_parameters(parsed) {
+            return Ok(Described::default());
+        }
+        let asked = statement.asked.as_deref();
+        let format = statement.explain.format;
+        let Some(kept) = self.kept() else {
+            return self.planned(parsed, returns_rows, types, asked, format).await;
+        };
+        if !kept.transactions.is_open() {
+            kept.names.committed().await?;
+        }
+        kept.transactions.begin_statement().await?;
+        self.prepare_statement(statement).await?;
+        match self.planned(parsed, returns_rows, types, asked, format).await {
+            Ok(described) => {
+                kept.transactions.end_statement().await?;
+                Ok(described)
+            }
+            Err(error) => {
+                kept.transactions.fail_statement().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The columns of what EXECUTE runs, called as PostgreSQL calls them; those of other statements as they
+    /// are.
+    pub(crate) fn as_prepared(&self, statement: &Statement, schema: SchemaRef) -> SchemaRef {
+        match self.prepared().asked(statement) {
+            Some(asked) => named_as(&asked, &schema),
+            None => schema,
+        }
+    }
+
+    async fn planned(
+        &self,
+        parsed: &Statement,
+        returns_rows: bool,
+        types: &[Option<DataType>],
+        asked: Option<&ast::Statement>,
+        format: Format,
+    ) -> Result<Described> {
+        let returning = Returning::of(parsed)?;
+        let change = returning.as_ref().map_or(parsed, |returning| &returning.change);
+        let filled = self.filled(change).await;
+        let plan = self.plan(filled.as_ref().unwrap_or(change), &[]).await?;
+        let answer = match &returning {
+            Some(returning) => Some(self.plan_of_answer(returning, &[]).await?),
+            None => None,
+        };
+        let plans: Vec<&LogicalPlan> = [&plan].into_iter().chain(&answer).collect();
+        let found = parameter_types::of(&plans, asked, types)?;
+        let names = found.iter().map(|parameter| parameter.name.clone()).collect();
+        let parameters: Vec<DataType> = found.into_iter().map(|parameter| parameter.data_type).collect();
+        if !returns_rows {
+            return Ok(Described { parameters, names, columns: None });
+        }
+        if let LogicalPlan::Explain(asked) = &plan
+            && matches!(asked.explain_format, ExplainFormat::Indent | ExplainFormat::PostgresJSON)
+        {
+            let columns = Some(explain::query_plan(format));
+            return Ok(Described { parameters, names, columns });
+        }
+        if let LogicalPlan::Analyze(asked) = &plan
+            && asked.format == ExplainFormat::Indent
+        {
+            return Ok(Described { parameters, names, columns: Some(explain::query_plan(format)) });
+        }
+        let plan = answer.unwrap_or(plan);
+        let origins = self.origins(&plan);
+        let columns = column_origins::told(&columns(&self.context().state(), plan, &parameters)?, &origins);
+        let columns = self.as_prepared(parsed, columns);
+        Ok(Described { parameters, names, columns: Some(columns) })
+    }
+}
+
+/// `schema` with the names that PostgreSQL gives the columns of `statement`, as it was sent.
+pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
+    let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let listed = returning::listed(statement);
+    let names = harrier_sql::column_names::column_names(listed.as_ref().unwrap_or(statement), &planned);
+    let fields: Vec<FieldRef> = schema
+        .fields()
+        .iter()
+        .zip(names)
+        .map(|(field, name)| match *field.name() == name {
+            true => Arc::clone(field),
+            false => Arc::new(Field::clone(field).with_name(name)),
+        })
+        .collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+/// Whether the statement is one that answers with rows.
+fn returns_rows(statement: &Statement) -> bool {
+    match statement {
+        Statement::Explain(_) => true,
+        Statement::Statement(statement) => match statement.as_ref() {
+            ast::Statement::Query(_)
+            | ast::Statement::Explain { .. }
+            | ast::Statement::ExplainTable { .. }
+            | ast::Statement::Execute { .. } => true,
+            statement => returning::items(statement).is_some() || parameters::shows_rows(statement),
+        },
+        _ => false,
+    }
+}
+
+fn may_have_parameters(statement: &Statement) -> bool {
+    let Statement::Statement(statement) = statement else {
+        return false;
+    };
+    matches!(
+        statement.as_ref(),
+        ast::Statement::Insert(_)
+            | ast::Statement::Update(_)
+            | ast::Statement::Delete(_)
+            | ast::Statement::Merge(_)
+            | ast::Statement::CreateTable(_)
+            | ast::Statement::CreateView(_)
+    )
+}
+
+/// A type as values of clients can have it.
+pub(crate) fn plain(data_type: DataType) -> DataType {
+    match data_type {
+        DataType::Dictionary(_, value) => plain(*value),
+        DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
+        DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
+        other => other,
+    }
+}
+
+/// The columns of a query, with NULLs in place of its parameters.
+fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> Result<SchemaRef> {
+    let nulls = parameters.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>>>()?;
+    let plan = with_values(plan, &nulls)?;
+    let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+    Ok(type_names::named(analyzed.schema().inner(), &type_names::of(&analyzed)))
+}
+
+/// The plan with values in place of its parameters.
+pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<LogicalPlan> {
+    if values.is_empty() {
+        return Ok(plan);
+    }
+    let values = values.iter().map(|value| ScalarAndMetadata::new(value.clone(), None)).collect();
+    let replaced = plan.replace_params_with_values(&ParamValues::List(values))?;
+    match replaced {
+        LogicalPlan::Statement(_) => {
+            Err(DataFusionError::Internal("a statement has no parameters".to_string()))
+        }
+        plan => Ok(plan),
+    }
+}

@@ -1,0 +1,148 @@
+//! Running `EXPLAIN` and `EXPLAIN ANALYZE`: plans, or runs to the end and throws the rows away, and gives
+//! lines of text.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::error::Result;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use harrier_exec::Gang;
+use harrier_exec::formats::atomic_sinks::WholeFiles;
+use harrier_exec::frontend::client::{Admission, Asked, Explained, on_gang};
+use harrier_exec::monitor::resource_usage::Before;
+use harrier_exec::monitor::slice_tree::{expect, slices, slices_expecting, tell_as, with_metrics};
+use harrier_exec::monitor::statement_history::History;
+use harrier_exec::operators::cancelable_joins;
+use harrier_exec::transport::clock_offset::now_ns;
+use harrier_pgcatalog::TYPE_KEY;
+
+use crate::runtime::panic_guard::guarded_stream;
+use crate::runtime::progress::Progress;
+use crate::session::Outcome;
+use crate::statement::explain_text;
+use crate::statement::explain_tree::Node;
+use harrier_planner::cardinality::filter_selectivity;
+use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
+
+/// What EXPLAIN says, and what the plan gave if it ran.
+pub(crate) struct Answer {
+    pub lines: Vec<String>,
+    /// Empty unless they were to be kept.
+    pub batches: Vec<RecordBatch>,
+}
+
+/// The answer to `plan`, if it is an EXPLAIN in the default format or JSON; DataFusion answers the other
+/// formats. The rows that it has if it runs, in `context`, are thrown away unless `keeps_rows`. `history`:
+/// what remembers what was run, and its text. `format`: of the tree of operators, if it is asked for as one
+/// text, and whether it is to tell more.
+pub(crate) async fn answer(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    gang: Option<&Gang>,
+    context: impl FnOnce() -> Result<Arc<TaskContext>>,
+    keeps_rows: bool,
+    history: Option<(&History, &str)>,
+    ExplainOptions { format, is_verbose }: ExplainOptions,
+) -> Result<Option<Answer>> {
+    match plan {
+        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::Indent => {
+            let (logical, physical) = planned(state, &asked.plan).await?;
+            let headline = tree(&physical).headline();
+            if let Some(gang) = on_gang(&physical) {
+                let mut explained = gang.explain(Asked::Explain, asked.verbose, false, None).await?;
+                let mut lines = vec![headline];
+                lines.extend(explain_text::logical(&logical));
+                lines.append(&mut explained.lines);
+                return Ok(Some(Answer { lines, batches: vec![] }));
+            }
+            let planned = slices_expecting(&physical, &filter_selectivity::rows);
+            let mut lines = vec![headline];
+            lines.extend(explain_text::explain(&logical, &planned, asked.verbose));
+            Ok(Some(Answer { lines, batches: vec![] }))
+        }
+        // One text, as those who draw plans read it.
+        LogicalPlan::Explain(asked) if asked.explain_format == ExplainFormat::PostgresJSON => {
+            let (_, physical) = planned(state, &asked.plan).await?;
+            Ok(Some(Answer { lines: vec![tree(&physical).written(format, is_verbose)], batches: vec![] }))
+        }
+        LogicalPlan::Analyze(asked) if asked.format == ExplainFormat::Indent => {
+            let (_, physical) = planned(state, &asked.input).await?;
+            if let Some(gang) = on_gang(&physical) {
+                let admission = state.config().get_extension::<Admission>();
+                let Explained { lines, batches, .. } =
+                    gang.explain(Asked::Analyze, asked.verbose, keeps_rows, admission).await?;
+                return Ok(Some(Answer { lines, batches }));
+            }
+            let before = Before::of(gang).await?;
+            let began_ns = now_ns();
+            let started = Instant::now();
+            let planned = slices_expecting(&physical, &filter_selectivity::rows);
+            let context = context()?;
+            let physical = cancelable_joins::heard_in(physical, &context)?;
+            let (context, files) = WholeFiles::of(&physical, context)?;
+            let rows = guarded_stream(execute_stream(Arc::clone(&physical), context)?);
+            let mut rows = match files {
+                Some(files) => files.after(rows),
+                None => rows,
+            };
+            let mut batches = Vec::new();
+            while let Some(batch) = rows.next().await {
+                let batch = batch?;
+                if keeps_rows {
+                    batches.push(batch);
+                }
+            }
+            drop(rows);
+            let wall = started.elapsed();
+            let measured = with_metrics(physical).await?;
+            let totals = before.took(gang, wall).await?;
+            let mut measured = slices(&measured);
+            tell_as(&mut measured, &planned);
+            expect(&mut measured, &planned);
+            if let Some((history, text)) = history {
+                history.add(text, began_ns, gang, &measured).await;
+            }
+            let lines = explain_text::analyze(&measured, &totals, asked.verbose);
+            Ok(Some(Answer { lines, batches }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The plan, wherever it runs.
+fn tree(physical: &Arc<dyn ExecutionPlan>) -> Node {
+    match on_gang(physical) {
+        Some(gang) => gang.children().into_iter().map(Node::of).next().unwrap_or_else(|| Node::of(physical)),
+        None => Node::of(physical),
+    }
+}
+
+async fn planned(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
+    let logical = state.optimize(plan)?;
+    let physical = state.query_planner().create_physical_plan(&logical, state).await?;
+    Ok((logical, physical))
+}
+
+/// The one column of an answer, named as psql's users expect.
+pub(crate) fn query_plan(format: Format) -> SchemaRef {
+    let field = Field::new("QUERY PLAN", DataType::Utf8, false);
+    Arc::new(Schema::new(vec![match format {
+        Format::Json => field.with_metadata(HashMap::from([(TYPE_KEY.to_string(), "json".to_string())])),
+        _ => field,
+    }]))
+}
+
+/// Lines as rows.
+pub(crate) fn rows(lines: Vec<String>, format: Format) -> Result<Outcome> {
+    let schema = query_plan(format);
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
+    let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
+    Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
+}

@@ -1,0 +1,590 @@
+//! RETURNING of INSERT, UPDATE, DELETE and MERGE: the rows are worked out once, written, and answered with
+//! after that.
+//!
+//! Memory bound: the rows and the answer are held by the coordinator, in the memory of the statement.
+//! Errors: the answer is worked out before anything is written, so that a failure leaves nothing.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::{MemTable, TableProvider};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    self, FromTable, OutputClause, SelectItem, TableFactor, TableWithJoins,
+};
+use futures::TryStreamExt;
+use harrier_error::{SqlError, SqlState};
+use harrier_sql::ast_builder;
+use harrier_sql::desugar::result_columns;
+use harrier_sql::desugar::update_from;
+use harrier_sql::tokens::explain_options::ExplainOptions;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::binder::column_origins;
+use crate::binder::type_names;
+use crate::runtime::progress::Progress;
+use crate::session::warehouse_session::{self, Kept};
+use crate::session::{Outcome, ParsedStatement, Session, check_change, write_verb};
+use crate::statement::memory_table_dml::Change;
+use crate::statement::write::Write;
+use crate::warehouse::{self, Changed, WarehouseTable};
+
+/// The rows that are held, as a relation. No user names it.
+const HELD: &str = "_harrier_held";
+/// Their columns but those that only say how they are written, with their numbers.
+const VALUE: &str = "_harrier_value_";
+
+/// A statement with RETURNING, taken apart.
+pub(crate) struct Returning {
+    /// The statement without it.
+    pub(crate) change: Statement,
+    /// What of the rows is answered, as a query of the table and of what it is changed by.
+    query: Statement,
+    others: Others,
+}
+
+/// The columns beside those of the table that RETURNING may name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    None,
+    /// Those of the source of a MERGE, before the table's.
+    Before,
+    /// Those of the FROM of an UPDATE.
+    Behind,
+    /// Those of the USING of a DELETE, which rows of it do not have: they are deleted once, whatever number
+    /// of rows there is for them.
+    Unknown,
+}
+
+/// What RETURNING of a statement lists.
+pub(crate) fn items(statement: &ast::Statement) -> Option<&Vec<SelectItem>> {
+    match statement {
+        ast::Statement::Insert(insert) => insert.returning.as_ref(),
+        ast::Statement::Update(update) => update.returning.as_ref(),
+        ast::Statement::Delete(delete) => delete.returning.as_ref(),
+        ast::Statement::Merge(merge) => match &merge.output {
+            Some(OutputClause::Returning { select_items, .. }) => Some(select_items),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The first word of a statement with RETURNING.
+pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
+    match statement {
+        ast::Statement::Insert(_) => "INSERT",
+        ast::Statement::Delete(_) => "DELETE",
+        ast::Statement::Merge(_) if !update_from::is_update_from(statement) => "MERGE",
+        _ => "UPDATE",
+    }
+}
+
+/// What RETURNING of a statement, as it was sent, lists, as a query to take names of columns from.
+pub(crate) fn listed(statement: &ast::Statement) -> Option<ast::Statement> {
+    let written = match statement {
+        ast::Statement::Query(query) => match query.body.as_ref() {
+            ast::SetExpr::Insert(written)
+            | ast::SetExpr::Update(written)
+            | ast::SetExpr::Delete(written)
+            | ast::SetExpr::Merge(written) => written,
+            _ => return None,
+        },
+        written => written,
+    };
+    let query = ast_builder::query_of(items(written)?.clone(), vec![]);
+    Some(ast::Statement::Query(Box::new(query)))
+}
+
+fn alone(relation: TableFactor) -> TableWithJoins {
+    TableWithJoins { relation, joins: vec![] }
+}
+
+impl Returning {
+    /// `None` for a statement without RETURNING.
+    ///
+    /// Errors: there is no table to be changed (0A000).
+    pub(crate) fn of(statement: &Statement) -> Result<Option<Self>> {
+        let Statement::Statement(written) = statement else { return Ok(None) };
+        let Some(items) = items(written) else { return Ok(None) };
+        let mut change = ast::Statement::clone(written);
+        let no_table = || {
+            let message = "RETURNING of a statement that names no table to be changed is not supported";
+            harrier_sqlstate::external(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+        };
+        let (from, others) = match &mut change {
+            ast::Statement::Insert(insert) => {
+                insert.returning = None;
+                let ast::TableObject::TableName(name) = &insert.table else { return Err(no_table()) };
+                let mut from = ast_builder::table_named(name).pop().ok_or_else(no_table)?;
+                if let (Some(given), TableFactor::Table { alias, .. }) =
+                    (insert.table_alias.take(), &mut from.relation)
+                {
+                    let name = given.alias;
+                    *alias = Some(ast::TableAlias { explicit: true, name, columns: vec![], at: None });
+                }
+                (vec![from], Others::None)
+            }
+            ast::Statement::Update(update) => {
+                update.returning = None;
+                (vec![update.table.clone()], Others::None)
+            }
+            ast::Statement::Delete(delete) => {
+                delete.returning = None;
+                let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+                let mut from = from.clone();
+                let using = delete.using.clone().unwrap_or_default();
+                let others = if using.is_empty() { Others::None } else { Others::Unknown };
+                from.extend(using);
+                update_from::rewrite(&mut change)?;
+                (from, others)
+            }
+            ast::Statement::Merge(merge) => {
+                merge.output = None;
+                let (table, source) = (alone(merge.table.clone()), alone(merge.source.clone()));
+                match update_from::is_update_from(&change) {
+                    true => (vec![table, source], Others::Behind),
+                    false => (vec![source, table], Others::Before),
+                }
+            }
+            _ => return Ok(None),
+        };
+        let mut query = ast_builder::query_of(items.clone(), from);
+        result_columns::prepare_query(&mut query);
+        Ok(Some(Self {
+            change: Statement::Statement(Box::new(change)),
+            query: Statement::Statement(Box::new(ast::Statement::Query(Box::new(query)))),
+            others,
+        }))
+    }
+}
+
+/// What a statement that returns rows changes, planned.
+#[allow(clippy::large_enum_variant)] // One is made for a statement.
+enum Target {
+    Kept(Changed),
+    /// A table of the session.
+    Own(Change),
+    /// An INSERT into one.
+    OwnInsert(DmlStatement),
+}
+
+impl Target {
+    fn rows(&self) -> &LogicalPlan {
+        match self {
+            Self::Kept(changed) => &changed.rows,
+            Self::Own(change) => &change.plan,
+            Self::OwnInsert(insert) => &insert.input,
+        }
+    }
+}
+
+impl Session {
+    /// The plan of what RETURNING answers, as a query of the table and of what it is changed by.
+    ///
+    /// Errors: those of planning; a column may not be read (42501); there are aggregates (42803), window
+    /// functions (42P20) or functions that return rows (0A000); there are columns of the USING of a DELETE
+    /// (0A000).
+    pub(crate) async fn plan_of_answer(
+        &self,
+        returning: &Returning,
+        values: &[ScalarValue],
+    ) -> Result<LogicalPlan> {
+        let plan = self.plan(&returning.query, values).await?;
+        let refused = |state, what: &str| -> Result<LogicalPlan> {
+            Err(SqlError::new(state, format!("{what} are not allowed in RETURNING")).into_datafusion())
+        };
+        match base_of(&plan) {
+            LogicalPlan::TableScan(_) | LogicalPlan::SubqueryAlias(_) => {}
+            LogicalPlan::Join(_) if returning.others != Others::None => {}
+            LogicalPlan::Aggregate(_) => return refused(SqlState::GROUPING_ERROR, "aggregate functions"),
+            LogicalPlan::Window(_) => return refused(SqlState::WINDOWING_ERROR, "window functions"),
+            _ => return refused(SqlState::FEATURE_NOT_SUPPORTED, "functions that return rows"),
+        }
+        warehouse::check_reads(&self.context().state(), &plan)?;
+        Ok(plan)
+    }
+
+    /// Runs a statement with RETURNING. `kept`: the warehouse, if the session has one.
+    ///
+    /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table is none of the warehouse
+    /// or the session (0A000); the rows do not fit in memory (53200).
+    pub(crate) async fn run_returning(
+        &self,
+        returning: &Returning,
+        statement: &ParsedStatement,
+        kept: Option<&Arc<Kept>>,
+    ) -> Result<Outcome> {
+        let Statement::Statement(parsed) = &returning.change else {
+            return Err(DataFusionError::Internal("a statement that writes is one of SQL".to_string()));
+        };
+        if statement.partition.is_some() {
+            return Err(unsupported("RETURNING of an INSERT with PARTITION is not supported"));
+        }
+        self.spread().await?;
+        let mut inserted = None;
+        if let ast::Statement::Insert(insert) = parsed.as_ref() {
+            inserted = warehouse_session::inserted(insert);
+        }
+        let filled = self.filled(&returning.change).await;
+        let plan = self.plan(filled.as_ref().unwrap_or(&returning.change), &statement.values).await?;
+        warehouse::check_reads(&self.context().state(), &plan)?;
+        check_change(&plan)?;
+        let verb = write_verb(&plan, Some(parsed)).unwrap_or("INSERT");
+        let LogicalPlan::Dml(dml) = plan else {
+            return Err(DataFusionError::Internal("what writes was planned as something else".to_string()));
+        };
+        let target = target_of(&dml, inserted.as_deref()).await?;
+        let answer = self.plan_of_answer(returning, &statement.values).await?;
+        let base = Arc::clone(base_of(&answer).schema());
+        let own = dml.target.schema().fields().len();
+        if returning.others == Others::Unknown {
+            check_own(&answer, own)?;
+        }
+        // What a client is told of the columns is what Describe says.
+        let columns = if self.is_client() { type_names::of(&answer) } else { vec![] };
+        let origins = self.origins(&answer);
+
+        let context = self.task_ctx(&self.context().state())?;
+        let held = MemoryConsumer::new("RETURNING").register(context.memory_pool());
+        let rows = target.rows().clone();
+        let state = match &target {
+            Target::Kept(changed) if !changed.are_listed() => self.context().state(),
+            // In the order in which they are listed.
+            _ => in_order(self.context().state()),
+        };
+        let rows = self.rows_of(&state, &rows, verb, &statement.text).await?;
+        let shape = Shape::of(returning.others, own, &base, !matches!(dml.op, WriteOp::Delete));
+        let written_schema = shape.written(&rows.schema());
+        let rows = shape.held(rows, &target, &held).await?;
+
+        self.spread().await?;
+        let answer = over(answer, &|schema| shape.relation(schema, &rows))?;
+        let state = in_order(self.context().state());
+        let Outcome::Rows { stream, .. } =
+            self.start(&state, &answer, None, &statement.text, statement.explain).await?
+        else {
+            return Err(DataFusionError::Internal("a query has no rows".to_string()));
+        };
+        let answer_schema = stream.schema();
+        let answer = collected(stream, &held).await?;
+
+        self.spread().await?;
+        let written = shape.to_write(&rows, &written_schema)?;
+        drop(rows);
+        self.write_held(target, written, written_schema, verb, statement, kept).await?;
+        let schema = column_origins::told(&type_names::named(&answer_schema, &columns), &origins);
+        let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
+        Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
+    }
+
+    /// Writes rows that were worked out.
+    async fn write_held(
+        &self,
+        target: Target,
+        rows: Vec<RecordBatch>,
+        schema: SchemaRef,
+        verb: &'static str,
+        statement: &ParsedStatement,
+        kept: Option<&Arc<Kept>>,
+    ) -> Result<()> {
+        match (target, kept) {
+            (Target::Own(change), _) => change.apply(rows).await.map(drop),
+            (Target::OwnInsert(insert), _) => {
+                let rows = relation(rows, schema)?;
+                let DmlStatement { table_name, target, op, .. } = insert;
+                let insert = LogicalPlan::Dml(DmlStatement::new(table_name, target, op, Arc::new(rows)));
+                let state = self.context().state();
+                let stream = self.rows_of(&state, &insert, verb, &statement.text).await?;
+                stream.try_collect::<Vec<RecordBatch>>().await.map(drop)
+            }
+            (Target::Kept(changed), Some(kept)) => {
+                let written = changed.with_rows(relation(rows, schema)?).written()?;
+                let written = self.write(written, verb, statement, kept).await?;
+                let Outcome::Write(write) = written else {
+                    return Err(DataFusionError::Internal(
+                        "a statement that writes has answered".to_string(),
+                    ));
+                };
+                let Write { stream, pending, auto_analyze, mut unfinished, .. } = write;
+                // The statement fails where it was begun.
+                unfinished.disarm();
+                let Some((pending, kept, context)) = pending else {
+                    return Err(DataFusionError::Internal("a write has nothing to change".to_string()));
+                };
+                let count = pending.apply(stream.try_collect().await?, &kept.transactions, &context).await?;
+                kept.transactions.end_statement().await?;
+                if let Some(analyze) = auto_analyze
+                    && !kept.transactions.is_open()
+                {
+                    analyze.run(count).await;
+                }
+                Ok(())
+            }
+            (Target::Kept(_), None) => {
+                Err(DataFusionError::Internal("a table of a warehouse without one".to_string()))
+            }
+        }
+    }
+
+    /// The rows of a plan of a statement that writes.
+    async fn rows_of(
+        &self,
+        state: &SessionState,
+        plan: &LogicalPlan,
+        verb: &'static str,
+        text: &str,
+    ) -> Result<SendableRecordBatchStream> {
+        match self.start(state, plan, Some(verb), text, ExplainOptions::default()).await? {
+            Outcome::Write(write) => Ok(write.stream),
+            _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
+        }
+    }
+}
+
+/// Errors: the table is none of the warehouse or the session (0A000), or is not to be changed so.
+async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Target> {
+    let provider = source_as_provider(&dml.target)?;
+    if provider.downcast_ref::<WarehouseTable>().is_some()
+        && let Some(changed) = Changed::of(dml, inserted, true)?
+    {
+        return Ok(Target::Kept(changed));
+    }
+    if provider.downcast_ref::<MemTable>().is_some() {
+        if matches!(dml.op, WriteOp::Insert(_)) {
+            return Ok(Target::OwnInsert(dml.clone()));
+        }
+        if let Some(change) = Change::of(dml, true).await? {
+            return Ok(Target::Own(change));
+        }
+    }
+    let name = dml.table_name.table();
+    Err(unsupported(&format!(
+        "RETURNING is for tables of the warehouse and of the session, and \"{name}\" is none"
+    )))
+}
+
+fn unsupported(message: &str) -> DataFusionError {
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()
+}
+
+/// What the columns of a plan of RETURNING are computed from.
+fn base_of(plan: &LogicalPlan) -> &LogicalPlan {
+    let mut node = plan;
+    while let LogicalPlan::Projection(values) = node {
+        node = values.input.as_ref();
+    }
+    node
+}
+
+/// `plan` with another relation for what its columns are computed from, which has the same columns.
+fn over(plan: LogicalPlan, other: &dyn Fn(&DFSchema) -> Result<LogicalPlan>) -> Result<LogicalPlan> {
+    match plan {
+        LogicalPlan::Projection(Projection { expr, input, .. }) => {
+            let input = over(Arc::unwrap_or_clone(input), other)?;
+            Ok(LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input))?))
+        }
+        base => other(base.schema()),
+    }
+}
+
+/// Errors: the answer has columns behind the first `own`, which are those of USING (0A000).
+fn check_own(answer: &LogicalPlan, own: usize) -> Result<()> {
+    let base = base_of(answer).schema();
+    let check = |column: &Column| match base.maybe_index_of_column(column) {
+        Some(at) if at >= own => Err(harrier_sqlstate::external(
+            SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("column \"{}\" of USING in RETURNING of a DELETE is not supported", column.name),
+            )
+            .with_hint("MERGE INTO … USING … ON … WHEN MATCHED THEN DELETE RETURNING … has columns of both"),
+        )),
+        _ => Ok(()),
+    };
+    let mut node = answer;
+    while let LogicalPlan::Projection(values) = node {
+        if base_of(values.input.as_ref()).schema() == values.input.schema() {
+            for expr in &values.expr {
+                expr.apply(|part| {
+                    match part {
+                        Expr::Column(column) => check(column)?,
+                        Expr::ScalarSubquery(subquery) => {
+                            subquery.outer_ref_columns.iter().try_for_each(outer(&check))?
+                        }
+                        Expr::Exists(exists) => {
+                            exists.subquery.outer_ref_columns.iter().try_for_each(outer(&check))?
+                        }
+                        Expr::InSubquery(within) => {
+                            within.subquery.outer_ref_columns.iter().try_for_each(outer(&check))?
+                        }
+                        _ => {}
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+            }
+        }
+        node = values.input.as_ref();
+    }
+    Ok(())
+}
+
+/// A check of what a subquery names of the relation outside.
+fn outer<'c>(check: &'c dyn Fn(&Column) -> Result<()>) -> impl Fn(&Expr) -> Result<()> + 'c {
+    move |named| match named {
+        Expr::OuterReferenceColumn(_, column) => check(column),
+        _ => Ok(()),
+    }
+}
+
+/// The session with no more than one output partition: rows stay in their order.
+fn in_order(mut state: SessionState) -> SessionState {
+    state.config_mut().options_mut().execution.target_partitions = 1;
+    state
+}
+
+/// How the rows of a statement are put together: the columns of the table, those of its source if it has
+/// them, and what says how they are written.
+struct Shape {
+    own: usize,
+    /// The columns of the table, and of the source.
+    values: Vec<FieldRef>,
+    others: Others,
+    /// Whether the columns of the table are written: a DELETE only says where rows are.
+    writes_values: bool,
+}
+
+impl Shape {
+    /// `base`: what RETURNING is computed from.
+    fn of(others: Others, own: usize, base: &DFSchema, writes_values: bool) -> Self {
+        let fields = base.fields();
+        let values: Vec<FieldRef> = match others {
+            Others::None | Others::Unknown => fields.iter().take(own).cloned().collect(),
+            Others::Behind => fields.iter().cloned().collect(),
+            Others::Before => {
+                let source = fields.len().saturating_sub(own);
+                fields.iter().skip(source).chain(fields.iter().take(source)).cloned().collect()
+            }
+        };
+        let values = values.into_iter().enumerate().map(|(at, field)| {
+            Arc::new(Field::clone(&field).with_name(format!("{VALUE}{at}")).with_nullable(true))
+        });
+        Self { own, values: values.collect(), others, writes_values }
+    }
+
+    /// The columns of rows without those that are only returned.
+    fn written_places(&self, count: usize) -> Vec<usize> {
+        (0..count).filter(|at| self.writes_values && *at < self.own || *at >= self.values.len()).collect()
+    }
+
+    /// The schema of what is written of rows.
+    fn written(&self, rows: &SchemaRef) -> SchemaRef {
+        let fields = self.written_places(rows.fields().len()).into_iter().map(|at| {
+            let field = rows.field(at);
+            let kind = if at < self.own { self.values[at].data_type() } else { field.data_type() };
+            field.clone().with_data_type(kind.clone()).with_nullable(true)
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<Field>>()))
+    }
+
+    /// The rows of a statement, as the table has them when they are written.
+    async fn held(
+        &self,
+        mut rows: SendableRecordBatchStream,
+        target: &Target,
+        held: &MemoryReservation,
+    ) -> Result<Vec<RecordBatch>> {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let rest = rows.schema();
+        let rest = rest.fields().iter().skip(self.values.len()).cloned();
+        let schema =
+            Arc::new(Schema::new(self.values.iter().cloned().chain(rest).collect::<Vec<FieldRef>>()));
+        let mut batches = Vec::new();
+        while let Some(batch) = rows.try_next().await? {
+            let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+            for (at, column) in batch.columns().iter().enumerate() {
+                let Some(field) = self.values.get(at) else {
+                    columns.push(Arc::clone(column));
+                    continue;
+                };
+                let column = cast_with_options(column, field.data_type(), &options)?;
+                columns.push(match target {
+                    Target::Kept(changed) if at < self.own => changed.stored(at, &column)?,
+                    _ => column,
+                });
+            }
+            let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
+            held.try_grow(batch.get_array_memory_size())?;
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
+
+    /// The rows as a relation with the columns of `base`.
+    fn relation(&self, base: &DFSchema, rows: &[RecordBatch]) -> Result<LogicalPlan> {
+        let places: Vec<usize> = (0..self.values.len()).collect();
+        let rows =
+            rows.iter().map(|batch| batch.project(&places)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let schema = Arc::new(Schema::new(self.values.clone()));
+        let rows =
+            provider_as_source(Arc::new(MemTable::try_new(schema, vec![rows])?) as Arc<dyn TableProvider>);
+        let count = self.values.len();
+        let place = |at: usize| match self.others {
+            Others::Before => (at + self.own) % count,
+            _ => at,
+        };
+        let columns = base.iter().take(count).enumerate().map(|(at, (relation, field))| {
+            let value = Expr::Column(Column::new(Some(HELD), format!("{VALUE}{}", place(at))));
+            value.alias_qualified(relation.cloned(), field.name())
+        });
+        let columns: Vec<Expr> = columns.collect();
+        LogicalPlanBuilder::scan(HELD, rows, None)?.project(columns)?.build()
+    }
+
+    /// What of the rows is written.
+    fn to_write(&self, rows: &[RecordBatch], schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+        let parts = rows.iter().map(|batch| {
+            let places = self.written_places(batch.num_columns());
+            let columns = places.into_iter().map(|at| Arc::clone(batch.column(at))).collect();
+            RecordBatch::try_new(Arc::clone(schema), columns)
+        });
+        Ok(parts.collect::<std::result::Result<Vec<_>, _>>()?)
+    }
+}
+
+/// Rows as a relation whose columns are of no other one.
+fn relation(rows: Vec<RecordBatch>, schema: SchemaRef) -> Result<LogicalPlan> {
+    let rows = MemTable::try_new(schema, vec![rows])?;
+    let rows =
+        LogicalPlanBuilder::scan(HELD, provider_as_source(Arc::new(rows) as Arc<dyn TableProvider>), None)?;
+    let columns = rows.schema().columns();
+    let columns: Vec<Expr> = columns
+        .into_iter()
+        .map(|column| {
+            let name = column.name.clone();
+            Expr::Column(column).alias(name)
+        })
+        .collect();
+    rows.project(columns)?.build()
+}
+
+async fn collected(
+    mut rows: SendableRecordBatchStream,
+    held: &MemoryReservation,
+) -> Result<Vec<RecordBatch>> {
+    let mut batches = Vec::new();
+    while let Some(batch) = rows.try_next().await? {
+        held.try_grow(batch.get_array_memory_size())?;
+        batches.push(batch);
+    }
+    Ok(batches)
+}

@@ -1,0 +1,4 @@
+//! Types of columns: the catalog's, Arrow's and the declared ones of SQL.
+
+pub(crate) mod columns;
+pub(crate) mod json_columns;

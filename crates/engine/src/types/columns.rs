@@ -1,0 +1,390 @@
+//! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{
+    DECIMAL64_MAX_PRECISION, DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit,
+};
+use datafusion::error::Result;
+use datafusion::parquet::arrow::PARQUET_FIELD_ID_META_KEY;
+use harrier_catalog::state::{Column, ColumnId};
+use harrier_catalog::types::ColumnType;
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::interval_encoding::stored_type;
+use harrier_functions::uuid_text;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::binder::declared_types;
+use crate::types::json_columns;
+use harrier_planner::analyzer::session_time_zone::UTC;
+
+/// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
+const HUGE_DIGITS: u8 = 38;
+
+/// The schema of a table's rows.
+pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let fields = columns.iter().map(|column| field_of(column, false)).collect::<Result<Fields>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The columns of a table as catalogs tell of them, those that cannot be read among them.
+pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
+    let field = |column: &Column| {
+        let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
+        Ok(Arc::new(declared_types::told_field(json_columns::told(field, column), column)))
+    };
+    columns.iter().map(field).collect()
+}
+
+/// The schema of a table's rows, whose fields say what its columns were declared as.
+pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let schema = schema_of(columns)?;
+    let fields = schema.fields().iter().zip(columns);
+    let fields = fields.map(|(field, column)| declared_types::told_field(Field::clone(field), column));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
+/// The schema of a table's files: the same with Parquet's field ids.
+pub(crate) fn file_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let fields = columns.iter().map(|column| field_of(column, true)).collect::<Result<Fields>>()?;
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// The schema that rows of a table are read from its files with: all may be NULL there.
+pub(crate) fn stored_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let field = |column: &Column| Ok(Field::new(&column.name, stored_type_of(column)?, true));
+    Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Result<Vec<_>>>()?)))
+}
+
+fn stored_type_of(column: &Column) -> Result<DataType> {
+    if !has_uuid(column) {
+        return Ok(stored_type(&type_of(column, false)?));
+    }
+    let part = |at: usize| match column.children.get(at) {
+        Some(child) => Ok(Arc::new(Field::new(&child.name, stored_type_of(child)?, child.nullable))),
+        // Told with its error.
+        None => type_of(column, false).map(|kind| Arc::new(Field::new("", kind, true))),
+    };
+    Ok(match column.kind {
+        ColumnType::Uuid => uuid_text::STORED,
+        ColumnType::Struct => DataType::Struct((0..column.children.len()).map(part).collect::<Result<_>>()?),
+        ColumnType::List => DataType::List(part(0)?),
+        ColumnType::Map => {
+            let key = Arc::new(part(0)?.as_ref().clone().with_nullable(false));
+            let entries = DataType::Struct(Fields::from(vec![key, part(1)?]));
+            DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
+        }
+        _ => stored_type(&type_of(column, false)?),
+    })
+}
+
+/// Whether there are UUIDs in the values of a column.
+pub(crate) fn has_uuid(column: &Column) -> bool {
+    column.kind == ColumnType::Uuid || column.children.iter().any(has_uuid)
+}
+
+fn field_of(column: &Column, with_ids: bool) -> Result<FieldRef> {
+    let field = Field::new(&column.name, type_of(column, with_ids)?, column.nullable);
+    Ok(Arc::new(match with_ids {
+        true => field
+            .with_metadata(HashMap::from([(PARQUET_FIELD_ID_META_KEY.to_string(), column.id.to_string())])),
+        false => json_columns::told(field, column),
+    }))
+}
+
+/// The Arrow type of a column.
+pub(crate) fn type_of(column: &Column, with_ids: bool) -> Result<DataType> {
+    let child = |at: usize| {
+        column
+            .children
+            .get(at)
+            .ok_or_else(|| {
+                SqlError::new(SqlState::DATA_CORRUPTED, format!("column \"{}\" lacks a part", column.name))
+                    .into_datafusion()
+            })
+            .and_then(|child| field_of(child, with_ids))
+    };
+    Ok(match column.kind {
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Int8 => DataType::Int8,
+        ColumnType::Int16 => DataType::Int16,
+        ColumnType::Int32 => DataType::Int32,
+        ColumnType::Int64 => DataType::Int64,
+        ColumnType::UInt8 => DataType::UInt8,
+        ColumnType::UInt16 => DataType::UInt16,
+        ColumnType::UInt32 => DataType::UInt32,
+        ColumnType::UInt64 => DataType::UInt64,
+        ColumnType::Float32 => DataType::Float32,
+        ColumnType::Float64 => DataType::Float64,
+        ColumnType::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
+        ColumnType::Time => DataType::Time64(TimeUnit::Microsecond),
+        ColumnType::Date => DataType::Date32,
+        ColumnType::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        ColumnType::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+        ColumnType::TimestampS => DataType::Timestamp(TimeUnit::Second, None),
+        ColumnType::TimestampMs => DataType::Timestamp(TimeUnit::Millisecond, None),
+        ColumnType::TimestampNs => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        ColumnType::Varchar | ColumnType::Json => DataType::Utf8View,
+        ColumnType::Blob => DataType::BinaryView,
+        // Files have them as bytes, and plans as texts: see `harrier_functions::uuid_text`.
+        ColumnType::Uuid if with_ids => uuid_text::STORED,
+        ColumnType::Uuid => DataType::Utf8View,
+        ColumnType::Struct => DataType::Struct((0..column.children.len()).map(child).collect::<Result<_>>()?),
+        ColumnType::List => DataType::List(child(0)?),
+        ColumnType::Map => {
+            let key = Arc::new(child(0)?.as_ref().clone().with_nullable(false));
+            let entries = DataType::Struct(Fields::from(vec![key, child(1)?]));
+            DataType::Map(Arc::new(Field::new("key_value", entries, false)), false)
+        }
+        // DuckDB's files have them as DOUBLE, which is what it reads of them, too; ours are exact, and it
+        // reads them so.
+        ColumnType::Int128 => DataType::Decimal128(HUGE_DIGITS, 0),
+        ColumnType::UInt128 if !with_ids => DataType::Decimal128(HUGE_DIGITS, 0),
+        ColumnType::UInt128 => {
+            let message = format!("column \"{}\" has type UHUGEINT, which cannot be written", column.name);
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_detail(
+                    "it is read as DECIMAL(38,0), which has numbers below zero and not all of its own",
+                )
+                .into_datafusion());
+        }
+        // Files have them as bytes: see `harrier_exec::data_files::interval_encoding`.
+        ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+        ColumnType::TimeTz => {
+            let message = format!("column \"{}\" has type TIMETZ, which cannot be read", column.name);
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_detail("no type here has an offset, and DuckDB tells equal times of two offsets apart")
+                .into_datafusion());
+        }
+    })
+}
+
+/// Whether the bucket that DuckDB puts a value of this column into cannot be told from the value: it is by
+/// the text of intervals and nested values, and of numbers of 128 bits before its files round them.
+pub(crate) fn has_foreign_buckets(column: &Column) -> bool {
+    matches!(column.kind, ColumnType::Int128 | ColumnType::UInt128 | ColumnType::Interval)
+        || column.kind.is_nested()
+}
+
+/// Whether rows with equal values of this column may be in several buckets: where DuckDB hashes the text of
+/// values, 1.5.5 takes that of other rows for it at times, or ends by a segmentation fault. Rows are written
+/// into the buckets that it means, and not looked for by them.
+pub(crate) fn has_unsure_buckets(column: &Column) -> bool {
+    use ColumnType::{Decimal, UInt8, UInt16, UInt32, UInt64, Uuid};
+    let is_text = match column.kind {
+        UInt8 | UInt16 | UInt32 | UInt64 | Uuid => true,
+        Decimal { precision, .. } => precision > DECIMAL64_MAX_PRECISION,
+        _ => false,
+    };
+    is_text || has_foreign_buckets(column)
+}
+
+/// Whether equal values of two types are in the same bucket, so that those of a file's rows hold after its
+/// column was widened. Of types that have buckets for sure: see [`has_unsure_buckets`].
+pub(crate) fn share_buckets(one: ColumnType, other: ColumnType) -> bool {
+    use ColumnType::*;
+    // What is hashed: see `harrier_functions::hash::bucket`.
+    let hashed = |kind: ColumnType| match kind {
+        Int8 | Int16 | Int32 | Int64 => Int64,
+        Float32 | Float64 => Float64,
+        Varchar | Json => Varchar,
+        Decimal { precision: ..=DECIMAL64_MAX_PRECISION, scale } => {
+            Decimal { precision: DECIMAL64_MAX_PRECISION, scale }
+        }
+        kind => kind,
+    };
+    hashed(one) == hashed(other)
+}
+
+/// Whether what the catalog knows of a column in files can be true. Of intervals DuckDB says that there are
+/// none, and no NULLs either.
+pub(crate) fn has_stats(column: &Column) -> bool {
+    !column.kind.is_nested() && column.kind != ColumnType::Interval
+}
+
+/// What catalogs tell of a column's type: of one that cannot be read, that of values like its own.
+pub(crate) fn told_type_of(column: &Column) -> Result<DataType> {
+    match type_of(column, false) {
+        Err(error) if harrier_sqlstate::of(&error) == SqlState::FEATURE_NOT_SUPPORTED => {
+            Ok(DataType::Utf8View)
+        }
+        kind => kind,
+    }
+}
+
+/// The column that keeps values of an Arrow field; ids are taken from `next`.
+///
+/// Errors: no type of DuckLake holds such values (0A000).
+pub(crate) fn column_of(field: &Field, next: &mut ColumnId) -> Result<Column> {
+    let id = *next;
+    *next += 1;
+    let mut children = Vec::new();
+    let json = json_columns::of_field(field);
+    let kind = match field.data_type() {
+        _ if let Some((kind, _)) = &json => *kind,
+        DataType::Boolean => ColumnType::Boolean,
+        DataType::Int8 => ColumnType::Int8,
+        DataType::Int16 => ColumnType::Int16,
+        DataType::Int32 => ColumnType::Int32,
+        DataType::Int64 => ColumnType::Int64,
+        DataType::UInt8 => ColumnType::UInt8,
+        DataType::UInt16 => ColumnType::UInt16,
+        DataType::UInt32 => ColumnType::UInt32,
+        DataType::UInt64 => ColumnType::UInt64,
+        DataType::Float16 | DataType::Float32 => ColumnType::Float32,
+        DataType::Float64 => ColumnType::Float64,
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+            if *scale >= 0 =>
+        {
+            ColumnType::Decimal { precision: *precision, scale: *scale as u8 }
+        }
+        DataType::Time32(_) | DataType::Time64(_) => ColumnType::Time,
+        DataType::Date32 | DataType::Date64 => ColumnType::Date,
+        DataType::Timestamp(_, Some(_)) => ColumnType::TimestampTz,
+        DataType::Timestamp(TimeUnit::Second, None) => ColumnType::TimestampS,
+        DataType::Timestamp(TimeUnit::Millisecond, None) => ColumnType::TimestampMs,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => ColumnType::TimestampNs,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Varchar,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Blob,
+        DataType::FixedSizeBinary(16) => ColumnType::Uuid,
+        DataType::Interval(_) | DataType::Duration(_) => ColumnType::Interval,
+        // Nobody said what these are.
+        DataType::Null => ColumnType::Int32,
+        DataType::Dictionary(_, value) => {
+            *next = id;
+            return column_of(&field.clone().with_data_type(value.as_ref().clone()), next);
+        }
+        DataType::Struct(fields) => {
+            children = fields.iter().map(|field| column_of(field, next)).collect::<Result<_>>()?;
+            ColumnType::Struct
+        }
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            children = vec![column_of(&element.as_ref().clone().with_name("element"), next)?];
+            ColumnType::List
+        }
+        DataType::Map(entries, _) => {
+            let DataType::Struct(fields) = entries.data_type() else {
+                return Err(unfit(field));
+            };
+            children = fields
+                .iter()
+                .zip(["key", "value"])
+                .map(|(field, name)| column_of(&field.as_ref().clone().with_name(name), next))
+                .collect::<Result<_>>()?;
+            ColumnType::Map
+        }
+        _ => return Err(unfit(field)),
+    };
+    Ok(Column {
+        id,
+        name: field.name().clone(),
+        kind,
+        children,
+        nullable: field.is_nullable(),
+        initial_default: None,
+        default: None,
+        comment: None,
+        tags: json.map_or_else(BTreeMap::new, |(_, tags)| tags),
+    })
+}
+
+fn unfit(field: &Field) -> datafusion::error::DataFusionError {
+    SqlError::new(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        format!(
+            "column \"{}\" has type {}, which a table of a warehouse cannot keep",
+            field.name(),
+            field.data_type()
+        ),
+    )
+    .into_datafusion()
+}
+
+/// What SQL's `TIMESTAMP` in a list of columns means: DataFusion plans it with nanoseconds, files keep
+/// microseconds.
+pub(crate) fn declared(field: &Field) -> Field {
+    match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => {
+            field.clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, None))
+        }
+        _ => field.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_go_there_and_back() {
+        use DataType::*;
+        let item = Arc::new(Field::new("element", Int64, true));
+        let parts = Fields::from(vec![Field::new("x", Int32, true), Field::new("y", Utf8View, true)]);
+        let entries =
+            Fields::from(vec![Field::new("key", Utf8View, false), Field::new("value", Int32, true)]);
+        let kinds = [
+            Boolean,
+            Int8,
+            UInt64,
+            Float32,
+            Decimal128(10, 2),
+            Time64(TimeUnit::Microsecond),
+            Date32,
+            Timestamp(TimeUnit::Microsecond, None),
+            Timestamp(TimeUnit::Nanosecond, None),
+            Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+            Utf8View,
+            BinaryView,
+            Interval(IntervalUnit::MonthDayNano),
+            List(item),
+            Struct(parts),
+            Map(Arc::new(Field::new("key_value", Struct(entries), false)), false),
+        ];
+        for kind in kinds {
+            let mut next = 1;
+            let column = column_of(&Field::new("a", kind.clone(), true), &mut next).unwrap();
+            assert_eq!(type_of(&column, false).unwrap(), kind);
+            assert!(column.kind.to_string().parse::<ColumnType>() == Ok(column.kind));
+        }
+    }
+
+    #[test]
+    fn widened_columns_keep_their_buckets_or_not() {
+        use ColumnType::*;
+        let decimal = |precision, scale| Decimal { precision, scale };
+        let cases = [
+            (Int8, Int64, true),
+            (UInt32, Int64, false),
+            (Float32, Float64, true),
+            (Date, Timestamp, false),
+            (TimestampS, Timestamp, false),
+            (decimal(9, 2), decimal(18, 2), true),
+            (decimal(18, 2), decimal(19, 2), false),
+            (decimal(9, 2), decimal(18, 3), false),
+            (Varchar, Json, true),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(share_buckets(one, other), expected, "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_128_bits_are_decimals() {
+        let column = |kind| {
+            let mut column = column_of(&Field::new("a", DataType::Int64, true), &mut 1).unwrap();
+            column.kind = kind;
+            column
+        };
+        let decimal = DataType::Decimal128(38, 0);
+        assert_eq!(type_of(&column(ColumnType::Int128), true).unwrap(), decimal);
+        assert_eq!(type_of(&column(ColumnType::UInt128), false).unwrap(), decimal);
+        for (kind, with_ids) in [(ColumnType::UInt128, true), (ColumnType::TimeTz, false)] {
+            let error = type_of(&column(kind), with_ids).unwrap_err();
+            assert_eq!(harrier_sqlstate::of(&error), SqlState::FEATURE_NOT_SUPPORTED, "{kind}");
+        }
+    }
+}

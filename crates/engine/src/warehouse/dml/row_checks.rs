@@ -1,0 +1,64 @@
+//! What is asked of rows before they are written: that their writer could see them, and that CHECK
+//! constraints are not false for them.
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use harrier_functions::guard::{check_constraint, row_filter_check};
+
+use crate::types::columns::schema_of;
+use crate::warehouse::table::WarehouseTable;
+
+/// `input`, which begins with the table's columns and fails upon a row that its writer could not see (42501),
+/// or that a CHECK constraint refuses (23514). `is_written`: of which rows that is asked, if not of all.
+///
+/// Errors: a constraint cannot be computed any more.
+pub(crate) fn checked(
+    target: &WarehouseTable,
+    input: LogicalPlan,
+    is_written: Option<Expr>,
+) -> Result<LogicalPlan> {
+    let checks = target.checks()?;
+    if target.visible().is_none() && checks.is_empty() {
+        return Ok(input);
+    }
+    let table = target.table();
+    let schema = schema_of(&table.columns)?;
+    let columns = input.schema().columns();
+    // By their places: whatever the statement calls them.
+    let value = |at: usize| {
+        let value = Expr::Column(columns[at].clone());
+        match input.schema().field(at).data_type() == schema.field(at).data_type() {
+            true => value,
+            false => datafusion::logical_expr::cast(value, schema.field(at).data_type().clone()),
+        }
+    };
+    let over_rows = |condition: &Expr| {
+        let condition = condition.clone().transform_up(|part| match &part {
+            Expr::Column(named) => match table.columns.iter().position(|own| own.name == named.name) {
+                Some(at) => Ok(Transformed::yes(value(at))),
+                None => Err(DataFusionError::Internal(format!("a condition on {named}, which is not there"))),
+            },
+            _ => Ok(Transformed::no(part)),
+        })?;
+        Ok::<_, DataFusionError>(match &is_written {
+            Some(is_written) => is_written.clone().is_not_true().or(condition.data),
+            None => condition.data,
+        })
+    };
+    let mut all: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
+    let (Some(first), Some(name)) = (all.first_mut(), columns.first()) else { return Ok(input) };
+    let mut written = first.clone();
+    if let Some(visible) = target.visible() {
+        written = row_filter_check::written(over_rows(visible)?, &table.name, written);
+    }
+    // Whoever may not read all columns hears of no row: some of its values may be defaults.
+    let is_shown = table.columns.iter().all(|column| target.readable().has(column.id));
+    for check in checks {
+        let row = if is_shown { (0..table.columns.len()).map(value).collect() } else { vec![] };
+        let holds = over_rows(&check.condition)?;
+        written = check_constraint::checked(holds, &check.name, &table.name, row, written);
+    }
+    *first = written.alias_qualified(name.relation.clone(), &name.name);
+    LogicalPlanBuilder::from(input).project(all)?.build()
+}

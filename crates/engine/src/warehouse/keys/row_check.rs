@@ -1,0 +1,42 @@
+//! CHECK constraints of a table, planned over the columns of its rows.
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
+use harrier_catalog::state::{CHECK, Table};
+
+use crate::planning::stored_sql::{self, Asker, Condition};
+use crate::warehouse::keys::{Keys, Kind, TAG, expressions};
+
+/// A CHECK constraint, ready to be computed over the columns of its table.
+#[derive(Debug, Clone)]
+pub(crate) struct RowCheck {
+    pub(crate) name: String,
+    pub(crate) condition: Expr,
+}
+
+/// The CHECK constraints of a table, in the order of their names, in which PostgreSQL looks at them.
+///
+/// Errors: one cannot be computed any more, with the code of why.
+pub(crate) fn of_table(
+    session: &SessionState,
+    table: &Table,
+    schema: &SchemaRef,
+    asker: &Asker,
+) -> Result<Vec<RowCheck>> {
+    // Tables are found by every statement that reads them.
+    if !table.tags.get(TAG).is_some_and(|keys| keys.contains(CHECK)) {
+        return Ok(vec![]);
+    }
+    let mut found = vec![];
+    for constraint in Keys::of(table).constraints {
+        if let Kind::Check(check) = &constraint.kind {
+            let text = expressions::text(&check.condition, table);
+            let condition = stored_sql::condition(session, &text, schema, asker, Condition::Check)?;
+            found.push(RowCheck { name: constraint.name, condition });
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}

@@ -1,0 +1,53 @@
+//! Sequences, and the columns whose values come from them: serial and identity columns, and those with
+//! `DEFAULT nextval('s')`.
+//!
+//! ```text
+//!   CREATE, ALTER, DROP SEQUENCE; ALTER TABLE … IDENTITY ─► crate sql ─► warehouse/ddl/sequences.rs ─► Transaction
+//!   serial, GENERATED … AS IDENTITY of a column ─► crate sql ─► the same
+//!   nextval, currval, lastval, setval ─► functions.rs ─► values.rs ─► the catalog, or the transaction
+//!   a value for GENERATED ALWAYS, OVERRIDING ─► written.rs
+//! ```
+//!
+//! A column says by its tags which sequence it takes values from, so that another program that opens the
+//! warehouse finds no default that it cannot compute. `docs/decisions/0036-sequences.md` tells what was
+//! chosen and what was not.
+
+use datafusion::error::DataFusionError;
+use harrier_catalog::sequences::Sequence;
+use harrier_catalog::state::{Column, State};
+use harrier_error::{SqlError, SqlState};
+use harrier_sql::parser::sequence::Identity;
+use harrier_sqlstate::IntoDataFusionError;
+
+pub(crate) mod functions;
+pub(crate) mod options;
+pub(crate) mod sequence_table;
+pub(crate) mod values;
+pub(crate) mod written_columns;
+
+pub(crate) use functions::{add_rule, is_called, named_in, named_in_text, next_of, register, settings};
+pub(crate) use options::{altered, defined, kept_type};
+pub(crate) use sequence_table::table_of;
+pub(crate) use values::SessionSequences;
+pub(crate) use written_columns::{check_written, without_values};
+
+/// The tag of a column whose default is the next value of a sequence: that sequence's UUID.
+pub(crate) const SEQUENCE_TAG: &str = "harrier.sequence";
+/// The tag of an identity column: what may be written to it.
+pub(crate) const IDENTITY_TAG: &str = "harrier.identity";
+
+/// What may be written to a column, if it is an identity column.
+pub(crate) fn identity_of(column: &Column) -> Option<Identity> {
+    let tag = column.tags.get(IDENTITY_TAG)?;
+    Some(if *tag == Identity::Always.name() { Identity::Always } else { Identity::ByDefault })
+}
+
+/// The sequence that a column takes values from.
+pub(crate) fn sequence_of<'s>(state: &'s State, column: &Column) -> Option<&'s Sequence> {
+    let uuid = column.tags.get(SEQUENCE_TAG)?;
+    state.sequences.values().find(|sequence| sequence.uuid == *uuid).map(|sequence| &**sequence)
+}
+
+fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
+    SqlError::new(state, message).into_datafusion()
+}

@@ -1,0 +1,333 @@
+//! `nextval` and its like as functions of SQL. They wait for the catalog, so a plan with one stays in the
+//! coordinator's process; a batch of rows takes its values at once.
+//!
+//! # Invariants
+//!
+//! Every call that a statement has is another function to the planner ([`DistinctCalls`]): two calls that
+//! look the same are two values, and DataFusion would compute them once. No name of a column depends on it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array};
+use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::config::{ConfigNonZeroUsize, ConfigOptions};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{ScalarValue, cast::as_boolean_array};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast;
+use harrier_error::{SqlError, SqlState};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::session::warehouse_session::Kept;
+use crate::warehouse::sequences::values::Named;
+use harrier_planner::rewrite::rewritten;
+use harrier_sql::identifier::{plain, without_casts};
+
+/// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences
+/// are, if it has a warehouse.
+pub(crate) fn register(context: &SessionContext, kept: Option<&Arc<Kept>>) {
+    for call in Call::ALL {
+        let kept = kept.map_or_else(Weak::new, Arc::downgrade);
+        context.register_udf(SequenceFunction::new(call, 0, kept).into_udf());
+    }
+}
+
+/// Makes the rule one of a session. To be called once.
+pub(crate) fn add_rule(context: &SessionContext, kept: Option<&Arc<Kept>>) {
+    let kept = kept.map_or_else(Weak::new, Arc::downgrade);
+    context.add_analyzer_rule(Arc::new(DistinctCalls { kept }));
+}
+
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Call {
+    NextVal,
+    /// Of a column's sequence, by its UUID.
+    NextOf,
+    CurrVal,
+    LastVal,
+    SetVal,
+}
+
+impl Call {
+    const ALL: [Self; 5] = [Self::NextVal, Self::NextOf, Self::CurrVal, Self::LastVal, Self::SetVal];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::NextVal => "nextval",
+            Self::NextOf => "harrier_next_value",
+            Self::CurrVal => "currval",
+            Self::LastVal => "lastval",
+            Self::SetVal => "setval",
+        }
+    }
+
+    fn signature(self) -> Signature {
+        use DataType::{Boolean, Int64, Utf8};
+        let lists = match self {
+            Self::LastVal => vec![TypeSignature::Nullary],
+            Self::NextOf => vec![TypeSignature::Exact(vec![Utf8])],
+            Self::NextVal | Self::CurrVal => {
+                vec![TypeSignature::Exact(vec![Utf8]), TypeSignature::Exact(vec![Int64])]
+            }
+            Self::SetVal => [Utf8, Int64]
+                .into_iter()
+                .flat_map(|name| {
+                    [
+                        TypeSignature::Exact(vec![name.clone(), Int64]),
+                        TypeSignature::Exact(vec![name, Int64, Boolean]),
+                    ]
+                })
+                .collect(),
+        };
+        Signature::one_of(lists, Volatility::Volatile)
+    }
+}
+
+#[derive(Debug)]
+struct SequenceFunction {
+    call: Call,
+    /// Another one for each call of a statement.
+    number: u64,
+    kept: Weak<Kept>,
+    signature: Signature,
+}
+
+impl PartialEq for SequenceFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.call == other.call && self.number == other.number
+    }
+}
+
+impl Eq for SequenceFunction {}
+
+impl Hash for SequenceFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.call, self.number).hash(state);
+    }
+}
+
+impl SequenceFunction {
+    fn new(call: Call, number: u64, kept: Weak<Kept>) -> Self {
+        Self { call, number, kept, signature: call.signature() }
+    }
+
+    fn into_udf(self) -> ScalarUDF {
+        AsyncScalarUDF::new(Arc::new(self)).into_scalar_udf()
+    }
+
+    async fn answers(&self, args: ScalarFunctionArgs) -> Result<Int64Array> {
+        let Some(kept) = self.kept.upgrade() else {
+            let message = "sequences are kept in a warehouse";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("--warehouse DIR")
+                .into_datafusion());
+        };
+        let rows = args.number_rows;
+        if matches!(self.call, Call::NextVal | Call::NextOf | Call::SetVal) {
+            kept.check_may_take(self.call.name()).await?;
+        }
+        if self.call == Call::LastVal {
+            return (0..rows).map(|_| kept.last_value().map(Some)).collect();
+        }
+        // Of one sequence, all at once.
+        if let (Call::NextVal | Call::NextOf, [ColumnarValue::Scalar(name)]) =
+            (self.call, args.args.as_slice())
+        {
+            let Some(named) = self.named(name)? else { return Ok(Int64Array::new_null(rows)) };
+            return Ok(kept.next_values(&named, rows).await?.into());
+        }
+        let columns: Vec<ArrayRef> =
+            args.args.iter().map(|column| column.clone().into_array(rows)).collect::<Result<_>>()?;
+        let mut answers = Vec::with_capacity(rows);
+        for row in 0..rows {
+            if columns.iter().any(|column| column.is_null(row)) {
+                answers.push(None);
+                continue;
+            }
+            let Some(named) = self.named(&ScalarValue::try_from_array(&columns[0], row)?)? else {
+                answers.push(None);
+                continue;
+            };
+            answers.push(Some(match self.call {
+                Call::CurrVal => kept.current_value(&named)?,
+                Call::SetVal => {
+                    let value = columns[1].as_primitive::<Int64Type>().value(row);
+                    let is_called = match columns.get(2) {
+                        Some(column) => as_boolean_array(column)?.value(row),
+                        None => true,
+                    };
+                    kept.set_value(&named, value, is_called).await?
+                }
+                _ => kept.next_values(&named, 1).await?[0],
+            }));
+        }
+        Ok(answers.into())
+    }
+
+    fn named(&self, name: &ScalarValue) -> Result<Option<Named>> {
+        Ok(match name {
+            ScalarValue::Utf8(name) => name.clone().map(|name| match self.call {
+                Call::NextOf => Named::Uuid(name),
+                _ => Named::Text(name),
+            }),
+            ScalarValue::Int64(oid) => oid.map(Named::Oid),
+            other if other.is_null() => None,
+            other => return Err(DataFusionError::Internal(format!("{other} names no sequence"))),
+        })
+    }
+}
+
+impl ScalarUDFImpl for SequenceFunction {
+    fn name(&self) -> &str {
+        self.call.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Int64)
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let message = format!("{} is not supported at this place of a statement", self.name());
+        Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+    }
+}
+
+#[async_trait]
+impl AsyncScalarUDFImpl for SequenceFunction {
+    async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(ColumnarValue::Array(Arc::new(self.answers(args).await?)))
+    }
+}
+
+/// The function that is called, if it is one of these.
+fn called(expr: &Expr) -> Option<Call> {
+    let Expr::ScalarFunction(function) = expr else { return None };
+    let call = Call::ALL.into_iter().find(|call| call.name() == function.func.name());
+    call.filter(|_| function.func.as_async().is_some())
+}
+
+/// Whether an expression calls one of these functions.
+pub(crate) fn is_called(expr: &Expr) -> bool {
+    expr.exists(|part| Ok(called(part).is_some())).unwrap_or_default()
+}
+
+/// The default of a column whose values come from the sequence with this UUID.
+pub(crate) fn next_of(session: &SessionState, uuid: &str) -> Result<Expr> {
+    let function = session.scalar_functions().get(Call::NextOf.name());
+    let function =
+        function.ok_or_else(|| DataFusionError::Internal("a session without sequences".to_string()))?;
+    Ok(function.call(vec![lit(uuid)]))
+}
+
+/// The sequence that a default is the next value of, as SQL writes its name.
+pub(crate) fn named_in(default: &Expr) -> Option<String> {
+    let mut call = default;
+    while let Expr::Cast(cast) = call {
+        call = &cast.expr;
+    }
+    let Expr::ScalarFunction(ScalarFunction { args, .. }) = call else { return None };
+    match (called(call)?, args.as_slice()) {
+        (Call::NextVal, [Expr::Literal(ScalarValue::Utf8(Some(name)), _)]) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// The same of an expression as it is written.
+pub(crate) fn named_in_text(default: &ast::Expr) -> Option<String> {
+    let ast::Expr::Function(function) = without_casts(default) else { return None };
+    let name = function.name.0.last()?.as_ident().map(plain)?;
+    let ast::FunctionArguments::List(list) = &function.args else { return None };
+    match list.args.as_slice() {
+        [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name_of))] if name == "nextval" => {
+            text_of(name_of)
+        }
+        _ => None,
+    }
+}
+
+fn text_of(expr: &ast::Expr) -> Option<String> {
+    match expr {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The rule that makes every call a function of its own.
+#[derive(Debug)]
+struct DistinctCalls {
+    kept: Weak<Kept>,
+}
+
+/// Counts calls of all sessions.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+
+impl AnalyzerRule for DistinctCalls {
+    fn name(&self) -> &str {
+        "distinct_calls"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(|node| rewritten(node, |expr| Ok(self.distinct(expr))))?.data)
+    }
+}
+
+impl DistinctCalls {
+    fn distinct(&self, expr: Expr) -> Transformed<Expr> {
+        let call = called(&expr);
+        match (call, expr) {
+            (Some(call), Expr::ScalarFunction(ScalarFunction { args, .. })) => {
+                let number = CALLS.fetch_add(1, Ordering::Relaxed);
+                let one = SequenceFunction::new(call, number, Weak::clone(&self.kept)).into_udf();
+                Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(one), args)))
+            }
+            (_, expr) => Transformed::no(expr),
+        }
+    }
+}
+
+/// The session as a plan that calls these functions needs it: rows come in their order, and one at a time
+/// where calls tell of each other. `None`: the plan calls none.
+pub(crate) fn settings(state: &SessionState, plan: &LogicalPlan) -> Result<Option<SessionState>> {
+    let mut calls: Vec<Call> = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                calls.extend(called(part));
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    if calls.is_empty() {
+        return Ok(None);
+    }
+    // Columns have sequences of their own. Of what else is called, all calls of a row come before those of
+    // the next.
+    let is_one_at_a_time = calls.len() > 1 && calls.iter().any(|call| *call != Call::NextOf);
+    let mut state = state.clone();
+    let options = &mut state.config_mut().options_mut().execution;
+    options.target_partitions = 1;
+    if is_one_at_a_time {
+        options.batch_size = ConfigNonZeroUsize::try_new(1)?;
+    }
+    Ok(Some(state))
+}

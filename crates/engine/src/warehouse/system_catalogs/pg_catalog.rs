@@ -1,0 +1,717 @@
+//! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is
+//! connected.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::error::Result;
+use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
+use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
+use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
+use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
+use harrier_error::{SqlError, SqlState};
+use harrier_pgcatalog::{
+    Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
+    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, format_type,
+    postgres_type_of_field,
+};
+use harrier_sqlstate::IntoDataFusionError;
+use parking_lot::Mutex;
+
+use crate::binder::type_names;
+use crate::settings::parameters::{self, Parameters, SERVER_VERSION};
+use crate::types::columns::told_fields_of;
+use crate::warehouse::access::Viewer;
+use crate::warehouse::keys;
+use crate::warehouse::name_resolver::{Names, Sight};
+use crate::warehouse::public_schema::{is_public, other_name, told_name};
+use crate::warehouse::sequences::{self, SEQUENCE_TAG, sequence_of};
+use crate::warehouse::temporary_tables::{self, OwnTable};
+
+/// The number of whoever everything belongs to and who is no role.
+const OWNER_ID: i64 = 0;
+/// Who owns what roles do not, if none of them is a superuser.
+const SYSTEM: &str = "harrier";
+/// What PostgreSQL shows of other roles' statements.
+const INSUFFICIENT: &str = "<insufficient privilege>";
+
+/// Who a session is for.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub role: String,
+    pub database: String,
+    /// By which others can cancel its statements.
+    pub process: i32,
+    /// `None`: over a local socket.
+    pub client: Option<SocketAddr>,
+    pub server: Option<SocketAddr>,
+}
+
+/// What there is around a session: the others, and the server.
+pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
+    /// Who is connected and what they run.
+    fn activity(&self) -> Vec<Activity>;
+
+    /// The advisory locks of all sessions.
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        vec![]
+    }
+
+    /// Cancels what the session with this number runs, or ends it; false if there is none.
+    fn signal(&self, process: i32, terminate: bool) -> bool;
+
+    fn since(&self) -> SystemTime;
+
+    /// How many sessions there may be at once.
+    fn sessions_max(&self) -> usize;
+}
+
+/// The catalogs of one session.
+#[derive(Debug)]
+pub(crate) struct SessionSource {
+    /// Hold the catalogs, which hold this. Of a session without a warehouse there are none.
+    names: Weak<Names>,
+    parameters: Arc<Parameters>,
+    identity: Arc<Identity>,
+    /// `None`: the session is no client's, and alone.
+    surroundings: Option<Arc<dyn Surroundings>>,
+    since: SystemTime,
+    /// Who may do what, as the session of the system was told last: it has no need to know for itself.
+    access: Mutex<Arc<Access>>,
+    /// What there is without a warehouse, and the schema that names without one are in.
+    listed: Mutex<Option<(Arc<Contents>, String)>>,
+    /// Made of the state that the statement sees, with the version of who may do what, and whether the
+    /// statement says `main`.
+    contents: Mutex<Option<(Arc<State>, (i64, bool), Arc<Contents>)>>,
+    views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
+    /// Of this session alone.
+    own: Mutex<Vec<OwnTable>>,
+    named: Mutex<Named>,
+    /// Of what is committed, when it was last asked for.
+    sizes: Mutex<BTreeMap<ObjectId, TableSize>>,
+    /// When it was last asked for.
+    values: Mutex<BTreeMap<ObjectId, SequenceValue>>,
+    analyses: Mutex<BTreeMap<ObjectId, Analysis>>,
+}
+
+/// What a session has under names of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    pub prepared: Vec<PreparedStatement>,
+    pub cursors: Vec<Cursor>,
+}
+
+impl SessionSource {
+    /// `names`: those of a session with a warehouse.
+    pub(crate) fn new(
+        names: Option<&Arc<Names>>,
+        parameters: Arc<Parameters>,
+        identity: Arc<Identity>,
+        surroundings: Option<Arc<dyn Surroundings>>,
+    ) -> Self {
+        Self {
+            names: names.map(Arc::downgrade).unwrap_or_default(),
+            parameters,
+            identity,
+            surroundings,
+            since: SystemTime::now(),
+            access: Mutex::default(),
+            listed: Mutex::default(),
+            contents: Mutex::default(),
+            views: Mutex::default(),
+            own: Mutex::default(),
+            named: Mutex::default(),
+            sizes: Mutex::default(),
+            analyses: Mutex::default(),
+            values: Mutex::default(),
+        }
+    }
+
+    /// What the catalogs tell of the sizes of tables from now on.
+    pub(crate) fn set_sizes(&self, sizes: BTreeMap<ObjectId, TableSize>) {
+        *self.sizes.lock() = sizes;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of where sequences are from now on.
+    pub(crate) fn set_values(&self, values: BTreeMap<ObjectId, SequenceValue>) {
+        *self.values.lock() = values;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of the values of columns from now on.
+    pub(crate) fn set_analyses(&self, analyses: BTreeMap<ObjectId, Analysis>) {
+        *self.analyses.lock() = analyses;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of roles and privileges from now on, if the session is the system's.
+    pub(crate) fn set_access(&self, access: Arc<Access>) {
+        *self.access.lock() = access;
+        *self.contents.lock() = None;
+    }
+
+    /// What there is from now on, if the session has no warehouse. `schema`: that which names without one are
+    /// in.
+    pub(crate) fn set_listed(&self, contents: Contents, schema: String) {
+        *self.listed.lock() = Some((Arc::new(contents), schema));
+    }
+
+    fn viewer(&self) -> Viewer {
+        self.names.upgrade().map(|names| names.role().viewer()).unwrap_or_default()
+    }
+
+    fn access(&self) -> Arc<Access> {
+        match self.viewer() {
+            Viewer::Role { access, .. } => access,
+            Viewer::System => Arc::clone(&self.access.lock()),
+        }
+    }
+
+    /// A session of a superuser is for superusers.
+    fn may_signal(&self, user: &str) -> bool {
+        self.viewer().is_superuser() || !self.access().rights(user).is_superuser()
+    }
+
+    fn column_id(&self, object: CatalogObject, name: &str) -> Option<ColumnId> {
+        let state = self.names.upgrade()?.sight().state?;
+        match object {
+            CatalogObject::Table(id) => {
+                let column = state.tables.get(&id)?.columns.iter().find(|column| column.name == name);
+                column.map(|column| column.id)
+            }
+            CatalogObject::View(id) => {
+                let key = (id, state.views.get(&id)?.sql.clone());
+                let at = self.views.lock().get(&key)?.index_of(name).ok()?;
+                Some(at as ColumnId + 1)
+            }
+            _ => None,
+        }
+    }
+
+    /// Finds out what columns the views have that the statement sees, and those of tables of the session
+    /// alone; to be called before the catalogs are read. A view that cannot be planned has none.
+    pub(crate) async fn look_at_views(&self) {
+        let Some(names) = self.names.upgrade() else {
+            return;
+        };
+        *self.own.lock() = names.own_tables().await;
+        let Some(state) = names.sight().state else {
+            return;
+        };
+        let mut found = HashMap::new();
+        for view in state.views.values() {
+            if let Ok(planned) = names.view(view).await {
+                let schema = datafusion::catalog::TableProvider::schema(&planned);
+                let names = type_names::of(planned.logical_plan());
+                found.insert((view.id, view.sql.clone()), type_names::named(&schema, &names));
+            }
+        }
+        *self.views.lock() = found;
+        *self.contents.lock() = None;
+    }
+
+    /// What the catalogs tell of the session's own names from now on.
+    pub(crate) fn set_named(&self, named: Named) {
+        *self.named.lock() = named;
+    }
+
+    fn contents_of(&self, state: &State, says_main: bool) -> Result<Contents> {
+        let access = self.access();
+        let told = Told { access: &access, owner: self.owner() };
+        let schemas = state.schemas.values().map(|schema| Schema {
+            id: schema.id,
+            name: told_name(state, schema, says_main).to_string(),
+            other_name: other_name(state, schema, says_main).map(str::to_string),
+            is_public: is_public(state, schema),
+            owner: told.owner_of(CatalogObject::Schema(schema.id)),
+            comment: schema.comment.clone(),
+            grants: told.grants(schema.id, WHOLE),
+        });
+        let mut relations = Vec::with_capacity(state.tables.len() + state.views.len());
+        let sizes = self.sizes.lock();
+        let analyses = self.analyses.lock();
+        let viewer = self.viewer();
+        let mut keys = keys::told(state);
+        for table in state.tables.values() {
+            // One that has a column which cannot be read is listed all the same.
+            let types = told_fields_of(&table.columns)?;
+            // Who sees some rows only is not told what is in the others.
+            let analysis = analyses.get(&table.id).filter(|_| viewer.row_filters(table.id).is_none());
+            let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
+                field: Arc::clone(field),
+                default: match &column.default {
+                    _ if column.tags.contains_key(SEQUENCE_TAG) => next_value(state, column, says_main),
+                    Some(DefaultValue::Literal(text)) => Some(literal(field, text)),
+                    Some(DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
+                    None => None,
+                },
+                comment: column.comment.clone(),
+                grants: told.grants(table.id, column.id),
+                spread: analysis.and_then(|analysis| {
+                    Some(spread(field, analysis.rows, analysis.columns.get(&column.id)?))
+                }),
+            });
+            let size = sizes.get(&table.id);
+            relations.push(Relation {
+                id: table.id,
+                schema: table.schema,
+                name: table.name.clone(),
+                kind: Kind::Table,
+                owner: told.owner_of(CatalogObject::Table(table.id)),
+                comment: table.comment.clone(),
+                columns: columns.collect(),
+                keys: keys.remove(&table.id).unwrap_or_default(),
+                // Who sees some rows only is not told how many there are.
+                rows: size
+                    .filter(|_| viewer.row_filters(table.id).is_none())
+                    .and_then(|size| size.rows.try_into().ok()),
+                bytes: size.and_then(|size| size.bytes.try_into().ok()),
+                definition: None,
+                reads: vec![],
+                grants: told.grants(table.id, WHOLE),
+            });
+        }
+        let known = self.views.lock();
+        for view in state.views.values() {
+            let schema = known.get(&(view.id, view.sql.clone()));
+            let fields = schema.into_iter().flat_map(|schema| schema.fields().iter());
+            let columns = fields.enumerate().map(|(at, field)| Column {
+                field: Arc::clone(field),
+                default: None,
+                comment: None,
+                grants: told.grants(view.id, at as ColumnId + 1),
+                spread: None,
+            });
+            relations.push(Relation {
+                id: view.id,
+                schema: view.schema,
+                name: view.name.clone(),
+                kind: Kind::View,
+                owner: told.owner_of(CatalogObject::View(view.id)),
+                comment: view.comment.clone(),
+                columns: columns.collect(),
+                keys: Default::default(),
+                rows: None,
+                bytes: None,
+                definition: Some(view.sql.clone()),
+                reads: vec![],
+                grants: told.grants(view.id, WHOLE),
+            });
+        }
+        let mut contents = Contents { schemas: schemas.collect(), relations, sequences: vec![] };
+        self.add_sequences(state, &told, &mut contents);
+        temporary_tables::add(&self.own.lock(), &mut contents, self.identity.process, &self.identity.role);
+        Ok(contents)
+    }
+}
+
+impl SessionSource {
+    fn add_sequences(&self, state: &State, told: &Told<'_>, contents: &mut Contents) {
+        let values = self.values.lock();
+        let own = self.names.upgrade().map(|names| names.sight().values).unwrap_or_default();
+        for sequence in state.sequences.values() {
+            let value = own.get(&sequence.id).map(get).or_else(|| values.get(&sequence.id).copied());
+            let owner = sequence.owner.and_then(|owner| {
+                let table = state.tables.get(&owner.table)?;
+                let column = table.columns.iter().find(|column| column.id == owner.column)?;
+                Some(SequenceOwner {
+                    relation: owner.table,
+                    column: column.name.clone(),
+                    identity: sequences::identity_of(column)
+                        .map(|identity| identity == harrier_sql::parser::sequence::Identity::Always),
+                })
+            });
+            let column = |(name, kind): (&str, DataType)| Column {
+                field: Arc::new(Field::new(name, kind, false)),
+                default: None,
+                comment: None,
+                grants: vec![],
+                spread: None,
+            };
+            let columns = [
+                ("last_value", DataType::Int64),
+                ("log_cnt", DataType::Int64),
+                ("is_called", DataType::Boolean),
+            ];
+            contents.relations.push(Relation {
+                id: sequence.id,
+                schema: sequence.schema,
+                name: sequence.name.clone(),
+                kind: Kind::Sequence,
+                owner: told.owner_of(CatalogObject::Sequence(sequence.id)),
+                comment: sequence.comment.clone(),
+                columns: columns.map(column).to_vec(),
+                keys: Default::default(),
+                rows: None,
+                bytes: None,
+                definition: None,
+                reads: vec![],
+                grants: told.grants(sequence.id, WHOLE),
+            });
+            contents.sequences.push(Sequence {
+                relation: sequence.id,
+                type_name: match sequence.kind {
+                    SequenceType::SmallInt => "int2",
+                    SequenceType::Integer => "int4",
+                    SequenceType::BigInt => "int8",
+                },
+                start: sequence.start,
+                increment: sequence.increment,
+                min: sequence.min,
+                max: sequence.max,
+                cache: sequence.cache,
+                cycles: sequence.cycles,
+                last: value.filter(|value| value.is_called).map(|value| value.last),
+                owner,
+            });
+        }
+    }
+}
+
+/// The default of a column whose values come from a sequence: none of an identity column.
+fn next_value(state: &State, column: &harrier_catalog::state::Column, says_main: bool) -> Option<String> {
+    let sequence = sequence_of(state, column).filter(|_| sequences::identity_of(column).is_none())?;
+    let schema = state.schemas.get(&sequence.schema)?;
+    let quoted = |name: &str| match name
+        .chars()
+        .all(|sign| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_')
+    {
+        true => name.to_string(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    };
+    let name = match is_public(state, schema) {
+        true => quoted(&sequence.name),
+        false => format!("{}.{}", quoted(told_name(state, schema, says_main)), quoted(&sequence.name)),
+    };
+    Some(format!("nextval('{}'::regclass)", name.replace('\'', "''")))
+}
+
+/// A constant as an expression of SQL: `'x'::text`, and numbers and truth values as they are.
+fn literal(field: &Field, text: &str) -> String {
+    let (oid, _) = postgres_type_of_field(field);
+    let is_plain = field.data_type().is_numeric() && text.parse::<f64>().is_ok_and(f64::is_finite)
+        || *field.data_type() == DataType::Boolean;
+    match format_type(oid, NO_MODIFIER).filter(|_| !is_plain && text != "NULL") {
+        Some(name) => format!("'{}'::{name}", text.replace('\'', "''")),
+        None => text.to_string(),
+    }
+}
+
+/// Different values are told as a share of the rows if they are more than one of so many rows: they grow with
+/// the table.
+const GROWS_BY: i64 = 10;
+
+fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> Spread {
+    let rows = rows.max(1);
+    let distinct = match found.distinct > rows / GROWS_BY {
+        true => -(found.distinct as f32 / rows as f32),
+        false => found.distinct as f32,
+    };
+    let histogram = found.histogram.clone().unwrap_or_default();
+    let (values, shares): (Vec<String>, Vec<f32>) =
+        histogram.common.into_iter().map(|(value, share)| (value, share as f32)).unzip();
+    Spread {
+        nulls: found.nulls as f32 / rows as f32,
+        mean_bytes: found.mean_bytes.unwrap_or(field.data_type().primitive_width().unwrap_or(1) as i64)
+            as i32,
+        distinct,
+        common: (!values.is_empty()).then(|| (array_text(values), shares)),
+        bounds: (!histogram.bounds.is_empty()).then(|| array_text(histogram.bounds)),
+    }
+}
+
+/// Who may do what, in PostgreSQL's words.
+struct Told<'a> {
+    access: &'a Access,
+    /// Whose is what has no owner.
+    owner: String,
+}
+
+impl Told<'_> {
+    fn owner_of(&self, object: CatalogObject) -> String {
+        self.access.owner(object).unwrap_or(&self.owner).to_string()
+    }
+
+    fn grants(&self, object: ObjectId, column: ColumnId) -> Vec<Grant> {
+        let name = |id: i64| self.access.roles.get(&id).map(|role| role.name.clone());
+        let mut all: BTreeMap<(i64, i64), Vec<(String, bool)>> = BTreeMap::new();
+        for (grant, option) in self.access.grants_on(object).filter(|(grant, _)| grant.column == column) {
+            let of = all.entry((grant.grantee, grant.grantor)).or_default();
+            of.push((grant.privilege.name().to_string(), option));
+        }
+        let owner = || self.access.owners.get(&object).and_then(|id| name(*id));
+        let grant = |((grantee, grantor), privileges): ((i64, i64), Vec<(String, bool)>)| Grant {
+            role: name(grantee),
+            grantor: name(grantor).or_else(owner).unwrap_or_else(|| self.owner.clone()),
+            privileges,
+        };
+        all.into_iter().map(grant).collect()
+    }
+}
+
+fn told_role(access: &Access, id: i64, role: &harrier_catalog::access::Role) -> Role {
+    let of = access.memberships.iter().filter(|((_, member), is)| *member == id && is.may_use);
+    let of = of.filter_map(|((role, _), is)| Some((access.roles.get(role)?.name.clone(), is.may_administer)));
+    Role {
+        id,
+        name: role.name.clone(),
+        login: role.can_login,
+        superuser: role.is_superuser,
+        inherit: role.inherits,
+        create_role: role.can_create_roles,
+        create_database: false,
+        connection_limit: role.connection_limit.map(|limit| limit as i32),
+        valid_until: role.valid_until,
+        member_of: of.collect(),
+        settings: access.settings_of(&role.name),
+        comment: None,
+    }
+}
+
+fn microseconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}
+
+fn address(address: SocketAddr) -> (String, u16) {
+    (address.ip().to_string(), address.port())
+}
+
+impl Source for SessionSource {
+    fn contents(&self) -> Result<Arc<Contents>> {
+        if let Some((contents, _)) = &*self.listed.lock() {
+            return Ok(Arc::clone(contents));
+        }
+        let names = self.names.upgrade();
+        let Sight { state, says_main, .. } = names.map(|names| names.sight()).unwrap_or_default();
+        let Some(state) = state else {
+            let mut contents = Contents {
+                schemas: vec![Schema {
+                    id: 0,
+                    name: if says_main { DEFAULT_SCHEMA } else { PUBLIC_SCHEMA }.to_string(),
+                    other_name: Some(if says_main { PUBLIC_SCHEMA } else { DEFAULT_SCHEMA }.to_string()),
+                    is_public: true,
+                    owner: self.owner(),
+                    comment: None,
+                    grants: vec![],
+                }],
+                relations: vec![],
+                sequences: vec![],
+            };
+            temporary_tables::add(
+                &self.own.lock(),
+                &mut contents,
+                self.identity.process,
+                &self.identity.role,
+            );
+            return Ok(Arc::new(contents));
+        };
+        let version = self.access().version;
+        if let Some((known, of, contents)) = &*self.contents.lock()
+            && Arc::ptr_eq(known, &state)
+            && *of == (version, says_main)
+        {
+            return Ok(Arc::clone(contents));
+        }
+        let contents = Arc::new(self.contents_of(&state, says_main)?);
+        *self.contents.lock() = Some((state, (version, says_main), Arc::clone(&contents)));
+        Ok(contents)
+    }
+
+    fn roles(&self) -> Result<Vec<Role>> {
+        let access = self.access();
+        let owner = self.owner();
+        let mut roles: Vec<Role> =
+            access.roles.iter().map(|(id, role)| told_role(&access, *id, role)).collect();
+        if roles.iter().all(|role| role.name != owner) {
+            roles.push(Role {
+                id: OWNER_ID,
+                name: owner,
+                login: access.is_open(),
+                superuser: true,
+                inherit: true,
+                create_role: true,
+                create_database: false,
+                ..Role::default()
+            });
+        }
+        Ok(roles)
+    }
+
+    fn database(&self) -> String {
+        self.identity.database.clone()
+    }
+
+    /// The first superuser; as long as there are no roles, whoever asks.
+    fn owner(&self) -> String {
+        let access = self.access();
+        match access.roles.values().find(|role| role.is_superuser) {
+            Some(role) => role.name.clone(),
+            None if access.is_open() => self.identity.role.clone(),
+            None => SYSTEM.to_string(),
+        }
+    }
+
+    /// The system is whom everything belongs to, as in PostgreSQL's single-user mode.
+    fn user(&self) -> String {
+        self.viewer().name().map_or_else(|| self.owner(), str::to_string)
+    }
+
+    fn session_user(&self) -> String {
+        match self.viewer() {
+            Viewer::System => self.owner(),
+            Viewer::Role { .. } => self.identity.role.clone(),
+        }
+    }
+
+    fn search_path(&self) -> Vec<String> {
+        if let Some((_, schema)) = &*self.listed.lock() {
+            return vec![schema.clone()];
+        }
+        let names = self.names.upgrade();
+        let exists = |schema: &String| {
+            matches!(schema.as_str(), "pg_catalog" | "information_schema")
+                || names.as_ref().is_some_and(|names| names.has_schema(schema))
+        };
+        let path = self.parameters.search_path().into_iter().filter(exists);
+        // As what the catalogs tell calls it.
+        let sight = names.as_ref().map(|names| names.sight()).unwrap_or_default();
+        let path = path.map(|schema| sight.told(&schema).to_string());
+        // Tables of the session hide others, but new ones are not put there.
+        let own = (!self.own.lock().is_empty()).then(|| temporary_tables::schema_name(self.identity.process));
+        path.chain(own).collect()
+    }
+
+    fn backend_pid(&self) -> i32 {
+        self.identity.process
+    }
+
+    fn version(&self) -> String {
+        format!("PostgreSQL {SERVER_VERSION} (Harrier {})", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |(name, value, description): (&str, String, &str)| Setting {
+            name: name.to_string(),
+            value,
+            unit: None,
+            category: "Client Connection Defaults".to_string(),
+            description: description.to_string(),
+            kind: "string".to_string(),
+            context: "user".to_string(),
+            default: None,
+        };
+        self.parameters.all().into_iter().map(setting).collect()
+    }
+
+    fn set(&self, name: &str, value: &str, local: bool) -> Result<String> {
+        let known = parameters::name_of(name)
+            .ok_or_else(|| parameters::unknown(name))
+            .map_err(harrier_sqlstate::external)?;
+        self.parameters.set(known, value, local)
+    }
+
+    fn activity(&self) -> Vec<Activity> {
+        let Some(surroundings) = &self.surroundings else {
+            return vec![Activity {
+                pid: self.identity.process,
+                user: self.user(),
+                backend_start: microseconds(self.since),
+                state: "active".to_string(),
+                ..Activity::default()
+            }];
+        };
+        let viewer = self.viewer();
+        let mut all = surroundings.activity();
+        for other in all.iter_mut().filter(|other| !viewer.has_privileges_of(&other.user)) {
+            *other = Activity {
+                pid: other.pid,
+                user: other.user.clone(),
+                query: INSUFFICIENT.to_string(),
+                ..Activity::default()
+            };
+        }
+        all
+    }
+
+    fn locks(&self) -> Vec<AdvisoryLock> {
+        self.surroundings.as_ref().map(|surroundings| surroundings.locks()).unwrap_or_default()
+    }
+
+    fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool {
+        if let Object::Schema(id) | Object::Relation(id) | Object::Column(id, _) = object
+            && temporary_tables::is_own(*id)
+        {
+            return role == self.user();
+        }
+        if matches!(self.viewer(), Viewer::System) && role == self.user() {
+            return true;
+        }
+        let (privilege, access) = (Privilege::of_name(privilege), self.access());
+        let Some(privilege) = privilege else { return false };
+        let rights = access.rights(role);
+        let state = || self.names.upgrade().and_then(|names| names.sight().state);
+        let relation = |id: i64| CatalogObject::of_id(&*state()?, id);
+        match object {
+            Object::Database => rights.may(CatalogObject::Warehouse, privilege),
+            Object::Schema(id) => rights.may(CatalogObject::Schema(*id), privilege),
+            Object::Relation(id) => relation(*id).is_some_and(|object| rights.may(object, privilege)),
+            Object::Column(id, name) => relation(*id).is_some_and(|object| {
+                let columns = rights.columns(object, privilege);
+                columns == Columns::All
+                    || self.column_id(object, name).is_some_and(|column| columns.has(column))
+            }),
+            Object::System => {
+                matches!(privilege, Privilege::Select | Privilege::Usage) || rights.is_superuser()
+            }
+        }
+    }
+
+    fn prepared(&self) -> Vec<PreparedStatement> {
+        self.named.lock().prepared.clone()
+    }
+
+    fn cursors(&self) -> Vec<Cursor> {
+        self.named.lock().cursors.clone()
+    }
+
+    fn signal(&self, pid: i32, terminate: bool) -> Result<bool> {
+        let Some(surroundings) = &self.surroundings else { return Ok(false) };
+        let target = surroundings.activity().into_iter().find(|other| other.pid == pid);
+        let viewer = self.viewer();
+        match target {
+            None => Ok(false),
+            Some(target) if viewer.has_privileges_of(&target.user) && self.may_signal(&target.user) => {
+                Ok(surroundings.signal(pid, terminate))
+            }
+            Some(_) => {
+                let what = if terminate { "terminate process" } else { "cancel query" };
+                let message = format!("permission denied to {what}");
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+                    .with_detail("Only roles that have the privileges of the session's role may do that.")
+                    .into_datafusion())
+            }
+        }
+    }
+
+    fn transaction_id(&self) -> i64 {
+        let state = self.names.upgrade().and_then(|names| names.sight().state);
+        state.map_or(0, |state| state.snapshot)
+    }
+
+    fn client_address(&self) -> Option<(String, u16)> {
+        self.identity.client.map(address)
+    }
+
+    fn server_address(&self) -> Option<(String, u16)> {
+        self.identity.server.map(address)
+    }
+
+    fn started(&self) -> i64 {
+        microseconds(self.surroundings.as_ref().map_or(self.since, |surroundings| surroundings.since()))
+    }
+}

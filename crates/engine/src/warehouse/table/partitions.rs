@@ -1,0 +1,114 @@
+//! Tables that are divided by ranges or lists of values: which table partition a row and a file are in.
+//!
+//! DuckLake has no words for such a division, so it is an option of the table, which other programs leave
+//! alone. What we write is in files of one table partition each, whose names begin with its id; files from
+//! elsewhere may have rows of several, or of none.
+
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, cast};
+use harrier_catalog::state::{Column, Location, TABLE_PARTITIONS_OPTION, Table};
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::{TablePartitions, table_partition};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::types::columns::type_of;
+
+/// How `table` is divided, if it is so.
+pub(crate) fn partitions_of(table: &Table) -> Result<Option<TablePartitions>> {
+    table.options.get(TABLE_PARTITIONS_OPTION).map(|text| TablePartitions::parse(text)).transpose()
+}
+
+pub(crate) fn is_divided(table: &Table) -> bool {
+    table.options.contains_key(TABLE_PARTITIONS_OPTION)
+}
+
+/// The table partition that a file of the table's folder was written for; `None` for others.
+pub(crate) fn of_file(file: &Location) -> Option<i64> {
+    numbered(file, 'p')
+}
+
+/// Of a file that OPTIMIZE wrote with rows of no table partition: [`TablePartitions::next`] as it was then.
+/// There is none for them until it is another.
+pub(crate) fn unplaced_before(file: &Location) -> Option<i64> {
+    numbered(file, 'n')
+}
+
+/// The number in a name as we write them: `p7-<id of the statement>-0-0-0.parquet`. What is in other folders
+/// has names of others.
+fn numbered(file: &Location, kind: char) -> Option<i64> {
+    let name = file.path.rsplit('/').next().filter(|_| file.relative)?;
+    let mut parts = name.strip_suffix(".parquet")?.strip_prefix(kind)?.split('-');
+    let number = parts.next()?.parse().ok()?;
+    let statement = parts.next()?;
+    let is_ours = statement.len() == 32 && statement.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let counts: Vec<&str> = parts.collect();
+    let is_ours = is_ours && counts.len() == 3 && counts.iter().all(|count| count.parse::<u32>().is_ok());
+    is_ours.then_some(number)
+}
+
+/// The column that `table` is divided by, with its place.
+///
+/// Errors: there is none (XX001).
+pub(crate) fn column_of<'t>(table: &'t Table, partitions: &TablePartitions) -> Result<(usize, &'t Column)> {
+    let at = table.columns.iter().position(|column| column.id == partitions.column);
+    at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
+        let message = format!("table \"{}\" is divided by a column that it does not have", table.name);
+        SqlError::new(SqlState::DATA_CORRUPTED, message).into_datafusion()
+    })
+}
+
+/// What becomes of a row that is in no table partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unplaced {
+    Null,
+    /// An error (23514), which says where the row would be if whoever is told may know.
+    Error {
+        shows_value: bool,
+    },
+}
+
+/// The id of the table partition of rows that have `value` in the column that `table` is divided by; NULL for
+/// rows that are not written.
+pub(crate) fn of_rows(
+    table: &Table,
+    partitions: &TablePartitions,
+    value: Expr,
+    is_written: Expr,
+    unplaced: Unplaced,
+) -> Result<Expr> {
+    let (_, column) = column_of(table, partitions)?;
+    let value = cast(value, type_of(column, false)?);
+    let (table, column) = match unplaced {
+        Unplaced::Null => (None, ""),
+        Unplaced::Error { shows_value } => {
+            (Some(table.name.as_str()), if shows_value { column.name.as_str() } else { "" })
+        }
+    };
+    table_partition(is_written, value, partitions, column, table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_table_partition() {
+        const ID: &str = "00112233445566778899aabbccddeeff";
+        let file = |path: String, relative| Location { path, relative };
+        assert_eq!(of_file(&file(format!("p7-{ID}-0-0-0.parquet"), true)), Some(7));
+        assert_eq!(of_file(&file(format!("bucket=3/p12-{ID}-0-10-2.parquet"), true)), Some(12));
+        assert_eq!(unplaced_before(&file(format!("n12-{ID}-0-0-0.parquet"), true)), Some(12));
+        assert_eq!(of_file(&file(format!("/elsewhere/p7-{ID}-0-0-0.parquet"), false)), None);
+        for other in [
+            format!("{ID}-0-0-0.parquet"),
+            format!("n7-{ID}-0-0-0.parquet"),
+            format!("p7-x/{ID}-0-0-0.parquet"),
+            "p1-2024.parquet".to_string(),
+            "p7-0a1b-0-0-0.parquet".to_string(),
+            "bucket=3/ducklake-0a1b.parquet".to_string(),
+            "p.parquet".to_string(),
+        ] {
+            assert_eq!(of_file(&file(other.clone(), true)), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What of a table a role may read: some columns, and the rows that its row filters let through.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::Session;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, lit};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column as Place;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use harrier_catalog::access::Columns;
+use harrier_catalog::state::Table;
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::data_files::VisibleRowsExec;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::planning::stored_sql::{self, Asker, Condition};
+use crate::warehouse::access::denied;
+use crate::warehouse::table::WarehouseTable;
+
+impl WarehouseTable {
+    /// Errors: a scan needs a column that may not be read (42501).
+    pub(crate) fn check_readable(&self, projection: &[usize], filters: &[Expr]) -> Result<()> {
+        let may_read = match &self.readable {
+            Columns::All => true,
+            Columns::None => false,
+            Columns::Some(columns) => {
+                let projected = projection.iter().filter_map(|at| self.table.columns.get(*at));
+                let filtered = filters
+                    .iter()
+                    .flat_map(Expr::column_refs)
+                    .filter_map(|asked| self.table.columns.iter().find(|column| column.name == asked.name));
+                projected.chain(filtered).all(|column| columns.contains(&column.id))
+            }
+        };
+        match may_read {
+            true => Ok(()),
+            false => Err(denied(&self.object().describe(&self.state))),
+        }
+    }
+
+    /// To be called before rows are taken away that nobody looks at: with whole files, or all there are.
+    ///
+    /// Errors: row filters hide some from whoever does it (42501).
+    pub(crate) fn check_sees_all(&self) -> Result<()> {
+        if self.visible.is_none() {
+            return Ok(());
+        }
+        let message = format!("permission denied for {}", self.object().describe(&self.state));
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message)
+            .with_detail("A row filter hides rows that would be removed.")
+            .with_hint("DELETE removes those that are seen")
+            .into_datafusion())
+    }
+
+    /// The rows that are seen. What the statement filters by may find files, but sees no other row.
+    pub(crate) async fn scan_visible(
+        &self,
+        session: &dyn Session,
+        projection: &[usize],
+        filters: &[Expr],
+        visible: &Expr,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut read = projection.to_vec();
+        for column in visible.column_refs() {
+            let at = self.schema.index_of(&column.name)?;
+            if !read.contains(&at) {
+                read.push(at);
+            }
+        }
+        let all: Vec<Expr> = filters.iter().chain([visible]).cloned().collect();
+        let rows = self.scan_rows(session, &read, &all, None).await?;
+        let schema = DFSchema::try_from(self.projected(&read)?)?;
+        let predicate = session.create_physical_expr(visible.clone(), &schema)?;
+        let seen = Arc::new(FilterExec::try_new(predicate, rows)?) as Arc<dyn ExecutionPlan>;
+        let seen: Arc<dyn ExecutionPlan> = Arc::new(VisibleRowsExec::new(seen));
+        if read.len() == projection.len() {
+            return Ok(seen);
+        }
+        let kept = self.projected(projection)?;
+        let columns = kept.fields().iter().enumerate().map(|(at, field)| {
+            (Arc::new(Place::new(field.name(), at)) as Arc<dyn PhysicalExpr>, field.name().clone())
+        });
+        Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), seen)?))
+    }
+}
+
+/// The row filters of a role: none lets no row be seen.
+///
+/// Errors: one cannot be used (42501): nothing is seen rather than too much.
+pub(crate) fn any_of(
+    session: &SessionState,
+    table: &Table,
+    schema: &SchemaRef,
+    predicates: &[String],
+    asker: &Asker,
+) -> Result<Expr> {
+    let mut all = Vec::with_capacity(predicates.len());
+    for predicate in predicates {
+        all.push(
+            stored_sql::condition(session, predicate, schema, asker, Condition::RowFilter)
+                .map_err(|error| {
+                    let message =
+                        format!("permission denied for table {}: its row filter cannot be used", table.name);
+                    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(error.to_string())
+                })
+                .map_err(harrier_sqlstate::external)?,
+        );
+    }
+    Ok(all.into_iter().reduce(Expr::or).unwrap_or_else(|| lit(false)))
+}
