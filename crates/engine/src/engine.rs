@@ -1,5 +1,8 @@
 //! The engine: what all sessions of a process share, which is memory, temporary files and defaults.
 
+pub(crate) mod server_functions;
+pub(crate) mod waiting_functions;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -23,16 +26,18 @@ use harrier_resources::statement_limits::SORT_SHARES;
 use harrier_resources::value_account::AccountedPool;
 
 use crate::SqlError;
+use crate::engine::server_functions::ServerFunction;
+use crate::engine::waiting_functions::WaitingFunction;
 use crate::object_stores::options;
 use crate::object_stores::registry::Stores;
+use crate::runtime::explain_text;
 use crate::runtime::limits::Limits;
 use crate::runtime::spill_folder::SpillFolder;
 use crate::session::Session;
-use crate::session::server_functions::ServerFunction;
-use crate::session::waiting_functions::WaitingFunction;
 use crate::settings::{self, HarrierSettings};
-use crate::statement::explain_text;
-use crate::warehouse::{DEFAULT_CATALOG, DEFAULT_SCHEMA, ServerTable, Warehouse, WarehouseOptions};
+use crate::warehouse::name_resolver::DEFAULT_CATALOG;
+use crate::warehouse::system_catalogs::sys_schema::ServerTable;
+use crate::warehouse::{DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sql::nesting;
 

@@ -1,5 +1,6 @@
 //! What bounds and watches running statements: limits, memory sizes, spill folders, progress, panics.
 
+pub(crate) mod explain_text;
 pub mod limits;
 pub mod locked_folder;
 pub mod memory_size;

@@ -3,11 +3,17 @@
 pub(crate) mod client;
 pub(crate) mod planner;
 pub(crate) mod prepared_statements;
-pub(crate) mod server_functions;
 pub(crate) mod temporary_catalog;
-pub(crate) mod waiting_functions;
 pub(crate) mod warehouse_session;
 
+use crate::planning::declared_casts;
+use crate::settings::refresh_functions;
+use crate::types::names;
+use crate::warehouse::access::read_check;
+use crate::warehouse::keys;
+use crate::warehouse::keys::declaration;
+use crate::warehouse::relation;
+use crate::warehouse::temporary_tables;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,8 +77,8 @@ use crate::binder::assignment_casts;
 use crate::binder::column_origins::{self, Origin};
 use crate::binder::create_table_like;
 use crate::binder::declared_types;
-use crate::binder::default_values;
 use crate::binder::information_schema;
+use crate::binder::json;
 use crate::binder::parameter_types::TypedParameters;
 use crate::binder::type_names;
 use crate::binder::unsupported_statements;
@@ -82,9 +88,9 @@ use crate::external::hive::{self, FolderTable, FolderWrite, Watched};
 use crate::external::store_urls;
 use crate::object_stores::options::{self, TableOptions};
 use crate::planning::coalesce;
+use crate::planning::default_values;
 use crate::planning::delete_alias;
 use crate::planning::generate_series::Series;
-use crate::planning::json;
 use crate::planning::result_names;
 use crate::planning::unknown_literals;
 use crate::runtime::limits::{self, Limits};
@@ -92,7 +98,6 @@ use crate::runtime::panic_guard::{guarded, guarded_stream};
 use crate::runtime::progress::Progress;
 use crate::session::prepared_statements::PreparedStatements;
 use crate::session::temporary_catalog::OwnCatalog;
-use crate::session::warehouse_session::Kept;
 use crate::settings::parameters::{Change, Parameters};
 use crate::settings::{self, HarrierSettings};
 use crate::statement::copy::target;
@@ -102,11 +107,15 @@ use crate::statement::explain;
 use crate::statement::memory_table_dml;
 use crate::statement::returning::Returning;
 use crate::statement::write::{Unfinished, Write};
+use crate::warehouse::access::SessionRole;
+use crate::warehouse::name_resolver::{DEFAULT_CATALOG, Names, SessionCatalog};
+use crate::warehouse::on_commit::AtCommit;
+use crate::warehouse::public_schema::Said;
 use crate::warehouse::sequences::{self, SessionSequences};
-use crate::warehouse::{
-    self, AtCommit, DEFAULT_CATALOG, Names, OwnStates, Said, SessionCatalog, SessionRole, SessionSource,
-    Transactions,
-};
+use crate::warehouse::session::Kept;
+use crate::warehouse::system_catalogs::pg_catalog::SessionSource;
+use crate::warehouse::temporary_snapshots::OwnStates;
+use crate::warehouse::transaction::Transactions;
 use harrier_planner::analyzer::decimal_float_coercion;
 use harrier_planner::analyzer::timestamp_coercion;
 use harrier_planner::binder::decimal_division::DecimalDivisionPlanner;
@@ -321,7 +330,7 @@ impl Session {
         let mut state = state.write();
         let set = settings::taken_value(name, value)
             .and_then(|value| state.config_mut().options_mut().set(&name.to_lowercase(), &value));
-        set.and_then(|()| tell_functions(&mut state)).map_err(|error| setting_error(name, &error))
+        set.and_then(|()| refresh_functions(&mut state)).map_err(|error| setting_error(name, &error))
     }
 
     /// Has statements of this session let in as those of another one.
@@ -428,7 +437,7 @@ impl Session {
             desugar::prepare(statement, self.date_order())?;
             // What is read has PostgreSQL's names, whatever the planner's.
             result_columns::prepare(statement, self.names_as_postgres());
-            declared_types::settle(statement);
+            declared_casts::settle(statement);
             nested_call_names::settle(statement, self.context.state_ref().read().scalar_functions());
         }
         let (mut temporary, mut at_commit) = (false, None);
@@ -482,7 +491,7 @@ impl Session {
         if let Some((statement, like)) = create_table_like::cut(statement) {
             return like.fill(&state, state.statement_to_plan(statement).await?).await;
         }
-        let (without_keys, _) = warehouse::cut_keys(statement)?;
+        let (without_keys, _) = declaration::cut_keys(statement)?;
         let statement = without_keys.as_ref();
         unsupported_statements::check(statement)?;
         let explained = self.explained(statement, values).await?;
@@ -648,7 +657,7 @@ impl Session {
         };
         let plan = self.plan(parsed, &statement.values).await?;
         let plan = result_names::copied(plan, statement.asked.as_deref())?;
-        warehouse::check_reads(&self.context.state(), &plan)?;
+        read_check::check_reads(&self.context.state(), &plan)?;
         check_change(&plan)?;
         if let Some(outcome) = self.write_folder(&plan, statement).await? {
             return Ok(Ok(outcome));
@@ -660,10 +669,10 @@ impl Session {
         let mut notices = vec![];
         if let Statement::Statement(written) = parsed
             && let ast::Statement::CreateTable(create) = written.as_ref()
-            && warehouse::keys_in_memory(parsed)?
+            && declaration::keys_in_memory(parsed)?
         {
             let name = create.name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
-            notices.extend(name.map(|name| warehouse::keys_notice(&name)));
+            notices.extend(name.map(|name| keys::keys_notice(&name)));
         }
         let plan = memory_table_dml::explained(explained_folder(plan)?).await?;
         let command = match &plan {
@@ -724,7 +733,7 @@ impl Session {
         let (state, plan) = frame.into_parts();
         Ok(Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } => {
-                let schema = column_origins::told(&type_names::named(&schema, &names), &origins);
+                let schema = column_origins::told(&names::named(&schema, &names), &origins);
                 let schema = self.as_prepared(parsed, schema);
                 Outcome::Rows { schema, stream, progress }
             }
@@ -738,7 +747,7 @@ impl Session {
             && let ast::Statement::Insert(insert) = parsed.as_ref()
             && let ast::TableObject::TableName(name) = &insert.table
         {
-            let table = self.context.table_provider(warehouse::reference(name)?).await?;
+            let table = self.context.table_provider(relation::reference(name)?).await?;
             if let Some(table) = table.downcast_ref::<FolderTable>() {
                 let insert = ast::Statement::Insert(hive::insert_into_partition(clause, insert, table)?);
                 return Ok(Statement::Statement(Box::new(insert)));
@@ -764,7 +773,7 @@ impl Session {
             && let Ok(table) = source_as_provider(&dml.target)
             && let Some(table) = table.downcast_ref::<MemTable>()
         {
-            memory_table_dml::truncate(table).await;
+            temporary_tables::truncate(table).await;
             return Ok(Some(command("TRUNCATE TABLE")));
         }
         let Some(change) = memory_table_dml::Change::of(dml, false).await? else { return Ok(None) };
@@ -819,7 +828,7 @@ impl Session {
         name: &ast::ObjectName,
         statement: &ParsedStatement,
     ) -> Result<Option<Outcome>> {
-        let reference = warehouse::reference(name)?;
+        let reference = relation::reference(name)?;
         let Ok(table) = self.context.table_provider(reference.clone()).await else {
             return match self.kept() {
                 Some(_) => Ok(None),
@@ -1024,7 +1033,7 @@ impl Session {
                     restore(options, &key, value.as_deref())?;
                 }
             }
-            return tell_functions(&mut state);
+            return refresh_functions(&mut state);
         }
         if name.starts_with("datafusion.runtime.") {
             let plan = match (name, self.engine.memory_bytes()) {
@@ -1053,7 +1062,7 @@ impl Session {
         let state = self.context.state_ref();
         let mut state = state.write();
         restore(state.config_mut().options_mut(), name, value.as_deref())?;
-        tell_functions(&mut state)
+        refresh_functions(&mut state)
     }
 
     /// The settings that sessions begin with. Made when asked for: kept, they would be a tenth of an idle
@@ -1237,17 +1246,6 @@ fn own_catalog(state: &SessionState) -> Option<Arc<OwnCatalog>> {
 
 fn entries(options: &ConfigOptions) -> HashMap<String, Option<String>> {
     options.entries().into_iter().map(|entry| (entry.key, entry.value)).collect()
-}
-
-/// Gives functions that keep a copy of a setting, such as the time zone, the present one; SET does the same.
-pub(crate) fn tell_functions(state: &mut SessionState) -> Result<()> {
-    let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
-    for function in functions {
-        if let Some(function) = function.inner().with_updated_config(state.config_options()) {
-            state.register_udf(Arc::new(function))?;
-        }
-    }
-    Ok(())
 }
 
 fn restore(options: &mut ConfigOptions, key: &str, value: Option<&str>) -> Result<()> {

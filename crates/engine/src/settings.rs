@@ -3,8 +3,14 @@
 pub(crate) mod facts;
 pub(crate) mod parameters;
 
+use datafusion::common::config::ConfigOptions;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::SessionState;
+use harrier_planner::analyzer::session_time_zone::session_zone;
+use harrier_planner::analyzer::text_constants::TimeReading;
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
@@ -348,6 +354,35 @@ fn boolean(key: &str, value: &str) -> Result<bool> {
         "false" | "f" | "off" | "no" | "0" => Ok(false),
         _ => Err(invalid(key, value).with_hint("available values: true, false").into_datafusion()),
     }
+}
+
+pub(crate) fn session_memory(options: &ConfigOptions) -> Option<usize> {
+    let settings = options.extensions.get::<HarrierSettings>();
+    settings.map(|settings| settings.statement_memory).filter(|bytes| *bytes > 0)
+}
+
+pub(crate) fn interval_style(options: &ConfigOptions) -> IntervalStyle {
+    options.extensions.get::<HarrierSettings>().map(|settings| settings.interval_style).unwrap_or_default()
+}
+
+pub(crate) fn date_order(options: &ConfigOptions) -> DateOrder {
+    options.extensions.get::<HarrierSettings>().map(|settings| settings.date_order).unwrap_or_default()
+}
+
+/// How the session reads texts of days and times.
+pub(crate) fn time_reading(state: &SessionState) -> TimeReading {
+    TimeReading { zone: session_zone(state), order: date_order(state.config_options()) }
+}
+
+/// Gives functions that keep a copy of a setting, such as the time zone, the present one; SET does the same.
+pub(crate) fn refresh_functions(state: &mut SessionState) -> Result<()> {
+    let functions: Vec<_> = state.scalar_functions().values().cloned().collect();
+    for function in functions {
+        if let Some(function) = function.inner().with_updated_config(state.config_options()) {
+            state.register_udf(Arc::new(function))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

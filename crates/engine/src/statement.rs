@@ -8,7 +8,6 @@ pub(crate) mod ddl;
 pub(crate) mod ddl_retry;
 pub(crate) mod describe;
 pub(crate) mod explain;
-pub(crate) mod explain_text;
 pub(crate) mod explain_tree;
 pub(crate) mod memory_table_dml;
 pub(crate) mod returning;

@@ -4,6 +4,7 @@
 //! Where it has cast VALUES and what UPDATE sets, its casts look like those of the user, who may cast more:
 //! the statement as it was parsed tells them apart.
 
+use crate::types::names::type_name;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -16,10 +17,9 @@ use datafusion::logical_expr::{DmlStatement, Expr, ExprSchemable, LogicalPlan, V
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
-use harrier_pgcatalog::{NO_MODIFIER, format_type, postgres_type};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::planning::json;
+use crate::binder::json;
 use harrier_sql::identifier::plain;
 
 const HINT: &str = "you will need to rewrite or cast the expression";
@@ -237,11 +237,6 @@ fn check_value(field: &Field, value: &Expr, schema: &DFSchema) -> Result<()> {
     let message =
         format!("column \"{}\" is of type {expected} but expression is of type {given}", field.name());
     Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).with_hint(HINT).into_datafusion())
-}
-
-/// A type as PostgreSQL calls it.
-pub(crate) fn type_name(kind: &DataType) -> String {
-    format_type(postgres_type(kind).0, NO_MODIFIER).unwrap_or_else(|| kind.to_string())
 }
 
 fn unaliased(expr: &Expr) -> &Expr {

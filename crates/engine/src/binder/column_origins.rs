@@ -12,7 +12,8 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan, TableScan};
 use harrier_pgcatalog::{ORIGIN_KEY, oid};
 
-use crate::warehouse::{Names, WarehouseTable};
+use crate::warehouse::name_resolver::Names;
+use crate::warehouse::table::WarehouseTable;
 
 /// The number of a table in `pg_class`, and that of a column in it.
 pub(crate) type Origin = (i32, usize);

@@ -10,8 +10,9 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTableLikeKind, ObjectName};
 use harrier_error::{SqlError, SqlState};
 
-use crate::binder::default_values::provider;
-use crate::warehouse::{WarehouseTable, told_schema_of};
+use crate::planning::default_values::provider;
+use crate::types::columns::told_schema_of;
+use crate::warehouse::table::WarehouseTable;
 
 /// The table that another one is to be made like.
 pub(crate) struct Like {

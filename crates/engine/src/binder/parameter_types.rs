@@ -5,6 +5,7 @@
 //! The first place that says a type is right, as in PostgreSQL; what a client has said of a parameter comes
 //! before all.
 
+use crate::types::names;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,8 +26,7 @@ use harrier_pgcatalog::{TYPE_KEY, cast_type};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::binder::declared_types::{told_fields, told_schema};
-use crate::binder::type_names;
-use crate::statement::describe::plain;
+use crate::types::names::plain;
 use harrier_planner::binder::table_functions;
 use harrier_planner::rewrite::schema_below;
 
@@ -52,7 +52,7 @@ impl Parameter {
         };
         let name = field.metadata().get(TYPE_KEY);
         // A value may be longer than what it is put into or compared with.
-        let name = name.and_then(|name| type_names::without_size(name.clone()));
+        let name = name.and_then(|name| names::without_size(name.clone()));
         Self { data_type, name }
     }
 

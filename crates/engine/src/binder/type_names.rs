@@ -2,17 +2,18 @@
 //! arrays of it, stay that through subqueries, CASE and aggregates; so do lengths of `varchar(n)` where
 //! PostgreSQL keeps them.
 
-use std::sync::Arc;
+use crate::types::declared;
+use crate::types::names::told;
+use crate::types::names::without_size;
 
-use datafusion::arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::{ViewTable, source_as_provider};
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan, TableScan};
 use harrier_functions::cast::declared_type::{DeclaredType, type_of_call};
-use harrier_pgcatalog::{TYPE_KEY, named_field};
 
-use crate::binder::declared_types;
-use crate::warehouse::{GuardedView, WarehouseTable};
+use crate::warehouse::access::restricted_view::GuardedView;
+use crate::warehouse::table::WarehouseTable;
 
 /// PostgreSQL's names of the types of a plan's columns, as far as there are any to tell.
 pub(crate) fn of(plan: &LogicalPlan) -> Vec<Option<String>> {
@@ -87,7 +88,7 @@ fn of_scan(scan: &TableScan) -> Vec<Option<String>> {
     let own = provider.downcast_ref::<WarehouseTable>().map(WarehouseTable::table);
     let name = |field: &FieldRef| {
         let column = own.and_then(|table| table.columns.iter().find(|column| column.name == *field.name()));
-        column.and_then(declared_types::of_column).map(DeclaredType::name).or_else(|| told(field))
+        column.and_then(declared::of_column).map(DeclaredType::name).or_else(|| told(field))
     };
     fields.iter().map(name).collect()
 }
@@ -114,16 +115,6 @@ fn common(mut names: impl Iterator<Item = Option<String>>) -> Option<String> {
     })
 }
 
-/// What a function makes of such values: a length is not kept.
-pub(crate) fn without_size(name: String) -> Option<String> {
-    match name.parse() {
-        Ok(DeclaredType::Varchar(_)) => Some(DeclaredType::Varchar(None).name()),
-        Ok(DeclaredType::Char(_)) => Some(DeclaredType::Char(None).name()),
-        Ok(DeclaredType::Uuid) | Err(()) => Some(name),
-        Ok(_) => None,
-    }
-}
-
 /// The same of `min`, `max` and `nullif`, of which there are none of `varchar`.
 fn extreme(name: String) -> Option<String> {
     match name.parse() {
@@ -145,11 +136,6 @@ fn is_unknown(expr: &Expr) -> bool {
 /// What the fields of a plan say themselves.
 fn of_schema(plan: &LogicalPlan) -> Vec<Option<String>> {
     plan.schema().fields().iter().map(|field| told(field)).collect()
-}
-
-/// What a field says.
-pub(crate) fn told(field: &Field) -> Option<String> {
-    field.metadata().get(TYPE_KEY).cloned()
 }
 
 fn of_all(exprs: &[Expr], input: &LogicalPlan) -> Vec<Option<String>> {
@@ -231,22 +217,4 @@ fn same(cast: &Expr, inner: &Expr, schema: &DFSchema, below: &[Option<String>]) 
     // One that a statement has says its own type, which is the same then.
     let is_own = to != from && to.is_string() && from.is_string();
     is_own.then(|| of_expr(inner, schema, below)).flatten()
-}
-
-/// A schema whose fields say these types.
-pub(crate) fn named(schema: &SchemaRef, names: &[Option<String>]) -> SchemaRef {
-    let is_told = |(field, name): (&FieldRef, &Option<String>)| told(field) == *name;
-    if names.len() != schema.fields().len() || schema.fields().iter().zip(names).all(is_told) {
-        return Arc::clone(schema);
-    }
-    let fields = schema.fields().iter().zip(names).map(|(field, name)| match name {
-        Some(name) => Arc::new(named_field(Field::clone(field), name)),
-        // A cast leaves what the value was before.
-        None => {
-            let mut metadata = field.metadata().clone();
-            metadata.remove(TYPE_KEY);
-            Arc::new(Field::clone(field).with_metadata(metadata))
-        }
-    });
-    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }

@@ -1,13 +1,12 @@
 //! What INSERT, UPDATE, DELETE and MERGE do not have, and CREATE FUNCTION and the like, refused in words that
 //! name what there is instead.
 
+use crate::planning::returning_items;
 use datafusion::error::Result;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Insert, OnInsert, SetExpr, SqliteOnConflict};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
-
-use crate::statement::returning;
 
 const MERGE: &str = "MERGE INTO … USING … ON … WHEN MATCHED THEN … WHEN NOT MATCHED THEN INSERT … \
                      does one thing for rows that are there and another for those that are not";
@@ -20,7 +19,7 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
         Statement::Statement(statement) => {
             match statement.as_ref() {
                 ast::Statement::Prepare { statement, .. } => {
-                    if returning::items(statement).is_some() {
+                    if returning_items::items(statement).is_some() {
                         let instead =
                             "prepared statements of the protocol have it, and so has the statement itself";
                         return refuse("RETURNING of a statement that PREPARE prepares", instead);

@@ -41,7 +41,7 @@ use crate::external::hive::{FolderOptions, FolderTable, Place};
 use crate::external::store_urls;
 use crate::object_stores::data_files::is_hidden;
 use crate::object_stores::options::{self, TableOptions};
-use crate::warehouse::{SessionRole, Viewer};
+use crate::warehouse::access::{SessionRole, Viewer};
 
 /// Makes tables of file names in queries.
 #[derive(Debug, Default)]

@@ -9,6 +9,8 @@
 //! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights
 //! and not its name.
 
+use crate::planning::declared_casts;
+use crate::types::names;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,10 +42,8 @@ use harrier_sql::tokens::offset;
 use harrier_sql::{Tokens, parser};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::assignment_casts;
-use crate::binder::declared_types;
-use crate::session::planner::time_reading;
 use crate::settings::HarrierSettings;
+use crate::settings::time_reading;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_planner::optimizer::simplification;
 
@@ -72,7 +72,7 @@ fn in_utc(state: SessionState) -> Result<SessionState> {
     let zone = &mut state.config_mut().options_mut().execution.time_zone;
     if zone.as_deref() != Some(UTC) {
         *zone = Some(UTC.to_string());
-        crate::session::tell_functions(&mut state)?;
+        crate::settings::refresh_functions(&mut state)?;
     }
     Ok(state)
 }
@@ -106,10 +106,7 @@ impl Condition {
         let message = match self {
             Self::RowFilter => "a row filter has to be of type boolean".to_string(),
             Self::Check => {
-                format!(
-                    "argument of CHECK must be type boolean, not type {}",
-                    assignment_casts::type_name(kind)
-                )
+                format!("argument of CHECK must be type boolean, not type {}", names::type_name(kind))
             }
         };
         coded(SqlState::DATATYPE_MISMATCH, &message)
@@ -211,7 +208,7 @@ fn statement(text: &str) -> Result<Statement> {
 fn prepare(statement: &mut Statement, of_client: bool) -> Result<()> {
     desugar::prepare(statement, DateOrder::default())?;
     result_columns::prepare(statement, of_client);
-    declared_types::settle(statement);
+    declared_casts::settle(statement);
     if let Statement::Statement(statement) = statement {
         match of_client {
             true => {

@@ -16,7 +16,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::datetime::duration;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::assignment_casts::type_name;
+use crate::types::names::type_name;
 use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);

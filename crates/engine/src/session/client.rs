@@ -21,18 +21,19 @@ use harrier_pgcatalog::Source;
 use harrier_sql::desugar::result_columns;
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::engine::server_functions;
 use crate::engine::setting_error;
+use crate::engine::waiting_functions;
 use crate::object_stores::options;
 use crate::runtime::progress::Progress;
-use crate::session::server_functions;
-use crate::session::waiting_functions;
 use crate::session::{CatalogReads, Outcome, ParsedStatement, Session, command};
 use crate::settings::parameters::{self, Change};
 use crate::settings::{self, HarrierSettings};
+use crate::warehouse::DEFAULT_SCHEMA;
+use crate::warehouse::public_schema::Said;
 use crate::warehouse::sequences;
-use crate::warehouse::{
-    DEFAULT_SCHEMA, Defaults, Identity, Isolation, Named, Said, SessionSource, Surroundings,
-};
+use crate::warehouse::system_catalogs::pg_catalog::{Identity, Named, SessionSource, Surroundings};
+use crate::warehouse::transaction::{Defaults, Isolation};
 use harrier_planner::analyzer::session_time_zone::UTC;
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
@@ -362,7 +363,7 @@ impl Session {
         }
         if options.execution.time_zone.as_ref() != Some(&zone) {
             options.set(TIME_ZONE, &zone)?;
-            crate::session::tell_functions(&mut state)?;
+            crate::settings::refresh_functions(&mut state)?;
         }
         Ok(())
     }

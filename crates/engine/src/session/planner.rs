@@ -1,24 +1,21 @@
 //! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans
 //! get to ranks.
 
+use crate::settings::date_order;
+use crate::settings::interval_style;
+use crate::settings::session_memory;
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
-use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::execution::SessionStateBuilder;
 use harrier_exec::distribution::logical_planner;
-use harrier_functions::parse::datetime::DateOrder;
-use harrier_functions::parse::interval::IntervalStyle;
-use harrier_planner::analyzer::session_time_zone::session_zone;
-use harrier_planner::analyzer::text_constants::TimeReading;
 use harrier_planner::physical::compact_string_views::CompactStringViews;
 use harrier_planner::rules::{self, Surroundings, TableRules};
 
 use crate::binder::declared_types::DeclaredTypes;
+use crate::binder::json::{JsonOperators, JsonValues};
+use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
-use crate::planning::json::{JsonOperators, JsonValues};
-use crate::planning::sql_types::SqlTypes;
 use crate::planning::unknown_literals::{TimeDifferences, UnknownLiterals};
-use crate::settings::HarrierSettings;
 use crate::warehouse::sequences::is_called;
 
 /// Gives a session its rules, planners of expressions and relations, and estimates.
@@ -48,22 +45,4 @@ pub(crate) fn install(builder: SessionStateBuilder, engine: &Engine) -> SessionS
         }
     };
     rules::install_last(builder)
-}
-
-fn session_memory(options: &ConfigOptions) -> Option<usize> {
-    let settings = options.extensions.get::<HarrierSettings>();
-    settings.map(|settings| settings.statement_memory).filter(|bytes| *bytes > 0)
-}
-
-fn interval_style(options: &ConfigOptions) -> IntervalStyle {
-    options.extensions.get::<HarrierSettings>().map(|settings| settings.interval_style).unwrap_or_default()
-}
-
-fn date_order(options: &ConfigOptions) -> DateOrder {
-    options.extensions.get::<HarrierSettings>().map(|settings| settings.date_order).unwrap_or_default()
-}
-
-/// How the session reads texts of days and times.
-pub(crate) fn time_reading(state: &SessionState) -> TimeReading {
-    TimeReading { zone: session_zone(state), order: date_order(state.config_options()) }
 }

@@ -22,10 +22,10 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::binder::assignment_casts;
-use crate::binder::default_values;
 use crate::binder::unsupported_statements;
+use crate::planning::default_values;
 use crate::planning::delete_alias;
-use crate::session::planner::time_reading;
+use crate::settings::time_reading;
 use harrier_planner::analyzer::text_constants::readable;
 
 /// The prepared statements of a session, by name.

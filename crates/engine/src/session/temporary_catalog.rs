@@ -2,7 +2,7 @@
 //! tell of them.
 //!
 //! PostgreSQL's catalogs are found in it and are not among its schemas, as in
-//! [`crate::warehouse::SessionCatalog`].
+//! [`crate::warehouse::name_resolver::SessionCatalog`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use harrier_pgcatalog::{
 };
 
 use crate::planning::stored_sql;
-use crate::warehouse::number_of_own;
+use crate::warehouse::temporary_tables::temporary_number;
 
 #[derive(Debug)]
 pub(crate) struct OwnCatalog {
@@ -42,12 +42,12 @@ impl OwnCatalog {
         schemas.sort();
         for name in schemas {
             let Some(provider) = self.inner.schema(&name) else { continue };
-            let schema = number_of_own(&name);
+            let schema = temporary_number(&name);
             let mut tables = provider.table_names();
             tables.sort();
             for table in tables {
                 if let Ok(Some(found)) = provider.table(&table).await {
-                    let id = number_of_own(&format!("{name}\0{table}"));
+                    let id = temporary_number(&format!("{name}\0{table}"));
                     contents.relations.push(relation(id, schema, table, found.as_ref(), owner));
                 }
             }

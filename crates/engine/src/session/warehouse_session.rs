@@ -1,6 +1,15 @@
 //! Statements of a session with a warehouse: each is in a transaction, and some change what the warehouse
 //! holds.
 
+use crate::planning::returning_items;
+use crate::warehouse::access::read_check;
+use crate::warehouse::keys;
+use crate::warehouse::keys::declaration;
+use crate::warehouse::maintenance::folder_ownership;
+use crate::warehouse::maintenance::vacuum;
+use crate::warehouse::relation;
+use crate::warehouse::session::Kept;
+use crate::warehouse::view_columns;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -31,25 +40,27 @@ use harrier_sql::identifier;
 use harrier_sql::parser::as_of;
 use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sqlstate::IntoDataFusionError;
-use parking_lot::Mutex;
 
 use crate::binder::declared_types;
 use crate::external::hive::{FolderTable, Watched};
 use crate::object_stores::listing_cache;
 use crate::planning::stored_sql::{self, ViewForm};
 use crate::runtime::progress::Progress;
-use crate::session::planner::time_reading;
 use crate::session::{Outcome, ParsedStatement, Session, command, write_verb};
+use crate::settings::time_reading;
 use crate::statement::auto_analyze::AutoAnalyze;
+use crate::statement::ddl::{Ddl, KeptDefaults};
 use crate::statement::ddl_retry::Attempts;
 use crate::statement::explain;
-use crate::statement::returning::{self, Returning};
-use crate::warehouse::deferred_access::Deferred;
-use crate::warehouse::sequences::{self, SessionSequences};
-use crate::warehouse::{
-    self, AtCommit, Control, Ddl, Dml, KeptDefaults, Looking, Names, OwnStates, Sight, Transactions,
-    WarehouseTable,
-};
+use crate::statement::returning::Returning;
+use crate::warehouse;
+use crate::warehouse::dml::Dml;
+use crate::warehouse::name_resolver::{Names, Sight};
+use crate::warehouse::on_commit::AtCommit;
+use crate::warehouse::sequences::{self};
+use crate::warehouse::table::WarehouseTable;
+use crate::warehouse::table::statistics::Looking;
+use crate::warehouse::transaction::Control;
 use harrier_sql::parser::analyze::SampleSize;
 use harrier_sql::parser::maintenance::CheckTableStatement;
 use harrier_sql::parser::sequence::SequenceStatement;
@@ -64,55 +75,6 @@ const LOOKS_FACTOR: f64 = 8.0;
 const CHECK_COLUMNS: [&str; 2] = ["object", "problem"];
 /// What VACUUM DRY RUN tells.
 const DRY_RUN_COLUMNS: [&str; 2] = ["file", "status"];
-
-/// The tables of a session that stay.
-pub(crate) struct Kept {
-    pub(crate) names: Arc<Names>,
-    pub(crate) transactions: Transactions,
-    /// Statements about the access to what the open transaction has made: they are run when that is
-    /// committed.
-    pub(crate) deferred: Mutex<Deferred>,
-    /// What tables of the session alone were before the open transaction, for when that is rolled back.
-    pub(crate) own_states: OwnStates,
-    pub(crate) sequences: SessionSequences,
-}
-
-impl Kept {
-    /// Has what tables of the session alone are now come back when the transaction that begins is rolled
-    /// back.
-    async fn begin_own(&self) -> Result<()> {
-        self.own_states.begin(self.names.own_state().await?);
-        Ok(())
-    }
-
-    /// The same for a part of the transaction.
-    async fn control_own(&self, control: &Control) -> Result<()> {
-        match control {
-            Control::Begin { .. } => self.begin_own().await,
-            Control::Savepoint(name) => {
-                self.own_states.savepoint(name, self.names.own_state().await?);
-                Ok(())
-            }
-            Control::Release(name) => {
-                self.own_states.release(name);
-                Ok(())
-            }
-            Control::RollbackTo(name) => match self.own_states.roll_back_to(name) {
-                Some(state) => self.names.restore_own(state).await,
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    /// To be called when a transaction has ended.
-    async fn end_own(&self, is_committed: bool) -> Result<()> {
-        match self.own_states.end() {
-            Some(state) if !is_committed => self.names.restore_own(state).await,
-            _ => Ok(()),
-        }
-    }
-}
 
 impl Session {
     /// The outer error is DataFusion's, the inner one is already what the user sees.
@@ -325,7 +287,7 @@ impl Session {
                 let message = "permission denied to create temporary tables";
                 return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message).into_datafusion());
             }
-            let has_keys = warehouse::keys_in_memory(whole)?;
+            let has_keys = declaration::keys_in_memory(whole)?;
             self.spread().await?;
             let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) =
                 self.plan(whole, &statement.values).await?
@@ -336,7 +298,7 @@ impl Session {
             let outcome = self.create_temporary(create, statement.at_commit, kept).await?;
             return Ok(Some(match (outcome, has_keys) {
                 (Outcome::Command { tag, warnings, .. }, true) => {
-                    Outcome::Command { tag, warnings, notices: vec![warehouse::keys_notice(&table)] }
+                    Outcome::Command { tag, warnings, notices: vec![keys::keys_notice(&table)] }
                 }
                 (outcome, _) => outcome,
             }));
@@ -397,9 +359,9 @@ impl Session {
             }
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("expire_snapshots") => {
                 viewer.check_superuser("expire snapshots")?;
-                let age = warehouse::span(&only_text(call)?)?;
+                let age = vacuum::span(&only_text(call)?)?;
                 if let Some(catalog) = kept.names.sight().catalog {
-                    let count = warehouse::expire(&catalog, age).await?;
+                    let count = vacuum::expire(&catalog, age).await?;
                     return Ok(Some(command(&format!("CALL {count}"))));
                 }
                 "CALL 0"
@@ -407,14 +369,14 @@ impl Session {
             ast::Statement::Call(call) if call.name.to_string().eq_ignore_ascii_case("adopt_data_folder") => {
                 viewer.check_superuser("adopt a data folder")?;
                 if let Some(catalog) = kept.names.sight().catalog {
-                    warehouse::adopt(&catalog, self.engine().runtime_env()).await?;
+                    folder_ownership::adopt(&catalog, self.engine().runtime_env()).await?;
                 }
                 "CALL"
             }
             ast::Statement::Drop { names, .. } if names.len() > 1 => {
                 return self.drop_several(&parsed, statement, &ddl, kept).await.map(Some);
             }
-            written if returning::items(written).is_some() => {
+            written if returning_items::items(written).is_some() => {
                 return match Returning::of(whole)? {
                     Some(returning) => self.run_returning(&returning, statement, Some(kept)).await.map(Some),
                     None => Ok(None),
@@ -558,7 +520,7 @@ impl Session {
         }
         let is_select = !matches!(input, LogicalPlan::EmptyRelation(_));
         let state = self.context().state();
-        warehouse::check_reads(&state, &input)?;
+        read_check::check_reads(&state, &input)?;
         let plan = state.create_physical_plan(&input).await?;
         // As the rows have it, whose types are not always those that were planned. Whatever a query knows of
         // them, NULLs may come.
@@ -612,10 +574,10 @@ impl Session {
         let Some(name) = table else {
             sight.viewer.check_superuser("vacuum the warehouse")?;
             let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
-            let count = warehouse::vacuum(catalog, self.engine().runtime_env(), age).await?;
+            let count = vacuum::vacuum(catalog, self.engine().runtime_env(), age).await?;
             return Ok(command(&format!("VACUUM {count}")));
         };
-        let name = warehouse::reference(name)?;
+        let name = relation::reference(name)?;
         let Some(table) = kept.names.table(&name) else {
             return Err(kept.names.no_table(&name, "OPTIMIZE").await);
         };
@@ -636,7 +598,7 @@ impl Session {
         sight.viewer.check_superuser("vacuum the warehouse")?;
         let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
         let found = match &sight.catalog {
-            Some(catalog) => warehouse::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
+            Some(catalog) => vacuum::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
             None => Vec::new(),
         };
         texts(DRY_RUN_COLUMNS, found.iter().map(|(file, status)| [file.as_str(), *status]))
@@ -648,7 +610,7 @@ impl Session {
         let sight = kept.names.sight();
         let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
             return match &analyze.table_name {
-                Some(name) => Err(kept.names.no_table(&warehouse::reference(name)?, "ANALYZE").await),
+                Some(name) => Err(kept.names.no_table(&relation::reference(name)?, "ANALYZE").await),
                 None => Ok(()),
             };
         };
@@ -659,7 +621,7 @@ impl Session {
                 state.tables.values().filter(|table| own(table.id)).cloned().collect()
             }
             Some(name) => {
-                let name = warehouse::reference(name)?;
+                let name = relation::reference(name)?;
                 let Some(table) = kept.names.table(&name) else {
                     return Err(kept.names.no_table(&name, "ANALYZE").await);
                 };
@@ -729,7 +691,7 @@ impl Session {
 
     /// CHECK TABLE: a row for everything that is wrong.
     async fn check_table(&self, check: &CheckTableStatement, kept: &Arc<Kept>) -> Result<Outcome> {
-        let name = warehouse::reference(&check.table)?;
+        let name = relation::reference(&check.table)?;
         let Some(table) = kept.names.table(&name) else {
             return Err(kept.names.no_table(&name, "CHECK TABLE").await);
         };
@@ -755,7 +717,7 @@ impl Session {
         self.spread().await?;
         let state = self.context().state();
         let mut plan = self.plan(statement, &explained.values).await?;
-        warehouse::check_reads(&state, &plan)?;
+        read_check::check_reads(&state, &plan)?;
         let inner = match &mut plan {
             LogicalPlan::Explain(asked) => &mut asked.plan,
             LogicalPlan::Analyze(asked) => &mut asked.input,
@@ -810,7 +772,7 @@ impl Session {
     ) -> Result<Option<Outcome>> {
         // Whoever makes a view need not be allowed to read it.
         if !matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
-            warehouse::check_reads(&self.context().state(), &plan)?;
+            read_check::check_reads(&self.context().state(), &plan)?;
         }
         let mut notices = Vec::new();
         let missing = |kind: &str, name: &str| format!("{kind} \"{name}\" does not exist, skipping");
@@ -823,7 +785,7 @@ impl Session {
                     create.input = Arc::new(self.context().state().optimize(&create.input)?);
                 }
                 let defaults = ddl.kept_defaults(parsed, &statement.text)?;
-                let declared = warehouse::cut_keys(&Statement::Statement(Box::new(parsed.clone())))?.1;
+                let declared = declaration::cut_keys(&Statement::Statement(Box::new(parsed.clone())))?.1;
                 let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
                 if made.is_none() {
                     notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
@@ -859,7 +821,7 @@ impl Session {
                 let query = self.definition(view, &statement.text, &kept.names)?;
                 let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
                 let form = ViewForm { of_client: self.names_as_postgres(), is_barrier };
-                let columns_below = warehouse::columns_below(&create.input)?;
+                let columns_below = view_columns::columns_below(&create.input)?;
                 ddl.create_view(&create.name, query, form, columns_below, create.or_replace).await?;
                 "CREATE VIEW"
             }

@@ -3,6 +3,8 @@
 //! What they change is no part of a transaction: it is visible at once, and stays when the transaction is
 //! rolled back.
 
+use crate::types::columns;
+use crate::warehouse::relation;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,9 +21,11 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::planning::stored_sql::{self, Condition};
 use crate::runtime::limits;
 use crate::session::client::TransactionState;
-use crate::session::warehouse_session::Kept;
 use crate::session::{Outcome, Session};
-use crate::warehouse::{self, Sight, Viewer};
+use crate::warehouse;
+use crate::warehouse::access::Viewer;
+use crate::warehouse::name_resolver::Sight;
+use crate::warehouse::session::Kept;
 use harrier_sql::parser::access::{
     self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
 };
@@ -259,7 +263,7 @@ impl Namer<'_> {
             AccessStatement::SetOwner { target, name, if_exists, owner } => {
                 let object = match target {
                     Target::Warehouse => Object::Warehouse,
-                    Target::Schema => self.schema(warehouse::reference(name)?.table())?,
+                    Target::Schema => self.schema(relation::reference(name)?.table())?,
                     Target::Relation | Target::Sequence => match self.relation(name) {
                         Ok(object) => object,
                         Err(_) if *if_exists => return Ok(warnings),
@@ -443,7 +447,7 @@ impl Namer<'_> {
     }
 
     fn relation(&self, name: &ObjectName) -> Result<Object> {
-        let name = warehouse::reference(name)?;
+        let name = relation::reference(name)?;
         let (shown, found) = (name.table().to_string(), self.kept.names.relation_in(&self.sight, &name));
         match found {
             Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
@@ -570,7 +574,7 @@ impl Namer<'_> {
             .tables
             .get(&id)
             .ok_or_else(|| DataFusionError::Internal("a table that is not there any more".to_string()))?;
-        let schema = warehouse::schema_of(&table.columns)?;
+        let schema = columns::schema_of(&table.columns)?;
         let state = self.session.context().state();
         stored_sql::check_order(&state, predicate)?;
         stored_sql::condition(&state, predicate, &schema, &self.sight.asker, Condition::RowFilter)?;

@@ -16,6 +16,8 @@
 //! fails over what a file holds, the file is read once more line by line for the first error, which then
 //! names its place.
 
+use crate::types::names;
+use crate::warehouse::access::read_check;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,14 +56,14 @@ pub(crate) mod to;
 
 use crate::binder::assignment_casts;
 use crate::binder::declared_types;
+use crate::binder::json as json_values;
 use crate::binder::type_names;
 use crate::external::file_tables;
 use crate::planning::cast_names;
-use crate::planning::json as json_values;
 use crate::planning::result_names;
 use crate::session::{Outcome, ParsedStatement, Session};
 use crate::statement::write::Write;
-use crate::warehouse::{self, Dml};
+use crate::warehouse::dml::Dml;
 use harrier_planner::analyzer::session_time_zone::{field_in_zone, session_zone};
 use harrier_sql::identifier::plain;
 
@@ -157,8 +159,8 @@ impl Target {
     /// The same columns with PostgreSQL's names of their types, where Arrow's do not say which they are.
     fn told(&self, schema: &SchemaRef) -> SchemaRef {
         let told = declared_types::told_fields(self.table.as_ref());
-        let names: Vec<Option<String>> = self.columns.iter().map(|at| type_names::told(&told[*at])).collect();
-        type_names::named(schema, &names)
+        let names: Vec<Option<String>> = self.columns.iter().map(|at| names::told(&told[*at])).collect();
+        names::named(schema, &names)
     }
 
     /// Puts the rows of a stream, which has the columns, into the table.
@@ -487,13 +489,13 @@ impl Session {
         self.spread().await?;
         let state = self.context().state();
         let plan = Box::pin(cast_names::plan(&state, copy_parse::as_query(&copy.source)?)).await?;
-        warehouse::check_reads(&state, &plan)?;
+        read_check::check_reads(&state, &plan)?;
         let plan = result_names::told_apart(declared_types::shown(plan)?, statement.asked.as_deref())?;
         let names = type_names::of(&plan);
         let plan = state.optimize(&plan)?;
         match self.start(&state, &plan, None, &statement.text, statement.explain).await? {
             Outcome::Rows { schema, stream, progress } if format == CopyFormat::Binary => {
-                Ok(Outcome::CopyOutRows { schema: type_names::named(&schema, &names), stream, progress })
+                Ok(Outcome::CopyOutRows { schema: names::named(&schema, &names), stream, progress })
             }
             Outcome::Rows { stream, progress, .. } => {
                 Ok(Outcome::CopyOut(CopyOut::new(stream, progress, layout, statement.text.clone())))

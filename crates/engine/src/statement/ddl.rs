@@ -1,5 +1,12 @@
 //! Statements that define: schemas, tables, views, and what is said about them.
 
+use crate::types::assigned;
+use crate::types::declared;
+use crate::types::names;
+use crate::warehouse::relation::no_relation;
+use crate::warehouse::relation::reference;
+use crate::warehouse::relation::wrong_kind;
+use crate::warehouse::temporary_tables;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -12,7 +19,6 @@ use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateMemoryTable, Expr};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, CommentObject, RenameTableNameKind,
 };
@@ -28,12 +34,10 @@ use harrier_exec::data_files::check_years;
 use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 
-use crate::binder::declared_types;
 use crate::binder::type_names;
 use crate::planning::stored_sql::{self, ViewForm, WrittenDefaults};
-use crate::session::planner::time_reading;
+use crate::settings::time_reading;
 use crate::statement::ddl::keys::cut_column;
-use crate::statement::memory_table_dml;
 use crate::types::columns::{column_of, declared, has_unsure_buckets, type_of};
 use crate::types::json_columns;
 use crate::warehouse::access::Viewer;
@@ -78,11 +82,6 @@ fn error(state: SqlState, message: impl Into<String>) -> DataFusionError {
 
 fn unsupported(what: impl Into<String>) -> DataFusionError {
     error(SqlState::FEATURE_NOT_SUPPORTED, what)
-}
-
-/// A name as the planner takes it.
-pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
-    object_name_to_table_reference(name.clone(), true)
 }
 
 /// `schema`: as a name or the search path says it.
@@ -153,12 +152,12 @@ impl Ddl<'_> {
         }
         let mut next_column = 1;
         let mut columns = Vec::new();
-        let input = type_names::named(create.input.schema().inner(), &type_names::of(&create.input));
+        let input = names::named(create.input.schema().inner(), &type_names::of(&create.input));
         for field in input.fields() {
             let field = if !has_rows { declared(field) } else { field.as_ref().clone().with_nullable(true) };
             columns.push(column_of(&field, &mut next_column)?);
         }
-        declared_types::declare_all(&mut columns, &create.input)?;
+        declared::declare_all(&mut columns, type_names::of(&create.input))?;
         no_column_twice(&columns)?;
         for (name, default) in &create.column_defaults {
             let Some(column) = columns.iter_mut().find(|column| column.name == *name) else { continue };
@@ -667,7 +666,7 @@ impl Ddl<'_> {
             &declared(&json_columns::declared(&name, kind, &definition.data_type)),
             &mut table.next_column,
         )?;
-        declared_types::declare(&mut column, declared_types::of_definition(&definition.data_type, &name)?);
+        declared::declare(&mut column, declared::of_definition(&definition.data_type, &name)?);
         for option in &definition.options {
             match &option.option {
                 ColumnOption::Null => {}
@@ -678,7 +677,7 @@ impl Ddl<'_> {
                 }
                 ColumnOption::Default(value) => {
                     let present = self.value_of(value, &column).await?;
-                    let present = declared_types::assigned_text(&column, present)?;
+                    let present = assigned::assigned_text(&column, present)?;
                     column.default = kept_default(value, present.clone(), written);
                     self.check_default(&column)?;
                     column.initial_default = present;
@@ -733,8 +732,8 @@ impl Ddl<'_> {
             AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                 let kind = self.type_named(data_type).await?;
                 let mut new = column_of(&declared(&json_columns::declared(name, kind, data_type)), &mut 0)?;
-                let after = declared_types::of_definition(data_type, name)?;
-                declared_types::declare(&mut new, after);
+                let after = declared::of_definition(data_type, name)?;
+                declared::declare(&mut new, after);
                 let widens = |old: ColumnType, new: ColumnType| match (old, new) {
                     (
                         ColumnType::Decimal { precision: old, scale },
@@ -754,8 +753,8 @@ impl Ddl<'_> {
                     .into_datafusion());
                 }
                 let quoted = format!("\"{}\"", name.replace('"', "\"\""));
-                let before = declared_types::of_column(column);
-                if let Some((is_in_the_way, error)) = declared_types::in_the_way(before, after, &quoted)
+                let before = declared::of_column(column);
+                if let Some((is_in_the_way, error)) = declared::in_the_way(before, after, &quoted)
                     && self.has_row(table_name, &is_in_the_way).await?
                 {
                     return Err(error.into_datafusion());
@@ -765,7 +764,7 @@ impl Ddl<'_> {
                 if let Some(text) = &column.initial_default {
                     column.initial_default = Some(text_as_now(text, column, before)?);
                 }
-                declared_types::declare(column, after);
+                declared::declare(column, after);
             }
             other => return Err(unsupported(format!("ALTER COLUMN … {other}"))),
         }
@@ -882,7 +881,7 @@ impl Ddl<'_> {
         }
         // When nothing can fail any more.
         for table in own.iter().filter_map(|table| table.downcast_ref::<MemTable>()) {
-            memory_table_dml::truncate(table).await;
+            temporary_tables::truncate(table).await;
         }
         Ok(restarted)
     }
@@ -968,15 +967,6 @@ impl Ddl<'_> {
             })
             .await
     }
-}
-
-/// A relation that is no `kind`, `table` or `view`.
-pub(crate) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {
-    error(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.table()))
-}
-
-pub(crate) fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {
-    error(SqlState::UNDEFINED_TABLE, format!("{kind} \"{}\" does not exist", name.table()))
 }
 
 fn duplicate_column(name: &str, table: &Table) -> DataFusionError {

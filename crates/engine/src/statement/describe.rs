@@ -1,6 +1,8 @@
 //! What a statement expects and returns, found out without running it: for clients that prepare it before
 //! they have its values.
 
+use crate::planning::returning_items;
+use crate::types::names;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
@@ -21,7 +23,7 @@ use crate::session::{ParsedStatement, Session};
 use crate::settings::parameters::{self, Change};
 use crate::statement::explain;
 use crate::statement::returning::{self, Returning};
-use crate::warehouse::Control;
+use crate::warehouse::transaction::Control;
 use harrier_sql::tokens::explain_options::Format;
 
 /// What is known of a statement before it runs.
@@ -84,7 +86,7 @@ impl ParsedStatement {
             harrier_sql::Statement::Sql(Statement::Statement(statement)) => match statement.as_ref() {
                 ast::Statement::Explain { .. } | ast::Statement::ExplainTable { .. } => "EXPLAIN",
                 ast::Statement::Call(_) => "CALL",
-                statement if returning::items(statement).is_some() => returning::verb(statement),
+                statement if returning_items::items(statement).is_some() => returning::verb(statement),
                 statement if parameters::shows_rows(statement) => "SHOW",
                 _ => "SELECT",
             },
@@ -96,7 +98,7 @@ impl ParsedStatement {
     /// writes nothing.
     pub fn written_tag(&self, rows: usize) -> Option<String> {
         let harrier_sql::Statement::Sql(Statement::Statement(statement)) = &self.form else { return None };
-        returning::items(statement)?;
+        returning_items::items(statement)?;
         Some(match returning::verb(statement) {
             "INSERT" => format!("INSERT 0 {rows}"),
             verb => format!("{verb} {rows}"),
@@ -229,7 +231,7 @@ impl Session {
 /// `schema` with the names that PostgreSQL gives the columns of `statement`, as it was sent.
 pub(crate) fn named_as(statement: &ast::Statement, schema: &SchemaRef) -> SchemaRef {
     let planned: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let listed = returning::listed(statement);
+    let listed = returning_items::listed(statement);
     let names = harrier_sql::column_names::column_names(listed.as_ref().unwrap_or(statement), &planned);
     let fields: Vec<FieldRef> = schema
         .fields()
@@ -252,7 +254,7 @@ fn returns_rows(statement: &Statement) -> bool {
             | ast::Statement::Explain { .. }
             | ast::Statement::ExplainTable { .. }
             | ast::Statement::Execute { .. } => true,
-            statement => returning::items(statement).is_some() || parameters::shows_rows(statement),
+            statement => returning_items::items(statement).is_some() || parameters::shows_rows(statement),
         },
         _ => false,
     }
@@ -273,22 +275,12 @@ fn may_have_parameters(statement: &Statement) -> bool {
     )
 }
 
-/// A type as values of clients can have it.
-pub(crate) fn plain(data_type: DataType) -> DataType {
-    match data_type {
-        DataType::Dictionary(_, value) => plain(*value),
-        DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
-        DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
-        other => other,
-    }
-}
-
 /// The columns of a query, with NULLs in place of its parameters.
 fn columns(state: &SessionState, plan: LogicalPlan, parameters: &[DataType]) -> Result<SchemaRef> {
     let nulls = parameters.iter().map(ScalarValue::try_from).collect::<Result<Vec<_>>>()?;
     let plan = with_values(plan, &nulls)?;
     let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    Ok(type_names::named(analyzed.schema().inner(), &type_names::of(&analyzed)))
+    Ok(names::named(analyzed.schema().inner(), &type_names::of(&analyzed)))
 }
 
 /// The plan with values in place of its parameters.

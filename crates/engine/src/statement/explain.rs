@@ -23,10 +23,10 @@ use harrier_exec::operators::cancelable_joins;
 use harrier_exec::transport::clock_offset::now_ns;
 use harrier_pgcatalog::TYPE_KEY;
 
+use crate::runtime::explain_text;
 use crate::runtime::panic_guard::guarded_stream;
 use crate::runtime::progress::Progress;
 use crate::session::Outcome;
-use crate::statement::explain_text;
 use crate::statement::explain_tree::Node;
 use harrier_planner::cardinality::filter_selectivity;
 use harrier_sql::tokens::explain_options::{ExplainOptions, Format};

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::warehouse::placed;
+use crate::warehouse::dml::placed;
 use harrier_planner::binder::merge;
 
 /// The column with the number that a row has in its table, from 0.
@@ -199,13 +199,6 @@ impl Changes {
         }
         let rows: Vec<(usize, usize)> = self.added.iter().map(|at| (0, *at)).collect();
         Ok(Some(interleave_record_batch(&[&self.values], &rows)?))
-    }
-}
-
-/// TRUNCATE.
-pub(crate) async fn truncate(table: &MemTable) {
-    for partition in &table.batches {
-        partition.write().await.clear();
     }
 }
 

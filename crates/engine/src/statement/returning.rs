@@ -4,6 +4,9 @@
 //! Memory bound: the rows and the answer are held by the coordinator, in the memory of the statement.
 //! Errors: the answer is worked out before anything is written, so that a failure leaves nothing.
 
+use crate::planning::returning_items::items;
+use crate::types::names;
+use crate::warehouse::access::read_check;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -19,9 +22,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, WriteOp};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{
-    self, FromTable, OutputClause, SelectItem, TableFactor, TableWithJoins,
-};
+use datafusion::sql::sqlparser::ast::{self, FromTable, TableFactor, TableWithJoins};
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder;
@@ -33,11 +34,13 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::binder::column_origins;
 use crate::binder::type_names;
 use crate::runtime::progress::Progress;
-use crate::session::warehouse_session::{self, Kept};
+use crate::session::warehouse_session;
 use crate::session::{Outcome, ParsedStatement, Session, check_change, write_verb};
 use crate::statement::memory_table_dml::Change;
 use crate::statement::write::Write;
-use crate::warehouse::{self, Changed, WarehouseTable};
+use crate::warehouse::dml::Changed;
+use crate::warehouse::session::Kept;
+use crate::warehouse::table::WarehouseTable;
 
 /// The rows that are held, as a relation. No user names it.
 const HELD: &str = "_harrier_held";
@@ -66,20 +69,6 @@ enum Others {
     Unknown,
 }
 
-/// What RETURNING of a statement lists.
-pub(crate) fn items(statement: &ast::Statement) -> Option<&Vec<SelectItem>> {
-    match statement {
-        ast::Statement::Insert(insert) => insert.returning.as_ref(),
-        ast::Statement::Update(update) => update.returning.as_ref(),
-        ast::Statement::Delete(delete) => delete.returning.as_ref(),
-        ast::Statement::Merge(merge) => match &merge.output {
-            Some(OutputClause::Returning { select_items, .. }) => Some(select_items),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// The first word of a statement with RETURNING.
 pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
     match statement {
@@ -88,22 +77,6 @@ pub(crate) fn verb(statement: &ast::Statement) -> &'static str {
         ast::Statement::Merge(_) if !update_from::is_update_from(statement) => "MERGE",
         _ => "UPDATE",
     }
-}
-
-/// What RETURNING of a statement, as it was sent, lists, as a query to take names of columns from.
-pub(crate) fn listed(statement: &ast::Statement) -> Option<ast::Statement> {
-    let written = match statement {
-        ast::Statement::Query(query) => match query.body.as_ref() {
-            ast::SetExpr::Insert(written)
-            | ast::SetExpr::Update(written)
-            | ast::SetExpr::Delete(written)
-            | ast::SetExpr::Merge(written) => written,
-            _ => return None,
-        },
-        written => written,
-    };
-    let query = ast_builder::query_of(items(written)?.clone(), vec![]);
-    Some(ast::Statement::Query(Box::new(query)))
 }
 
 fn alone(relation: TableFactor) -> TableWithJoins {
@@ -211,7 +184,7 @@ impl Session {
             LogicalPlan::Window(_) => return refused(SqlState::WINDOWING_ERROR, "window functions"),
             _ => return refused(SqlState::FEATURE_NOT_SUPPORTED, "functions that return rows"),
         }
-        warehouse::check_reads(&self.context().state(), &plan)?;
+        read_check::check_reads(&self.context().state(), &plan)?;
         Ok(plan)
     }
 
@@ -238,7 +211,7 @@ impl Session {
         }
         let filled = self.filled(&returning.change).await;
         let plan = self.plan(filled.as_ref().unwrap_or(&returning.change), &statement.values).await?;
-        warehouse::check_reads(&self.context().state(), &plan)?;
+        read_check::check_reads(&self.context().state(), &plan)?;
         check_change(&plan)?;
         let verb = write_verb(&plan, Some(parsed)).unwrap_or("INSERT");
         let LogicalPlan::Dml(dml) = plan else {
@@ -283,7 +256,7 @@ impl Session {
         let written = shape.to_write(&rows, &written_schema)?;
         drop(rows);
         self.write_held(target, written, written_schema, verb, statement, kept).await?;
-        let schema = column_origins::told(&type_names::named(&answer_schema, &columns), &origins);
+        let schema = column_origins::told(&names::named(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
     }

@@ -12,10 +12,10 @@ use futures::{FutureExt, TryStreamExt};
 use crate::SqlError;
 use crate::external::hive::FolderWrite;
 use crate::runtime::progress::Progress;
-use crate::session::warehouse_session::Kept;
 use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::copy::CopyCheck;
-use crate::warehouse::Pending;
+use crate::warehouse::dml::Pending;
+use crate::warehouse::session::Kept;
 
 /// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
 pub struct Write {

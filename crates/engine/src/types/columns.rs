@@ -1,5 +1,6 @@
 //! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
 
+use crate::types::declared;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -15,7 +16,6 @@ use harrier_exec::data_files::interval_encoding::stored_type;
 use harrier_functions::uuid_text;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::declared_types;
 use crate::types::json_columns;
 use harrier_planner::analyzer::session_time_zone::UTC;
 
@@ -32,7 +32,7 @@ pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
 pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
     let field = |column: &Column| {
         let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
-        Ok(Arc::new(declared_types::told_field(json_columns::told(field, column), column)))
+        Ok(Arc::new(declared::told_field(json_columns::told(field, column), column)))
     };
     columns.iter().map(field).collect()
 }
@@ -41,7 +41,7 @@ pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
 pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let schema = schema_of(columns)?;
     let fields = schema.fields().iter().zip(columns);
-    let fields = fields.map(|(field, column)| declared_types::told_field(Field::clone(field), column));
+    let fields = fields.map(|(field, column)| declared::told_field(Field::clone(field), column));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 

@@ -280,6 +280,11 @@ pub(crate) fn name_of(table: &Table, id: ColumnId) -> &str {
     table.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name)
 }
 
+/// What a client hears of keys that it declares.
+pub(crate) fn keys_notice(table: &str) -> String {
+    format!("keys of table \"{table}\" are declared and not enforced")
+}
+
 #[cfg(test)]
 mod tests {
     use harrier_catalog::state::Location;

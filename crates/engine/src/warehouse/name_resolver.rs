@@ -1,5 +1,6 @@
 //! The names of a session: its own tables, which end with it, before those of the warehouse.
 
+use crate::warehouse::temporary_tables;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,14 +33,13 @@ use parking_lot::RwLock;
 
 use crate::planning::stored_sql::{self, Asker, ViewForm};
 use crate::planning::using_columns;
-use crate::session::planner::time_reading;
-use crate::statement::ddl::wrong_kind;
-use crate::statement::memory_table_dml;
+use crate::settings::time_reading;
 use crate::warehouse::access::restricted_view::GuardedView;
 use crate::warehouse::access::{SessionRole, Viewer, denied};
 use crate::warehouse::explain;
 use crate::warehouse::on_commit::{AtCommit, AtCommits};
 use crate::warehouse::public_schema::told_name;
+use crate::warehouse::relation::wrong_kind;
 use crate::warehouse::sequences;
 use crate::warehouse::system_catalogs::sys_schema::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use crate::warehouse::table::WarehouseTable;
@@ -305,7 +305,7 @@ impl Names {
         }
         for (name, table, what) in self.at_commits.due(&own) {
             match (what, table.downcast_ref::<MemTable>()) {
-                (AtCommit::DeleteRows, Some(table)) => memory_table_dml::truncate(table).await,
+                (AtCommit::DeleteRows, Some(table)) => temporary_tables::truncate(table).await,
                 (AtCommit::DeleteRows, None) => {}
                 (AtCommit::Drop, _) => drop(self.own.deregister_table(&name)?),
             }

@@ -1,6 +1,7 @@
 //! Tables and views of one session alone, as PostgreSQL's catalogs tell of them: in a schema `pg_temp_N` of
 //! that session.
 
+use datafusion::catalog::MemTable;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
     });
     let column = |field| Column { field, default: None, comment: None, grants: vec![], spread: None };
     contents.relations.extend(own.iter().map(|table| Relation {
-        id: number(&table.name),
+        id: temporary_number(&table.name),
         schema: SCHEMA_ID,
         name: table.name.clone(),
         kind: if table.is_view { Kind::View } else { Kind::TemporaryTable },
@@ -67,8 +68,15 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
 }
 
 /// The same for one name as long as the session lasts, whatever other tables come and go.
-pub(crate) fn number(name: &str) -> i64 {
+pub(crate) fn temporary_number(name: &str) -> i64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     RELATIONS_BELOW - (hasher.finish() % RELATIONS) as i64
+}
+
+/// Removes all rows of a temporary table.
+pub(crate) async fn truncate(table: &MemTable) {
+    for partition in &table.batches {
+        partition.write().await.clear();
+    }
 }

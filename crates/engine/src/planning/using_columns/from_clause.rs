@@ -1,6 +1,7 @@
 //! What is in FROM: the columns that come out of its joins, and the conditions that say what USING and
 //! NATURAL do.
 
+use crate::types::names;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::TableReference;
 use datafusion::error::Result;
@@ -16,7 +17,6 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Marks, is_mark};
 use crate::planning::using_columns::resolution::{Meaning, meanings, put};
-use crate::statement::describe;
 use harrier_sql::identifier;
 
 /// A column of a relation, or of a join.
@@ -251,7 +251,7 @@ impl Kept {
     /// either name. Otherwise it has the type that both have in common, like PostgreSQL's.
     fn joined(self, left: &Column, right: &Column) -> Column {
         let own = |column: &Column| Column { name: left.name.clone(), is_joined: true, ..column.clone() };
-        let plain = |data_type: &DataType| describe::plain(data_type.clone());
+        let plain = |data_type: &DataType| names::plain(data_type.clone());
         let data_type = match plain(&left.data_type) == plain(&right.data_type) {
             true => left.data_type.clone(),
             false => comparison_coercion(&left.data_type, &right.data_type)

@@ -1,5 +1,6 @@
 //! Statements that declare keys and indexes, change them and drop them.
 
+use crate::warehouse::keys::keys_notice;
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
@@ -12,17 +13,13 @@ use harrier_catalog::state::{State, Table};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::statement::ddl::{Ddl, no_relation, reference};
+use crate::statement::ddl::Ddl;
 use crate::warehouse::keys::change::{self, error};
 use crate::warehouse::keys::declaration::{Declaration, of_column, of_constraint};
 use crate::warehouse::keys::{Declared, Index, Item, Keys, What, column_called, expressions, naming};
+use crate::warehouse::relation::{no_relation, reference};
 use harrier_sql::identifier::plain;
 use harrier_sql::parser::index::{ReindexKind, ReindexStatement};
-
-/// What a client hears of keys that it declares.
-pub(crate) fn notice(table: &str) -> String {
-    format!("keys of table \"{table}\" are declared and not enforced")
-}
 
 /// What a statement has done, and what is to be told of it.
 pub(crate) type Done = (&'static str, Vec<String>);
@@ -119,7 +116,7 @@ impl Ddl<'_> {
                     return Err(error(SqlState::FEATURE_NOT_SUPPORTED, message));
                 }
                 self.add_checked(state, table, &key, written).await?;
-                notices.push(notice(&table.name));
+                notices.push(keys_notice(&table.name));
             }
             AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
                 let cascade = *drop_behavior == Some(DropBehavior::Cascade);
@@ -156,7 +153,7 @@ impl Ddl<'_> {
                         return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
                     }
                     // It stays what it is: nobody looks at rows for it.
-                    Some(_) => notices.push(notice(&table.name)),
+                    Some(_) => notices.push(keys_notice(&table.name)),
                     None => {
                         let message =
                             format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
@@ -427,7 +424,7 @@ impl Ddl<'_> {
 /// What is to be told of what has been declared of a table: CHECK constraints are enforced.
 fn notices_of(table: &Table, declared: &[Declared]) -> Vec<String> {
     let has_keys = declared.iter().any(|key| !key.is_check());
-    if has_keys { vec![notice(&table.name)] } else { vec![] }
+    if has_keys { vec![keys_notice(&table.name)] } else { vec![] }
 }
 
 /// What a definition of a column declares, and the definition without it.

@@ -7,8 +7,8 @@ use datafusion::error::Result;
 use harrier_catalog::state::{ColumnId, State, Table};
 
 use crate::statement::ddl::Ddl;
-use crate::statement::ddl::keys::notice;
 use crate::warehouse::keys::declaration::Declaration;
+use crate::warehouse::keys::keys_notice;
 use crate::warehouse::keys::{Declared, Expression, Index, Item, Keys, Kind, What, change, name_of, naming};
 use harrier_sql::parser::table_clauses::LikeOptions;
 
@@ -32,7 +32,7 @@ impl Ddl<'_> {
                         column.comment = own.and_then(|own| own.comment.clone());
                     }
                 }
-                let notices = if has_keys { vec![notice(&table.name)] } else { vec![] };
+                let notices = if has_keys { vec![keys_notice(&table.name)] } else { vec![] };
                 transaction.changing_state().tables.insert(table.id, Arc::new(table));
                 Ok(notices)
             })

@@ -22,10 +22,11 @@ use harrier_exec::data_files::{
 use harrier_functions::datetime::time_zone::is_local;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Ddl, error, reference};
-use crate::session::planner::time_reading;
+use super::{Ddl, error};
+use crate::settings::time_reading;
 use crate::types::columns::type_of;
 use crate::warehouse::dml::{Dml, Pending, column as row_value};
+use crate::warehouse::relation::reference;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::partitions::{Unplaced, column_of, of_rows, partitions_of};
 use crate::warehouse::table::stored_values::parse_one;

@@ -13,8 +13,11 @@ use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Ddl, column_mut, error, no_relation, reference, unsupported, wrong_kind};
+use super::{Ddl, column_mut, error, unsupported};
 use crate::warehouse::explain;
+use crate::warehouse::relation::no_relation;
+use crate::warehouse::relation::reference;
+use crate::warehouse::relation::wrong_kind;
 use crate::warehouse::sequences::{
     IDENTITY_TAG, SEQUENCE_TAG, altered, defined, identity_of, kept_type, named_in_text, sequence_of,
 };

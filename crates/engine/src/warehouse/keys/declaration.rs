@@ -65,7 +65,7 @@ pub(crate) enum Declaration {
 ///
 /// Errors: two primary keys (42P16); a key names a column that is not there (42703), or twice (42701); it is
 /// declared to be enforced, or with something that keys here have not (0A000).
-pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Declared>)> {
+pub(crate) fn cut_keys(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Declared>)> {
     let Statement::Statement(parsed) = statement else { return Ok((Cow::Borrowed(statement), vec![])) };
     let ast::Statement::CreateTable(create) = parsed.as_ref() else {
         return Ok((Cow::Borrowed(statement), vec![]));
@@ -130,8 +130,8 @@ pub(crate) fn cut(statement: &Statement) -> Result<(Cow<'_, Statement>, Vec<Decl
 /// Whether a CREATE TABLE of a table that is in memory declares keys, of which nothing is kept there.
 ///
 /// Errors: it has a CHECK constraint, which nobody would look at (0A000); those of [`cut`].
-pub(crate) fn in_memory(statement: &Statement) -> Result<bool> {
-    let declared = cut(statement)?.1;
+pub(crate) fn keys_in_memory(statement: &Statement) -> Result<bool> {
+    let declared = cut_keys(statement)?.1;
     if declared.iter().any(Declared::is_check) {
         let message = "temporary tables and tables in memory have no check constraints";
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)

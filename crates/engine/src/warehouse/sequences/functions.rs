@@ -30,8 +30,8 @@ use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::session::warehouse_session::Kept;
 use crate::warehouse::sequences::values::Named;
+use crate::warehouse::session::Kept;
 use harrier_planner::rewrite::rewritten;
 use harrier_sql::identifier::{plain, without_casts};
 

@@ -11,7 +11,8 @@ use datafusion::logical_expr::LogicalPlanBuilder;
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::sequences::{Sequence, get};
 
-use crate::warehouse::{Sight, explain};
+use crate::warehouse::explain;
+use crate::warehouse::name_resolver::Sight;
 
 /// The sequence, where it is now.
 ///

@@ -16,9 +16,11 @@ use harrier_catalog::state::ObjectId;
 use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 
-use crate::session::warehouse_session::Kept;
+use crate::warehouse::access::denied;
+use crate::warehouse::explain;
+use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::sequences::error;
-use crate::warehouse::{Sight, denied, explain};
+use crate::warehouse::session::Kept;
 
 /// What a session remembers of sequences, by their UUIDs.
 #[derive(Debug, Default)]

@@ -14,8 +14,9 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{error, identity_of};
-use crate::binder::default_values::is_default;
-use crate::warehouse::{Names, reference};
+use crate::planning::default_values::is_default;
+use crate::warehouse::name_resolver::Names;
+use crate::warehouse::relation::reference;
 use harrier_sql::identifier::plain;
 use harrier_sql::parser::sequence::{Identity, Overriding};
 

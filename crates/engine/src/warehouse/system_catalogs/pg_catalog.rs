@@ -1,6 +1,7 @@
 //! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is
 //! connected.
 
+use crate::types::names;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -208,7 +209,7 @@ impl SessionSource {
             if let Ok(planned) = names.view(view).await {
                 let schema = datafusion::catalog::TableProvider::schema(&planned);
                 let names = type_names::of(planned.logical_plan());
-                found.insert((view.id, view.sql.clone()), type_names::named(&schema, &names));
+                found.insert((view.id, view.sql.clone()), names::named(&schema, &names));
             }
         }
         *self.views.lock() = found;

@@ -13,6 +13,7 @@ pub(crate) mod operators;
 pub(crate) mod stored;
 pub(crate) mod values;
 
+use crate::types::names;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
@@ -21,8 +22,8 @@ use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::{self, Kind};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::assignment_casts::type_name;
 use crate::binder::type_names;
+use crate::types::names::type_name;
 use harrier_planner::rewrite::schema_below;
 
 pub(crate) use operators::JsonOperators;
@@ -91,7 +92,7 @@ impl Types {
             let found = inputs.iter().find_map(|(input, names)| {
                 Some(names.get(input.schema().maybe_index_of_column(&column)?)?.clone())
             });
-            found.unwrap_or_else(|| type_names::told(schema.field_from_column(&column).ok()?))
+            found.unwrap_or_else(|| names::told(schema.field_from_column(&column).ok()?))
         };
         let names = schema.columns().into_iter().map(name).collect();
         Ok(Self { schema, names })
@@ -99,7 +100,7 @@ impl Types {
 
     /// As fields tell it, which lose it at times.
     fn told(schema: &DFSchema) -> Self {
-        let names = schema.fields().iter().map(|field| type_names::told(field)).collect();
+        let names = schema.fields().iter().map(|field| names::told(field)).collect();
         Self { schema: schema.clone(), names }
     }
 

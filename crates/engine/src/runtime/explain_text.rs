@@ -15,7 +15,7 @@ use harrier_exec::transport::stream_metrics::{RankCounts, StreamMeasured};
 
 /// The lines of `EXPLAIN`.
 pub(crate) fn explain(logical: &LogicalPlan, slices: &[Slice], verbose: bool) -> Vec<String> {
-    let mut lines = crate::statement::explain_text::logical(logical);
+    let mut lines = crate::runtime::explain_text::logical(logical);
     lines.extend(physical(slices, verbose));
     lines
 }

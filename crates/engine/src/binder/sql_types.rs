@@ -1,5 +1,6 @@
 //! Types of SQL that are others here than in DataFusion by itself.
 
+use crate::types::declared;
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
@@ -7,8 +8,6 @@ use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::json::Kind;
 use harrier_sqlstate::IntoDataFusionError;
-
-use crate::binder::declared_types;
 
 /// The types of casts and of columns.
 #[derive(Debug)]
@@ -27,14 +26,14 @@ impl TypePlanner for SqlTypes {
             }
             ast::DataType::JSON => Some(Kind::Json.field("")),
             ast::DataType::JSONB => Some(Kind::Jsonb.field("")),
-            ast::DataType::Array(_) => match declared_types::field_of_array(sql_type) {
+            ast::DataType::Array(_) => match declared::field_of_array(sql_type) {
                 Some(list) => Some(list),
                 None => harrier_pgcatalog::planned_type(sql_type).map(Into::into),
             },
             ast::DataType::Dec(digits) => Some(Field::new("", decimal(*digits)?, true).into()),
             ast::DataType::Float(precision) => Some(Field::new("", float(precision)?, true).into()),
-            other => match declared_types::of_sql(other)? {
-                Some(declared) => Some(declared_types::field_of(declared)),
+            other => match declared::of_sql(other)? {
+                Some(declared) => Some(declared::field_of(declared)),
                 None => harrier_pgcatalog::planned_type(other).map(Into::into),
             },
         })

@@ -13,7 +13,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::warehouse::{Identity, SessionRole, Viewer};
+use crate::warehouse::access::{SessionRole, Viewer};
+use crate::warehouse::system_catalogs::pg_catalog::Identity;
 
 /// What a call does: is told whose session it is in and as whom the statement runs, and the arguments of one
 /// row.

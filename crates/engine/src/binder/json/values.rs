@@ -23,8 +23,8 @@ use harrier_functions::json::{self, Kind};
 use harrier_sqlstate::IntoDataFusionError;
 
 use super::{Types, call, is_open, key, read};
-use crate::binder::assignment_casts::type_name;
 use crate::binder::type_names;
+use crate::types::names::type_name;
 use harrier_planner::rewrite::{compares, rewritten};
 
 /// The rule; to stand before the coercion of types.
@@ -466,7 +466,7 @@ fn in_array_cast(Cast { mut expr, field }: Cast, kind: Kind, types: &Types) -> R
     }
     match types.data_type(&expr).is_some_and(|kind| kind.is_null()) {
         true => Ok(Transformed::no(Expr::Cast(Cast { expr, field }))),
-        false => Err(crate::planning::json::no_array(kind)),
+        false => Err(crate::binder::json::no_array(kind)),
     }
 }
 

@@ -1,0 +1,259 @@
+//! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog keeps one as
+//! a tag of its column (`docs/decisions/0038-declared-types.md`).
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::Field;
+use datafusion::arrow::datatypes::FieldRef;
+use datafusion::arrow::datatypes::TimeUnit;
+use datafusion::error::DataFusionError;
+use datafusion::error::Result;
+use datafusion::sql::sqlparser::ast;
+use harrier_catalog::state::Column;
+use harrier_catalog::state::DECLARED_TYPE_TAG as TAG;
+use harrier_catalog::types::ColumnType;
+use harrier_error::SqlError;
+use harrier_error::SqlState;
+use harrier_functions::cast::declared_type::DIGITS_MAX;
+use harrier_functions::cast::declared_type::DeclaredType;
+use harrier_functions::cast::declared_type::LENGTH_MAX;
+use harrier_pgcatalog::TYPE_KEY;
+use harrier_pgcatalog::named_field;
+use harrier_planner::analyzer::session_time_zone::UTC;
+use harrier_sqlstate::IntoDataFusionError;
+use std::sync::Arc;
+
+/// The declared type that SQL writes; `None`: it is none.
+///
+/// Errors: there is no such length (22023).
+pub(crate) fn of_sql(sql_type: &ast::DataType) -> Result<Option<DeclaredType>> {
+    use ast::DataType::{
+        Char, CharVarying, Character, CharacterVarying, Custom, Nvarchar, Time, Timestamp, Varchar,
+    };
+    Ok(match sql_type {
+        ast::DataType::Uuid => Some(DeclaredType::Uuid),
+        Time(Some(digits), zone) if !has_zone(zone) => digits_of(*digits).map(DeclaredType::Time),
+        // Those of seconds and milliseconds are types of their own.
+        // Six are those of all, and how a literal of the planner's says it.
+        Timestamp(Some(6), _) => None,
+        Timestamp(Some(digits @ (1 | 2 | 4..)), zone) if !has_zone(zone) => {
+            digits_of(*digits).map(DeclaredType::Timestamp)
+        }
+        Timestamp(Some(digits), zone) if has_zone(zone) => digits_of(*digits).map(DeclaredType::TimestampTz),
+        Varchar(length) | CharacterVarying(length) | CharVarying(length) | Nvarchar(length) => {
+            Some(DeclaredType::Varchar(length_of(length.as_ref(), "varchar")?))
+        }
+        Char(length) | Character(length) => {
+            Some(DeclaredType::Char(Some(length_of(length.as_ref(), "char")?.unwrap_or(1))))
+        }
+        Custom(name, sizes) => {
+            let is_named = matches!(
+                name.0.as_slice(),
+                [name] if name.as_ident().is_some_and(|name| name.value.eq_ignore_ascii_case("bpchar"))
+            );
+            match sizes.as_slice() {
+                [] if is_named => Some(DeclaredType::Char(None)),
+                [size] if is_named => match size.parse() {
+                    Ok(size) => Some(DeclaredType::Char(Some(checked_length(size, "char")?))),
+                    Err(_) => None,
+                },
+                _ => None,
+            }
+        }
+        _ => None,
+    })
+}
+
+pub(crate) fn has_zone(zone: &ast::TimezoneInfo) -> bool {
+    matches!(zone, ast::TimezoneInfo::Tz | ast::TimezoneInfo::WithTimeZone)
+}
+
+/// `None`: more than are kept.
+pub(crate) fn digits_of(digits: u64) -> Option<u32> {
+    (digits <= DIGITS_MAX).then_some(digits as u32)
+}
+
+pub(crate) fn length_of(length: Option<&ast::CharacterLength>, name: &str) -> Result<Option<u32>> {
+    match length {
+        Some(ast::CharacterLength::IntegerLength { length, .. }) => checked_length(*length, name).map(Some),
+        Some(ast::CharacterLength::Max) | None => Ok(None),
+    }
+}
+
+pub(crate) fn checked_length(length: u64, name: &str) -> Result<u32> {
+    let message = match length {
+        0 => format!("length for type {name} must be at least 1"),
+        1..=LENGTH_MAX => return Ok(length as u32),
+        _ => format!("length for type {name} cannot exceed {LENGTH_MAX}"),
+    };
+    Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion())
+}
+
+/// The field of a value of this type.
+pub(crate) fn field_of(declared: DeclaredType) -> FieldRef {
+    Arc::new(named_field(Field::new("", kind_of(declared), true), &declared.name()))
+}
+
+pub(crate) fn kind_of(declared: DeclaredType) -> DataType {
+    match declared {
+        DeclaredType::Varchar(_) | DeclaredType::Char(_) | DeclaredType::Uuid => DataType::Utf8View,
+        DeclaredType::Time(_) => DataType::Time64(TimeUnit::Microsecond),
+        DeclaredType::Timestamp(_) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DeclaredType::TimestampTz(_) => DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())),
+    }
+}
+
+/// The field of arrays of a declared type, `None` of others: lengths of what is in an array are not kept.
+pub(crate) fn field_of_array(sql_type: &ast::DataType) -> Option<FieldRef> {
+    let (kind, item) = of_array(sql_type)?;
+    let field = Field::new("", kind, true);
+    Some(Arc::new(match item {
+        DeclaredType::Uuid => named_field(field, UUIDS),
+        _ => field,
+    }))
+}
+
+pub(crate) fn of_array(sql_type: &ast::DataType) -> Option<(DataType, DeclaredType)> {
+    use ast::ArrayElemTypeDef::{AngleBracket, SquareBracket};
+    let item = |inner: &ast::DataType| {
+        let (kind, declared) = match of_sql(inner).ok().flatten() {
+            Some(declared) => (kind_of(declared), declared),
+            None => of_array(inner)?,
+        };
+        Some((Arc::new(Field::new_list_field(kind, true)), declared))
+    };
+    match sql_type {
+        ast::DataType::Array(SquareBracket(inner, Some(size))) => {
+            let (item, declared) = item(inner)?;
+            Some((DataType::FixedSizeList(item, (*size).try_into().ok()?), declared))
+        }
+        ast::DataType::Array(SquareBracket(inner, None) | AngleBracket(inner)) => {
+            let (item, declared) = item(inner)?;
+            Some((DataType::List(item), declared))
+        }
+        _ => None,
+    }
+}
+
+/// PostgreSQL's name of arrays of UUIDs.
+pub(crate) const UUIDS: &str = "_uuid";
+
+/// What a field says itself.
+pub(crate) fn of_field(field: &Field) -> Option<DeclaredType> {
+    field.metadata().get(TYPE_KEY)?.parse().ok()
+}
+
+/// The declared type of a column, if it has one that its values are of.
+pub(crate) fn of_column(column: &Column) -> Option<DeclaredType> {
+    match column.kind {
+        ColumnType::Uuid => return Some(DeclaredType::Uuid),
+        ColumnType::TimestampS => return Some(DeclaredType::Timestamp(0)),
+        ColumnType::TimestampMs => return Some(DeclaredType::Timestamp(3)),
+        _ => {}
+    }
+    let declared: DeclaredType = column.tags.get(TAG)?.parse().ok()?;
+    // Other programs may have made the column another one.
+    let kind = crate::types::columns::type_of(column, false).ok()?;
+    declared.is_of(&kind).then_some(declared)
+}
+
+/// Has a column be of a declared type, or of none.
+pub(crate) fn declare(column: &mut Column, declared: Option<DeclaredType>) {
+    match declared {
+        Some(DeclaredType::Uuid) if column.kind == ColumnType::Varchar => column.kind = ColumnType::Uuid,
+        // Their types say it.
+        Some(_) if matches!(column.kind, ColumnType::TimestampS | ColumnType::TimestampMs) => {}
+        Some(declared) => drop(column.tags.insert(TAG.to_string(), declared.to_string())),
+        None => drop(column.tags.remove(TAG)),
+    }
+}
+
+/// Gives the columns of a new table the declared types with these names.
+///
+/// Errors: there is an array of UUIDs (0A000).
+pub(crate) fn declare_all(columns: &mut [Column], names: Vec<Option<String>>) -> Result<()> {
+    for (column, name) in columns.iter_mut().zip(names) {
+        if name.as_deref() == Some(UUIDS) {
+            return Err(no_arrays(&column.name));
+        }
+        let told = name.and_then(|name| name.parse().ok());
+        declare(column, told);
+        if of_column(column).is_none() {
+            declare(column, None);
+        }
+    }
+    Ok(())
+}
+
+/// The declared type that SQL writes of a column.
+///
+/// Errors: those of [`of_sql`]; it is an array of UUIDs (0A000).
+pub(crate) fn of_definition(sql_type: &ast::DataType, column: &str) -> Result<Option<DeclaredType>> {
+    match of_array(sql_type) {
+        Some((_, DeclaredType::Uuid)) => Err(no_arrays(column)),
+        _ => of_sql(sql_type),
+    }
+}
+
+pub(crate) fn no_arrays(column: &str) -> DataFusionError {
+    let message = format!("column \"{column}\" of type uuid[] is not supported");
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("text[] keeps them").into_datafusion()
+}
+
+/// The field of a column, with its declared type.
+pub(crate) fn told_field(field: Field, column: &Column) -> Field {
+    match of_column(column) {
+        Some(declared) => named_field(field, &declared.name()),
+        None => field,
+    }
+}
+
+/// Which rows of a table keep a column from becoming another type, as a condition of SQL on the column's name
+/// in quotes, with the error that they are; `None`: no rows can.
+pub(crate) fn in_the_way(
+    before: Option<DeclaredType>,
+    after: Option<DeclaredType>,
+    column: &str,
+) -> Option<(String, SqlError)> {
+    use DeclaredType::{Char, Time, Timestamp, TimestampTz, Uuid, Varchar};
+    let too_long = |size: u32, to: DeclaredType| {
+        let message = format!("value too long for type {to}");
+        (
+            format!("character_length({column}) > {size}"),
+            SqlError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message),
+        )
+    };
+    let blanks = |to: DeclaredType| {
+        let message = format!("rows with blanks at the end of column {column} cannot be made {to}");
+        (
+            format!("{column} LIKE '% '"),
+            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint(format!("UPDATE … SET {column} = rtrim({column})")),
+        )
+    };
+    match (before, after?) {
+        (Some(Varchar(Some(old)) | Char(Some(old))), Varchar(Some(new))) if old <= new => None,
+        (Some(Char(Some(old))), Char(Some(new))) if old <= new => None,
+        (_, to @ Varchar(Some(new))) => Some(too_long(new, to)),
+        (Some(Char(_)), to @ Char(Some(new))) => Some(too_long(new, to)),
+        (_, to @ Char(Some(new))) => {
+            let ((long, error), (blank, _)) = (too_long(new, to), blanks(to));
+            Some((format!("{long} OR {blank}"), error))
+        }
+        (Some(Char(_)), Char(None)) | (_, Varchar(None)) => None,
+        (_, to @ Char(None)) => Some(blanks(to)),
+        (Some(Time(old)), Time(new))
+        | (Some(Timestamp(old)), Timestamp(new))
+        | (Some(TimestampTz(old)), TimestampTz(new))
+            if old <= new =>
+        {
+            None
+        }
+        (_, to @ (Time(_) | Timestamp(_) | TimestampTz(_))) => {
+            let message = format!("rows with more digits in column {column} cannot be made {to}");
+            let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint(format!("UPDATE … SET {column} = CAST({column} AS {to})"));
+            Some((format!("{column} <> CAST({column} AS {to})"), error))
+        }
+        (_, Uuid) => None,
+    }
+}

@@ -1,0 +1,23 @@
+//! Names of relations, and the errors about them.
+
+use crate::warehouse::keys::change::error;
+use datafusion::common::TableReference;
+use datafusion::error::DataFusionError;
+use datafusion::error::Result;
+use datafusion::sql::planner::object_name_to_table_reference;
+use datafusion::sql::sqlparser::ast;
+use harrier_error::SqlState;
+
+/// A relation that is no `kind`, `table` or `view`.
+pub(crate) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {
+    error(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.table()))
+}
+
+pub(crate) fn no_relation(kind: &str, name: &TableReference) -> DataFusionError {
+    error(SqlState::UNDEFINED_TABLE, format!("{kind} \"{}\" does not exist", name.table()))
+}
+
+/// A name as the planner takes it.
+pub(crate) fn reference(name: &ast::ObjectName) -> Result<TableReference> {
+    object_name_to_table_reference(name.clone(), true)
+}
