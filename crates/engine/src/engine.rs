@@ -20,10 +20,12 @@ use harrier_exec::formats::atomic_sinks;
 use harrier_exec::frontend::client::Link;
 use harrier_exec::frontend::server::Desk;
 use harrier_exec::monitor::statement_history::History;
+use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_resources::fair_merge_pool::FairMerges;
 use harrier_resources::spill_disks::{Disks, Folder};
 use harrier_resources::statement_limits::SORT_SHARES;
 use harrier_resources::value_account::AccountedPool;
+use harrier_sql::nesting;
 
 use crate::SqlError;
 use crate::engine::server_functions::ServerFunction;
@@ -33,13 +35,10 @@ use crate::object_stores::registry::Stores;
 use crate::runtime::explain_text;
 use crate::runtime::limits::Limits;
 use crate::runtime::spill_folder::SpillFolder;
-use crate::session::Session;
 use crate::settings::{self, HarrierSettings};
 use crate::warehouse::name_resolver::DEFAULT_CATALOG;
 use crate::warehouse::system_catalogs::sys_schema::ServerTable;
 use crate::warehouse::{DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
-use harrier_planner::analyzer::session_time_zone::UTC;
-use harrier_sql::nesting;
 
 /// How many of the largest users of memory an out-of-memory error names.
 const TOP_CONSUMERS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
@@ -175,11 +174,6 @@ impl Engine {
                 spill,
             }),
         })
-    }
-
-    /// A session with its own tables and settings.
-    pub fn session(&self) -> Session {
-        Session::new(self.clone())
     }
 
     /// Removes the temporary files now, for a process that ends without dropping everything. Statements

@@ -23,6 +23,7 @@
 //! ```
 
 mod binder;
+mod copy_format;
 mod engine;
 mod error;
 mod external;
@@ -47,12 +48,14 @@ pub use harrier_resources::spill_disks::{DiskState, DiskStatus};
 pub use runtime::panic_guard::install_panic_hook;
 pub use runtime::progress::{Progress, ProgressReading};
 pub use runtime::{limits, locked_folder, memory_size};
+pub use session::Session;
 pub use session::client::{TimeLimits, TransactionState};
-pub use session::{Outcome, ParsedStatement, Session};
 pub use settings::facts::facts as setting_facts;
 pub use settings::parameters::SERVER_VERSION;
 pub use statement::copy::{CopyIn, CopyInRows, CopyOut};
 pub use statement::describe::{Described, StatementKind};
+pub use statement::outcome::Outcome;
+pub use statement::parse::ParsedStatement;
 pub use statement::scrollable_rows::KeptRows;
 pub use statement::write::{Write, Written};
 pub use warehouse::WarehouseOptions;

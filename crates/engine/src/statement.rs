@@ -1,15 +1,150 @@
-//! Executes statements.
+//! Executes statements: one match over their kinds, and a file for what each does.
+//!
+//! ```text
+//!   text ─► parse.rs ─► ParsedStatement ─► transaction_control.rs ─► the match below ─► Outcome
+//!                                                                         │
+//!           access, alter_table, analyze, call, copy, create_…, drop, …  ◄─┤ a file for each kind
+//!                       planned.rs ─► plan.rs ─► execute_plan.rs ─► rows  ◄─┘ what has a plan
+//! ```
+
+use datafusion::error::Result;
+use datafusion::sql::parser::Statement;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use harrier_error::{SqlError, SqlState};
+use harrier_resources::cancellation::Canceled;
+use harrier_sql::Statement as Form;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::runtime::panic_guard::guarded;
+use crate::session::Session;
+use crate::statement::kind::Kind;
+use crate::statement::outcome::{Outcome, command};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::sequences;
 
 pub(crate) mod access;
+pub(crate) mod alter_table;
+pub(crate) mod analyze;
 pub(crate) mod auto_analyze;
+pub(crate) mod call;
+pub(crate) mod catalog_reads;
+pub(crate) mod comment;
 pub(crate) mod copy;
+pub(crate) mod create_database;
 pub(crate) mod create_extension;
+pub(crate) mod create_schema;
+pub(crate) mod create_table;
+pub(crate) mod create_temporary_table;
+pub(crate) mod create_view;
 pub(crate) mod ddl;
 pub(crate) mod ddl_retry;
 pub(crate) mod describe;
+pub(crate) mod drop;
+pub(crate) mod execute_plan;
 pub(crate) mod explain;
 pub(crate) mod explain_tree;
+pub(crate) mod explain_write;
+pub(crate) mod folder_write;
+pub(crate) mod index;
+pub(crate) mod insert;
+pub(crate) mod kind;
+pub(crate) mod lock;
+pub(crate) mod maintenance;
 pub(crate) mod memory_table_dml;
+pub(crate) mod outcome;
+pub(crate) mod parse;
+pub(crate) mod plan;
+pub(crate) mod planned;
+pub(crate) mod prepare;
 pub(crate) mod returning;
 pub(crate) mod scrollable_rows;
+pub(crate) mod sequence;
+pub(crate) mod setting;
+pub(crate) mod transaction_control;
+pub(crate) mod truncate;
+pub(crate) mod warehouse_change;
 pub(crate) mod write;
+
+impl Session {
+    /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
+    /// Whoever wants to give it up while it computes, or to give up its rows, does this inside of
+    /// [`Canceled::scope`] and sets that flag.
+    pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
+        let canceled = Canceled::current().unwrap_or_default();
+        let dropped = canceled.when_dropped();
+        let work = async move {
+            let outcome = guarded(self.run(statement).boxed()).await;
+            dropped.keep();
+            outcome.map_err(|error| crate::error::in_statement(&error, &statement.text))
+        };
+        canceled.scope(work).boxed()
+    }
+
+    /// Executes a statement in the transaction that has been begun for it.
+    pub(crate) async fn dispatch(&self, statement: &ParsedStatement) -> Result<Outcome> {
+        match &statement.form {
+            Form::Sql(sql) => self.dispatch_sql(sql, statement).await,
+            Form::Copy(copy) => self.copy(copy, statement).await,
+            Form::Access(access) => self.run_access(access).await,
+            Form::Sequence(sequence) => self.run_sequence(sequence, statement).await,
+            Form::Optimize(optimize) => self.optimize(optimize, statement).await,
+            Form::CheckTable(check) => self.check_table(check).await,
+            Form::VacuumDryRun => self.vacuum_dry_run().await,
+            Form::Reindex(reindex) => self.reindex(reindex, statement),
+            Form::RenameIndex(rename) => self.rename_index(rename, statement).await,
+            // Constraints that are not enforced are not deferred either.
+            Form::SetConstraints(_) => {
+                self.require_warehouse(ABOUT_WAREHOUSE)?;
+                Ok(command("SET CONSTRAINTS"))
+            }
+            Form::Cursor(_) => {
+                let message = "cursors are for clients of harrier serve that speak PostgreSQL's protocol";
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+            }
+        }
+    }
+
+    async fn dispatch_sql(&self, sql: &Statement, statement: &ParsedStatement) -> Result<Outcome> {
+        let overriding = statement.clauses.as_ref().and_then(|clauses| clauses.overriding);
+        // INSERT … PARTITION is for external tables alone.
+        let warehouse = self.warehouse().filter(|_| statement.partition.is_none());
+        let overridden = match warehouse {
+            Some(warehouse) => sequences::without_values(sql, overriding, &warehouse.names)?,
+            None => None,
+        };
+        let sql = overridden.as_ref().unwrap_or(sql);
+        let executed = match sql {
+            Statement::Statement(parsed) => Some(self.executed(parsed)?),
+            _ => None,
+        };
+        let executed = executed.as_deref();
+        if let (Some(warehouse), Some(executed)) = (warehouse, executed) {
+            sequences::check_written(executed, overriding, &warehouse.names)?;
+        }
+        match Kind::of(sql, executed, statement)? {
+            Kind::Parameter(change) => self.change_parameter(change).await,
+            Kind::CreateExtension(create) => create_extension::create(create),
+            Kind::Prepare(prepare) => self.prepare(prepare, &statement.asked).await,
+            Kind::CreateTemporaryTable => self.create_temporary_table(sql, statement).await,
+            Kind::CreateDatabase => self.create_database(sql, statement).await,
+            Kind::AlterTable(alter) => self.alter_table(alter, sql, statement).await,
+            Kind::Index => self.run_index(executed, sql, statement).await,
+            Kind::Truncate(truncate) => self.truncate(truncate, sql, statement).await,
+            Kind::Lock(lock) => self.lock(lock, sql, statement).await,
+            Kind::Comment(comment) => self.comment(comment, sql, statement).await,
+            Kind::Analyze(analyze) => self.analyze(analyze, sql, statement).await,
+            Kind::Vacuum(vacuum) => self.vacuum(vacuum, sql, statement).await,
+            Kind::Call(call) => self.call(call, sql, statement).await,
+            Kind::Drop(drop) => self.drop_relations(drop, sql, statement).await,
+            Kind::Returning => self.change_returning(sql, statement).await,
+            Kind::Insert(insert) => self.insert(insert, executed, sql, statement).await,
+            Kind::Change | Kind::Create => self.change(executed, sql, statement).await,
+            Kind::ExplainWrite => self.explain_write(sql, statement).await,
+            Kind::Planned => self.run_planned(sql, statement).await,
+        }
+    }
+}
+
+/// Why a statement needs a warehouse.
+const ABOUT_WAREHOUSE: &str = "the statement is about what is kept in a warehouse";

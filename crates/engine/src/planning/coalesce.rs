@@ -12,7 +12,6 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature,
 };
-
 use harrier_planner::analyzer::timestamp_coercion;
 
 use crate::planning::unknown_literals;

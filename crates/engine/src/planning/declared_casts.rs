@@ -1,12 +1,12 @@
 //! Casts to declared types in lists of VALUES and in WITH RECURSIVE.
 
-use crate::types::declared::of_sql;
-use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::ast::VisitMut;
-use datafusion::sql::sqlparser::ast::VisitorMut;
-use harrier_functions::cast::declared_type::DeclaredType;
 use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
+use harrier_functions::cast::declared_type::DeclaredType;
+
+use crate::types::declared::of_sql;
 
 /// Has casts to declared types be functions already in lists of VALUES and in WITH RECURSIVE, whose rows the
 /// planner wants to have fields that are the same in all that they say.

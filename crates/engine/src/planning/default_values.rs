@@ -16,7 +16,6 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::unparser::expr_to_sql;
 use harrier_exec::data_files::text_of;
-
 use harrier_sql::ast_builder::values_of;
 use harrier_sql::identifier::plain;
 

@@ -1,8 +1,6 @@
 //! The select list of RETURNING.
 
-use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::ast::OutputClause;
-use datafusion::sql::sqlparser::ast::SelectItem;
+use datafusion::sql::sqlparser::ast::{self, OutputClause, SelectItem};
 use harrier_sql::ast_builder;
 
 /// What RETURNING of a statement lists.

@@ -9,8 +9,6 @@
 //! are of the session that reads, also behind a view, as in PostgreSQL, where a view has its owner's rights
 //! and not its name.
 
-use crate::planning::declared_casts;
-use crate::types::names;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +17,8 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::config::{self, SqlParserOptions};
-use datafusion::datasource::{empty::EmptyTable, provider_as_source};
+use datafusion::datasource::empty::EmptyTable;
+use datafusion::datasource::provider_as_source;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_col;
@@ -32,20 +31,17 @@ use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::parse::datetime::{self, DateOrder, Kind};
-use harrier_sql::desugar;
-use harrier_sql::desugar::nested_case;
-use harrier_sql::desugar::result_columns;
-use harrier_sql::dialect::SqlDialect;
-use harrier_sql::identifier;
-use harrier_sql::nesting;
-use harrier_sql::tokens::offset;
-use harrier_sql::{Tokens, parser};
-use harrier_sqlstate::IntoDataFusionError;
-
-use crate::settings::HarrierSettings;
-use crate::settings::time_reading;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_planner::optimizer::simplification;
+use harrier_sql::desugar::{self, nested_case, result_columns};
+use harrier_sql::dialect::SqlDialect;
+use harrier_sql::tokens::offset;
+use harrier_sql::{Tokens, identifier, nesting, parser};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::planning::declared_casts;
+use crate::settings::{HarrierSettings, time_reading};
+use crate::types::names;
 
 /// Who asks, whoever's rights are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use harrier_error::{SqlError, SqlState};
 use harrier_functions::datetime::duration;
+use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::types::names::type_name;
-use harrier_planner::rewrite::{level_sides, rewritten, schema_below};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 

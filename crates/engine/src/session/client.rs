@@ -1,62 +1,30 @@
 //! What a session is to a client at the other end of a connection: its parameters, and the state of its
 //! transaction.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
-use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::parser::{CopyToSource, Statement};
-use datafusion::sql::sqlparser::ast;
-
 use harrier_catalog::state::PUBLIC_SCHEMA;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admission, Admit};
 use harrier_functions::parse::datetime::{DateOrder, Kind};
 use harrier_functions::parse::interval::IntervalStyle;
-use harrier_pgcatalog::Source;
-use harrier_sql::desugar::result_columns;
+use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::engine::server_functions;
-use crate::engine::setting_error;
-use crate::engine::waiting_functions;
+use crate::binder::type_names;
+use crate::engine::{server_functions, setting_error, waiting_functions};
 use crate::object_stores::options;
-use crate::runtime::progress::Progress;
-use crate::session::{CatalogReads, Outcome, ParsedStatement, Session, command};
-use crate::settings::parameters::{self, Change};
-use crate::settings::{self, HarrierSettings};
-use crate::warehouse::DEFAULT_SCHEMA;
-use crate::warehouse::public_schema::Said;
-use crate::warehouse::sequences;
+use crate::session::Session;
+use crate::settings::{self, HarrierSettings, parameters};
 use crate::warehouse::system_catalogs::pg_catalog::{Identity, Named, SessionSource, Surroundings};
 use crate::warehouse::transaction::{Defaults, Isolation};
-use harrier_planner::analyzer::session_time_zone::UTC;
+use crate::warehouse::{DEFAULT_SCHEMA, sequences};
 
 /// How DataFusion calls what PostgreSQL calls `TimeZone`.
 const TIME_ZONE: &str = "datafusion.execution.time_zone";
-
-/// What statements that ask PostgreSQL's catalogs say, beside the names of their schemas and of what begins
-/// with `pg_`. In `harrier sql`, a statement with none of them costs no look at what there is.
-const CATALOG_WORDS: [&str; 14] = [
-    "current_catalog",
-    "current_database",
-    "current_role",
-    "current_schema",
-    "current_user",
-    "session_user",
-    "regclass",
-    "regnamespace",
-    "regproc",
-    "regrole",
-    "regtype",
-    "has_",
-    "_description",
-    "txid_current",
-];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionState {
@@ -98,8 +66,8 @@ impl Session {
         let parameters = self.parameters();
         parameters.fix("session_authorization", identity.role.clone());
         parameters.fix("max_connections", surroundings.sessions_max().to_string());
-        if let Some(kept) = self.kept() {
-            let role = kept.names.role();
+        if let Some(warehouse) = self.warehouse() {
+            let role = warehouse.names.role();
             role.log_in(&identity.role);
             for function in self.engine().server_functions() {
                 self.context().register_udf(server_functions::of_session(function, &identity, role));
@@ -139,12 +107,13 @@ impl Session {
     }
 
     fn install_catalogs(&self, identity: Arc<Identity>, surroundings: Option<Arc<dyn Surroundings>>) {
-        let names = self.kept().map(|kept| &kept.names);
-        let source = SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings);
+        let names = self.warehouse().map(|warehouse| &warehouse.names);
+        let source =
+            SessionSource::new(names, Arc::clone(self.parameters()), identity, surroundings, type_names::of);
         let source = Arc::new(source);
         let installed = harrier_pgcatalog::install_functions(self.context(), Arc::clone(&source) as _);
         // Those of the catalogs know none.
-        sequences::register(self.context(), self.kept());
+        sequences::register(self.context(), self.warehouse());
         match (names, self.own()) {
             (Some(names), _) => names.set_postgres(installed),
             (None, Some(own)) => own.set_postgres(installed),
@@ -192,19 +161,21 @@ impl Session {
     }
 
     pub fn transaction(&self) -> TransactionState {
-        match self.kept() {
-            Some(kept) if kept.transactions.is_open() => match kept.transactions.has_failed() {
-                true => TransactionState::Failed,
-                false => TransactionState::Open,
-            },
+        match self.warehouse() {
+            Some(warehouse) if warehouse.transactions.is_open() => {
+                match warehouse.transactions.has_failed() {
+                    true => TransactionState::Failed,
+                    false => TransactionState::Open,
+                }
+            }
             _ => TransactionState::Idle,
         }
     }
 
     /// Marks the open transaction, if there is one, as failed: something around its statements went wrong.
     pub fn fail_transaction(&self) {
-        if let Some(kept) = self.kept() {
-            kept.transactions.give_up();
+        if let Some(warehouse) = self.warehouse() {
+            warehouse.transactions.give_up();
         }
     }
 
@@ -244,16 +215,18 @@ impl Session {
 
     /// Forgets the tables and views of the session alone.
     pub async fn discard_temporary(&self) -> Result<(), SqlError> {
-        match self.kept() {
-            Some(kept) => kept.names.forget_own().map_err(|error| crate::error::in_statement(&error, "")),
+        match self.warehouse() {
+            Some(warehouse) => {
+                warehouse.names.forget_own().map_err(|error| crate::error::in_statement(&error, ""))
+            }
             None => Ok(()),
         }
     }
 
     /// Forgets what sequences have given the session.
     pub fn discard_sequences(&self) {
-        if let Some(kept) = self.kept() {
-            kept.sequences.discard();
+        if let Some(warehouse) = self.warehouse() {
+            warehouse.sequences.discard();
         }
     }
 
@@ -266,85 +239,22 @@ impl Session {
             self.reset("all").await?;
             self.apply_parameters()?;
             self.prepared().deallocate(None)?;
-            if let Some(kept) = self.kept() {
-                kept.sequences.discard();
-                kept.names.forget_own()?;
-                kept.names.role().become_role(None, false)?;
+            if let Some(warehouse) = self.warehouse() {
+                warehouse.sequences.discard();
+                warehouse.names.forget_own()?;
+                warehouse.names.role().become_role(None, false)?;
             }
             Ok(())
         };
         discarded.await.map_err(|error| crate::error::in_statement(&error, ""))
     }
 
-    pub(crate) async fn change_parameter(&self, change: Change) -> Result<Outcome> {
-        let shown = change.columns();
-        let mut rows: Vec<Vec<String>> = Vec::new();
-        match change {
-            Change::Set { name, value, is_local } => {
-                self.parameters().set(name, &value, is_local)?;
-                self.apply_parameters()?;
-                return Ok(command("SET"));
-            }
-            Change::Reset(name) => {
-                self.parameters().reset(Some(name));
-                self.apply_parameters()?;
-                return Ok(command("RESET"));
-            }
-            Change::ResetAll => {
-                self.parameters().reset(None);
-                self.reset("all").await?;
-                self.apply_parameters()?;
-                return Ok(command("RESET"));
-            }
-            Change::Show(name) => {
-                let isolation = match (name, self.kept()) {
-                    ("transaction_isolation", Some(kept)) => {
-                        Some(kept.transactions.isolation().await.to_string())
-                    }
-                    ("transaction_read_only", Some(kept)) => {
-                        let is_read_only = kept.transactions.is_read_only().await;
-                        Some(if is_read_only { "on" } else { "off" }.to_string())
-                    }
-                    _ => None,
-                };
-                rows.push(vec![isolation.or_else(|| self.parameters().get(name)).unwrap_or_default()]);
-            }
-            Change::ShowAll => rows = self.all_settings(),
-        }
-        let schema = shown.unwrap_or_else(|| Arc::new(Schema::empty()));
-        let column = |at: usize| -> ArrayRef {
-            Arc::new(rows.iter().map(|row| row.get(at).map(String::as_str)).collect::<StringArray>())
-        };
-        let columns = (0..schema.fields().len()).map(column).collect();
-        let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
-        let stream = Box::pin(MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?);
-        Ok(Outcome::Rows { schema, stream, progress: Progress::none() })
-    }
-
-    /// Parameters and settings by their names, with their values and what they are.
-    fn all_settings(&self) -> Vec<Vec<String>> {
-        let parameters = self.parameters().all();
-        let mut rows: Vec<Vec<String>> = parameters
-            .into_iter()
-            .map(|(name, value, description)| vec![name.to_string(), value, description.to_string()])
-            .collect();
-        let state = self.context().state_ref();
-        let settings = state.read().config_options().entries();
-        rows.extend(
-            settings
-                .into_iter()
-                .map(|entry| vec![entry.key, entry.value.unwrap_or_default(), entry.description.to_string()]),
-        );
-        rows.sort_by_cached_key(|row| row[0].to_lowercase());
-        rows
-    }
-
     /// Has the parameters that mean something to planning their effect.
     pub(crate) fn apply_parameters(&self) -> Result<()> {
         let parameters = self.parameters();
-        if let Some(kept) = self.kept() {
+        if let Some(warehouse) = self.warehouse() {
             let isolation = parameters.get("default_transaction_isolation").unwrap_or_default();
-            kept.transactions.set_defaults(Defaults {
+            warehouse.transactions.set_defaults(Defaults {
                 isolation: Isolation::of_name(&isolation),
                 read_only: parameters.get("default_transaction_read_only").as_deref() == Some("on"),
             });
@@ -379,110 +289,10 @@ impl Session {
         Kind::of(wanted)?.normal(text, self.date_order())
     }
 
-    /// To be called before a statement is planned, when it is known what it sees.
-    pub(crate) async fn prepare_statement(&self, statement: &ParsedStatement) -> Result<()> {
-        if self.parameters().has_changed() {
-            self.apply_parameters()?;
-        }
-        if self.is_client()
-            && let Some(kept) = self.kept()
-        {
-            self.set_superuser(kept.names.role().viewer().is_superuser());
-        }
-        self.follow_search_path();
-        let CatalogReads { any, sizes, analyses, sequences, said } = statement.reads;
-        if let Some(kept) = self.kept() {
-            kept.names.set_says_main(said.is_main(&statement.values));
-        }
-        if let Some(source) = self.postgres().get().filter(|_| any) {
-            if !self.is_client() {
-                source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
-                if let Some(warehouse) = self.engine().warehouse()
-                    && let Some(catalog) = warehouse.open().await?
-                {
-                    source.set_access(catalog.access().await.map_err(crate::warehouse::explain)?);
-                }
-            }
-            source.look_at_views().await;
-        }
-        if let Some(source) = self.postgres().get().filter(|_| sizes)
-            && let Some(warehouse) = self.engine().warehouse()
-            && let Some(catalog) = warehouse.open().await?
-        {
-            source.set_sizes(catalog.sizes().await.map_err(crate::warehouse::explain)?);
-        }
-        if let Some(source) = self.postgres().get().filter(|_| sequences)
-            && let Some(warehouse) = self.engine().warehouse()
-            && let Some(catalog) = warehouse.open().await?
-        {
-            source.set_values(catalog.sequence_values().await.map_err(crate::warehouse::explain)?);
-        }
-        if let Some(source) = self.postgres().get().filter(|_| analyses)
-            && let Some(warehouse) = self.engine().warehouse()
-            && let Some(catalog) = warehouse.open().await?
-        {
-            source.set_analyses(catalog.analyses().await.map_err(crate::warehouse::explain)?);
-        }
-        Ok(())
-    }
-
-    /// The same without a warehouse: what there is may be listed.
-    pub(crate) async fn look_at_own_tables(&self, statement: &ParsedStatement) {
-        if let (Some(source), Some(own)) = (self.postgres().get(), self.own())
-            && statement.reads.any
-        {
-            let contents = own.contents(&source.session_user()).await;
-            let schema = self.context().state_ref().read().config_options().catalog.default_schema.clone();
-            source.set_listed(contents, schema);
-            source.set_named(Named { prepared: self.prepared().list(), cursors: vec![] });
-        }
-    }
-
-    /// Makes a statement fit for PostgreSQL's catalogs and names; returns what it was, `sent`, and what it
-    /// may read of them.
-    pub(crate) fn rewrite(
-        &self,
-        form: &mut harrier_sql::Statement,
-        text: &str,
-        sent: Option<Arc<ast::Statement>>,
-    ) -> (Option<Arc<ast::Statement>>, CatalogReads) {
-        if !self.names_as_postgres() {
-            return (None, CatalogReads::default());
-        }
-        let mut text = text.to_ascii_lowercase();
-        if let harrier_sql::Statement::Sql(Statement::Statement(statement)) = form
-            && let Ok(executed @ Cow::Owned(_)) = self.executed(statement)
-        {
-            text += &executed.to_string().to_ascii_lowercase();
-        }
-        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        let any = has(&["pg_", "information_schema"]) || !self.is_client() && has(&CATALOG_WORDS);
-        let statement = match &*form {
-            harrier_sql::Statement::Sql(Statement::Statement(statement)) => Some(statement.as_ref()),
-            _ => None,
-        };
-        let said = Said::by(statement, &text);
-        let reads = CatalogReads {
-            any,
-            said,
-            sizes: any && has(&["_size", "reltuples", "relpages"]),
-            analyses: any && has(&["pg_stats"]),
-            sequences: any && has(&["pg_sequence"]),
-        };
-        match form {
-            harrier_sql::Statement::Sql(statement) => rewrite(statement, reads.any),
-            harrier_sql::Statement::Copy(copy) if reads.any => {
-                copy.query_mut().into_iter().for_each(harrier_pgcatalog::rewrite_query);
-            }
-            _ => {}
-        }
-        (sent, reads)
-    }
-
     /// Has names without a schema looked for where the search path leads in what the coming statement sees.
     pub(crate) fn follow_search_path(&self) {
         let path = self.parameters().search_path();
-        let state = self.kept().and_then(|kept| kept.names.sight().state);
+        let state = self.warehouse().and_then(|warehouse| warehouse.names.sight().state);
         let is_named = |name: &str| state.as_ref().is_some_and(|state| state.schema(name).is_some());
         let first = path.into_iter().find(|schema| self.has_schema(schema));
         let schema = first.filter(|schema| schema != PUBLIC_SCHEMA || is_named(schema));
@@ -495,25 +305,11 @@ impl Session {
 
     /// Whether a search path that begins with `name` leads there.
     fn has_schema(&self, name: &str) -> bool {
-        match self.kept() {
-            Some(kept) => name == "information_schema" || name == "pg_catalog" || kept.names.has_schema(name),
+        match self.warehouse() {
+            Some(warehouse) => {
+                name == "information_schema" || name == "pg_catalog" || warehouse.names.has_schema(name)
+            }
             None => false,
         }
-    }
-}
-
-/// Makes a statement fit for PostgreSQL's catalogs, of which it may read some if `reads`.
-fn rewrite(statement: &mut Statement, reads: bool) {
-    match statement {
-        Statement::Statement(statement) => {
-            harrier_pgcatalog::rewrite(statement);
-            result_columns::tell_columns_apart(statement);
-        }
-        Statement::Explain(explain) => rewrite(&mut explain.statement, reads),
-        Statement::CopyTo(copy) => match &mut copy.source {
-            CopyToSource::Query(query) if reads => harrier_pgcatalog::rewrite_query(query),
-            CopyToSource::Query(_) | CopyToSource::Relation(_) => {}
-        },
-        Statement::CreateExternalTable(_) | Statement::Reset(_) => {}
     }
 }

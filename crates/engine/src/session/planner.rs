@@ -1,9 +1,6 @@
 //! The planner of a session: the rules of [`harrier_planner::rules`], with those of this crate, and how plans
 //! get to ranks.
 
-use crate::settings::date_order;
-use crate::settings::interval_style;
-use crate::settings::session_memory;
 use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
@@ -16,6 +13,7 @@ use crate::binder::json::{JsonOperators, JsonValues};
 use crate::binder::sql_types::SqlTypes;
 use crate::engine::Engine;
 use crate::planning::unknown_literals::{TimeDifferences, UnknownLiterals};
+use crate::settings::{date_order, interval_style, session_memory};
 use crate::warehouse::sequences::is_called;
 
 /// Gives a session its rules, planners of expressions and relations, and estimates.

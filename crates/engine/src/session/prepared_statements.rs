@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{DFSchema, ParamValues, metadata::ScalarAndMetadata};
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{DFSchema, ParamValues};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -17,16 +18,14 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::PreparedStatement;
+use harrier_planner::analyzer::text_constants::readable;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::binder::assignment_casts;
-use crate::binder::unsupported_statements;
-use crate::planning::default_values;
-use crate::planning::delete_alias;
+use crate::binder::{assignment_casts, unsupported_statements};
+use crate::planning::{default_values, delete_alias};
 use crate::settings::time_reading;
-use harrier_planner::analyzer::text_constants::readable;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]

@@ -3,8 +3,6 @@
 //! What they change is no part of a transaction: it is visible at once, and stays when the transaction is
 //! rolled back.
 
-use crate::types::columns;
-use crate::warehouse::relation;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,19 +14,21 @@ use harrier_catalog::access::{
 };
 use harrier_catalog::state::{ColumnId, ObjectId, State};
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::parser::access::{
+    self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
+};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Condition};
 use crate::runtime::limits;
+use crate::session::Session;
 use crate::session::client::TransactionState;
-use crate::session::{Outcome, Session};
-use crate::warehouse;
+use crate::statement::outcome::Outcome;
+use crate::types::columns;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::name_resolver::Sight;
-use crate::warehouse::session::Kept;
-use harrier_sql::parser::access::{
-    self, AccessStatement, Objects, Password, QueueOption, RoleName, SettingChange, Target,
-};
+use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::{self, relation};
 
 fn privilege_of(name: &str) -> Result<Privilege> {
     Privilege::of_name(name).ok_or_else(|| {
@@ -87,10 +87,12 @@ fn queue_option(options: &mut QueueOptions, name: &str, value: Option<&str>) -> 
 
 impl Session {
     /// Runs a statement about access.
-    pub(crate) async fn run_access(&self, statement: &AccessStatement, kept: &Kept) -> Result<Outcome> {
+    pub(crate) async fn run_access(&self, statement: &AccessStatement) -> Result<Outcome> {
+        let warehouse =
+            self.require_warehouse("roles, privileges and resource queues are kept in a warehouse")?;
         if let AccessStatement::SetRole { role, is_local } = statement {
-            kept.names.role().become_role(role.clone(), *is_local)?;
-            self.set_superuser(kept.names.role().is_superuser_from_now_on());
+            warehouse.names.role().become_role(role.clone(), *is_local)?;
+            self.set_superuser(warehouse.names.role().is_superuser_from_now_on());
             let is_lost = *is_local && self.transaction() == TransactionState::Idle;
             let warning = is_lost.then(|| "SET LOCAL can only be used in transaction blocks".to_string());
             return Ok(Outcome::Command {
@@ -99,18 +101,18 @@ impl Session {
                 notices: vec![],
             });
         }
-        let catalog = kept.transactions.catalog_for_access().await?;
-        let mut sight = kept.names.sight();
+        let catalog = warehouse.transactions.catalog_for_access().await?;
+        let mut sight = warehouse.names.sight();
         let state = match &sight.state {
             Some(state) => Arc::clone(state),
             None => catalog.head().await.map_err(warehouse::explain)?,
         };
         sight.state = Some(Arc::clone(&state));
-        let warnings = Namer { session: self, kept, sight, state }.run(statement, &catalog).await;
+        let warnings = Namer { session: self, warehouse, sight, state }.run(statement, &catalog).await;
         let warnings = match warnings {
             // Nobody else can be given anything of it yet.
             Err(error) if Uncommitted::is(&error) => {
-                kept.deferred.lock().push(statement.clone());
+                warehouse.deferred.lock().push(statement.clone());
                 vec![]
             }
             other => other?,
@@ -120,17 +122,21 @@ impl Session {
 
     /// Runs what waited for a transaction to be committed, which it is. Returns warnings, what fails among
     /// them.
-    pub(crate) async fn run_deferred(&self, deferred: Vec<AccessStatement>, kept: &Kept) -> Vec<String> {
+    pub(crate) async fn run_deferred(
+        &self,
+        deferred: Vec<AccessStatement>,
+        warehouse: &WarehouseSession,
+    ) -> Vec<String> {
         if deferred.is_empty() {
             return vec![];
         }
         let mut warnings = Vec::new();
         for statement in deferred {
             let run = async {
-                let catalog = kept.transactions.catalog_for_access().await?;
-                kept.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
+                let catalog = warehouse.transactions.catalog_for_access().await?;
+                warehouse.names.role().look(catalog.access().await.map_err(warehouse::explain)?);
                 let state = catalog.head().await.map_err(warehouse::explain)?;
-                let (viewer, asker) = (kept.names.role().viewer(), kept.names.role().asker());
+                let (viewer, asker) = (warehouse.names.role().viewer(), warehouse.names.role().asker());
                 let sight = Sight {
                     catalog: Some(catalog.clone()),
                     state: Some(Arc::clone(&state)),
@@ -138,7 +144,7 @@ impl Session {
                     asker,
                     ..Sight::default()
                 };
-                Namer { session: self, kept, sight, state }.run(&statement, &catalog).await
+                Namer { session: self, warehouse, sight, state }.run(&statement, &catalog).await
             };
             match run.await {
                 Ok(said) => warnings.extend(said),
@@ -191,7 +197,7 @@ fn is_md5(text: &str) -> bool {
 /// Finds out what a statement's names mean, and runs it.
 struct Namer<'a> {
     session: &'a Session,
-    kept: &'a Kept,
+    warehouse: &'a WarehouseSession,
     /// What there is, and who asks.
     sight: Sight,
     state: Arc<State>,
@@ -383,7 +389,7 @@ impl Namer<'_> {
         let own = match name {
             RoleName::Named(name) => return Ok(name.clone()),
             RoleName::Current => self.sight.viewer.name(),
-            RoleName::Session => self.kept.names.role().login(),
+            RoleName::Session => self.warehouse.names.role().login(),
         };
         own.map(str::to_string).ok_or_else(|| {
             let message = "this session is for no role";
@@ -448,7 +454,7 @@ impl Namer<'_> {
 
     fn relation(&self, name: &ObjectName) -> Result<Object> {
         let name = relation::reference(name)?;
-        let (shown, found) = (name.table().to_string(), self.kept.names.relation_in(&self.sight, &name));
+        let (shown, found) = (name.table().to_string(), self.warehouse.names.relation_in(&self.sight, &name));
         match found {
             Some(Object::Table(id)) => Ok(Object::Table(committed(id, "table", &shown)?)),
             Some(Object::View(id)) => Ok(Object::View(committed(id, "view", &shown)?)),
@@ -554,7 +560,7 @@ impl Namer<'_> {
             }
             Object::View(id) => {
                 let view = self.state().views.get(&id).ok_or_else(missing)?;
-                let planned = self.kept.names.view(view).await?;
+                let planned = self.warehouse.names.view(view).await?;
                 let schema = datafusion::catalog::TableProvider::schema(&planned);
                 let (at, _) = schema.column_with_name(name).ok_or_else(missing)?;
                 Ok(at as ColumnId + 1)

@@ -16,12 +16,11 @@
 //! fails over what a file holds, the file is read once more line by line for the first error, which then
 //! names its place.
 
-use crate::types::names;
-use crate::warehouse::access::read_check;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use batch_source::Batches;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::TableProvider;
@@ -41,38 +40,31 @@ use futures::{FutureExt, StreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::text_scan::TextFiles;
 use harrier_functions::parse::bytea;
-use harrier_functions::parse::datetime::DateOrder;
-use harrier_functions::parse::interval::IntervalStyle;
+use harrier_planner::analyzer::session_time_zone::{field_in_zone, session_zone};
+use harrier_sql::identifier::plain;
+use harrier_sql::parser::copy as copy_parse;
+use harrier_sql::parser::copy::{Copy, CopyFormat, CopyOptions, CopySource, Direction, Header, OnError};
 use harrier_sqlstate::IntoDataFusionError;
 use tokio::sync::mpsc;
 
+use crate::binder::{assignment_casts, declared_types, json as json_values, type_names};
+use crate::copy_format::layout::{Layout, layout};
+use crate::copy_format::row_reader::{Rows, Source};
+use crate::external::file_tables;
+use crate::planning::{cast_names, result_names};
+use crate::session::Session;
+use crate::statement::outcome::Outcome;
+use crate::statement::parse::ParsedStatement;
+use crate::statement::write::Write;
+use crate::types::names;
+use crate::warehouse::access::read_check;
+use crate::warehouse::dml::Dml;
+
 pub(crate) mod batch_source;
 pub(crate) mod json;
-pub(crate) mod lists;
-pub(crate) mod row_reader;
 pub(crate) mod target;
-pub(crate) mod text_format;
 pub(crate) mod to;
 
-use crate::binder::assignment_casts;
-use crate::binder::declared_types;
-use crate::binder::json as json_values;
-use crate::binder::type_names;
-use crate::external::file_tables;
-use crate::planning::cast_names;
-use crate::planning::result_names;
-use crate::session::{Outcome, ParsedStatement, Session};
-use crate::statement::write::Write;
-use crate::warehouse::dml::Dml;
-use harrier_planner::analyzer::session_time_zone::{field_in_zone, session_zone};
-use harrier_sql::identifier::plain;
-
-use batch_source::Batches;
-use harrier_sql::parser::copy::{
-    self as copy_parse, Copy, CopyFormat, CopyOptions, CopySource, Direction, Header, OnError,
-};
-use row_reader::{Layout, Rows, Source};
-pub(crate) use text_format::TextFormatFactory;
 pub use to::CopyOut;
 
 /// Pieces of a client's rows that wait to be read.
@@ -438,8 +430,8 @@ impl Session {
         };
         assignment_casts::check(&plan, None)?;
         let columns = target.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-        let outcome = match (Dml::of(dml, target.is_listed.then_some(&columns[..]))?, self.kept()) {
-            (Some(dml), Some(kept)) => self.write(dml, "COPY", statement, kept).await?,
+        let outcome = match (Dml::of(dml, target.is_listed.then_some(&columns[..]))?, self.warehouse()) {
+            (Some(dml), Some(warehouse)) => self.write(dml, "COPY", statement, warehouse).await?,
             _ => match self.insert_into_folder(dml, None, "COPY", &statement.text).await? {
                 Some(outcome) => outcome,
                 None => {
@@ -503,35 +495,6 @@ impl Session {
             _ => Err(DataFusionError::Internal("COPY has no rows".to_string())),
         }
     }
-}
-
-/// How rows are written down; `header` where the statement does not say.
-fn layout(options: &CopyOptions, format: CopyFormat, header: Header) -> Result<Layout> {
-    let csv = match format {
-        CopyFormat::Csv => true,
-        CopyFormat::Text => false,
-        other => {
-            let message = format!("rows in format {} are only read from files", other.name());
-            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
-        }
-    };
-    let only_csv = [("quote", options.quote.is_some()), ("escape", options.escape.is_some())];
-    if let Some((name, _)) = only_csv.iter().find(|(_, given)| *given && !csv) {
-        let message = format!("COPY {name} requires CSV mode");
-        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
-    }
-    let quote = options.quote.unwrap_or(b'"');
-    Ok(Layout {
-        csv,
-        delimiter: options.delimiter.unwrap_or(if csv { b',' } else { b'\t' }),
-        quote,
-        escape: options.escape.unwrap_or(quote),
-        null: options.null.clone().unwrap_or_else(|| if csv { String::new() } else { "\\N".to_string() }),
-        header: options.header.unwrap_or(if csv { header } else { Header::Absent }),
-        intervals: IntervalStyle::default(),
-        dates: DateOrder::default(),
-        short_truths: false,
-    })
 }
 
 /// Reads a source line by line.

@@ -2,36 +2,31 @@
 //! all the same.
 
 use datafusion::error::Result;
-use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::session::Outcome;
-use harrier_sql::identifier::plain;
+use crate::statement::outcome::Outcome;
 
 /// Extensions of PostgreSQL of which programs want what is built in: its language of every database, and
 /// random UUIDs.
 const BUILT_IN: [&str; 3] = ["plpgsql", "pgcrypto", "uuid-ossp"];
 
-/// What such a statement does; `None` for others.
-///
 /// Errors: the extension is one of those that are there (42710), or of those that are not (0A000).
-pub(crate) fn create(statement: &Statement) -> Option<Result<Outcome>> {
-    let Statement::Statement(statement) = statement else { return None };
-    let ast::Statement::CreateExtension(create) = statement.as_ref() else { return None };
+pub(crate) fn create(create: &ast::CreateExtension) -> Result<Outcome> {
     let name = plain(&create.name);
     if !BUILT_IN.contains(&name.as_str()) {
         let message = format!("extension \"{name}\" is not available");
-        return Some(Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion()));
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
     }
     let exists = format!("extension \"{name}\" already exists");
-    Some(match create.if_not_exists {
+    match create.if_not_exists {
         true => Ok(Outcome::Command {
             tag: "CREATE EXTENSION".to_string(),
             warnings: vec![],
             notices: vec![format!("{exists}, skipping")],
         }),
         false => Err(SqlError::new(SqlState::DUPLICATE_OBJECT, exists).into_datafusion()),
-    })
+    }
 }

@@ -1,21 +1,12 @@
 //! Statements that define: schemas, tables, views, and what is said about them.
 
-use crate::types::assigned;
-use crate::types::declared;
-use crate::types::names;
-use crate::warehouse::relation::no_relation;
-use crate::warehouse::relation::reference;
-use crate::warehouse::relation::wrong_kind;
-use crate::warehouse::temporary_tables;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::session::ParsedStatement;
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::MemTable;
-use datafusion::common::ScalarValue;
-use datafusion::common::TableReference;
+use datafusion::common::{ScalarValue, TableReference};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateMemoryTable, Expr};
 use datafusion::prelude::SessionContext;
@@ -31,6 +22,11 @@ use harrier_catalog::state::{
 use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::check_years;
+use harrier_planner::analyzer::text_constants::{TimeReading, readable};
+use harrier_sql::identifier::{plain, without_casts};
+use harrier_sql::parser::as_of::PAST;
+use harrier_sql::parser::sequence::GeneratedColumn;
+use harrier_sql::parser::table_clauses::{self, TableClauses, table_option};
 use harrier_sqlstate::IntoDataFusionError;
 use uuid::Uuid;
 
@@ -39,23 +35,19 @@ use crate::planning::stored_sql::{self, ViewForm, WrittenDefaults};
 use crate::settings::time_reading;
 use crate::statement::ddl::keys::cut_column;
 use crate::types::columns::{column_of, declared, has_unsure_buckets, type_of};
-use crate::types::json_columns;
+use crate::types::{assigned, declared, json_columns, names};
 use crate::warehouse::access::Viewer;
-use crate::warehouse::case_collisions;
 use crate::warehouse::dml::{Pending, check_codecs};
 use crate::warehouse::keys::{check_nullable, has_index};
 use crate::warehouse::name_resolver::Names;
+use crate::warehouse::relation::{no_relation, reference, wrong_kind};
 use crate::warehouse::sequences::{SEQUENCE_TAG, identity_of, named_in};
 use crate::warehouse::system_catalogs::sys_schema::SYSTEM_SCHEMA;
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::partitions::partitions_of;
 use crate::warehouse::table::stored_values::{constant, text_as_now};
 use crate::warehouse::transaction::Transactions;
-use harrier_planner::analyzer::text_constants::{TimeReading, readable};
-use harrier_sql::identifier::{plain, without_casts};
-use harrier_sql::parser::as_of::PAST;
-use harrier_sql::parser::sequence::GeneratedColumn;
-use harrier_sql::parser::table_clauses::{self, TableClauses, table_option};
+use crate::warehouse::{case_collisions, temporary_tables};
 
 pub(crate) mod check_constraints;
 pub(crate) mod keys;
@@ -497,11 +489,11 @@ impl Ddl<'_> {
         &self,
         alter: &ast::AlterTable,
         clauses: Option<&TableClauses>,
-        statement: &ParsedStatement,
+        renames_view: bool,
     ) -> Result<Vec<String>> {
-        let text = statement.text.as_str();
+        let text = self.text;
         let name = reference(&alter.name)?;
-        if statement.renames_view {
+        if renames_view {
             return self.alter_view(alter, &name).await;
         }
         let mut notices = vec![];

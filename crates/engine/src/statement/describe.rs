@@ -1,8 +1,8 @@
 //! What a statement expects and returns, found out without running it: for clients that prepare it before
 //! they have its values.
 
-use crate::planning::returning_items;
-use crate::types::names;
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, ScalarValue};
@@ -11,20 +11,19 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
-use std::sync::Arc;
+use harrier_sql::tokens::explain_options::Format;
 
 use crate::SqlError;
-use crate::binder::column_origins;
-use crate::binder::parameter_types;
-use crate::binder::type_names;
+use crate::binder::{column_origins, parameter_types, type_names};
+use crate::planning::returning_items;
 use crate::runtime::panic_guard::guarded;
-use crate::session::warehouse_session;
-use crate::session::{ParsedStatement, Session};
+use crate::session::Session;
 use crate::settings::parameters::{self, Change};
-use crate::statement::explain;
+use crate::statement::parse::ParsedStatement;
 use crate::statement::returning::{self, Returning};
+use crate::statement::{explain, outcome};
+use crate::types::names;
 use crate::warehouse::transaction::Control;
-use harrier_sql::tokens::explain_options::Format;
 
 /// What is known of a statement before it runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -143,10 +142,7 @@ impl Session {
 
     async fn described(&self, statement: &ParsedStatement, types: &[Option<DataType>]) -> Result<Described> {
         let harrier_sql::Statement::Sql(parsed) = &statement.form else {
-            return Ok(Described {
-                columns: warehouse_session::text_columns(&statement.form),
-                ..Described::default()
-            });
+            return Ok(Described { columns: outcome::text_columns(&statement.form), ..Described::default() });
         };
         if let Some(change) = Change::of(parsed) {
             return Ok(Described { columns: change.columns(), ..Described::default() });
@@ -157,21 +153,21 @@ impl Session {
         }
         let asked = statement.asked.as_deref();
         let format = statement.explain.format;
-        let Some(kept) = self.kept() else {
+        let Some(warehouse) = self.warehouse() else {
             return self.planned(parsed, returns_rows, types, asked, format).await;
         };
-        if !kept.transactions.is_open() {
-            kept.names.committed().await?;
+        if !warehouse.transactions.is_open() {
+            warehouse.names.committed().await?;
         }
-        kept.transactions.begin_statement().await?;
+        warehouse.transactions.begin_statement().await?;
         self.prepare_statement(statement).await?;
         match self.planned(parsed, returns_rows, types, asked, format).await {
             Ok(described) => {
-                kept.transactions.end_statement().await?;
+                warehouse.transactions.end_statement().await?;
                 Ok(described)
             }
             Err(error) => {
-                kept.transactions.fail_statement().await;
+                warehouse.transactions.fail_statement().await;
                 Err(error)
             }
         }

@@ -22,14 +22,14 @@ use harrier_exec::monitor::statement_history::History;
 use harrier_exec::operators::cancelable_joins;
 use harrier_exec::transport::clock_offset::now_ns;
 use harrier_pgcatalog::TYPE_KEY;
+use harrier_planner::cardinality::filter_selectivity;
+use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
 
 use crate::runtime::explain_text;
 use crate::runtime::panic_guard::guarded_stream;
 use crate::runtime::progress::Progress;
-use crate::session::Outcome;
 use crate::statement::explain_tree::Node;
-use harrier_planner::cardinality::filter_selectivity;
-use harrier_sql::tokens::explain_options::{ExplainOptions, Format};
+use crate::statement::outcome::Outcome;
 
 /// What EXPLAIN says, and what the plan gave if it ran.
 pub(crate) struct Answer {

@@ -15,7 +15,6 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMer
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use harrier_exec::data_files::VisibleRowsExec;
 use harrier_exec::monitor::slice_tree;
-
 use harrier_planner::cardinality::filter_selectivity;
 use harrier_sql::tokens::explain_options::Format;
 

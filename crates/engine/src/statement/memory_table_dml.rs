@@ -18,11 +18,18 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, PlanType, Projection, ToStringifiedPlan, WriteOp,
 };
+use datafusion::sql::parser::Statement;
+use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
+use harrier_planner::binder::merge;
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::session::Session;
+use crate::statement::memory_table_dml;
+use crate::statement::outcome::{Outcome, command, write_verb};
+use crate::statement::parse::ParsedStatement;
 use crate::warehouse::dml::placed;
-use harrier_planner::binder::merge;
+use crate::warehouse::temporary_tables;
 
 /// The column with the number that a row has in its table, from 0.
 const ROW: &str = "_harrier_row";
@@ -261,4 +268,36 @@ fn values_of(values: &[ArrayRef], schema: &SchemaRef) -> Result<RecordBatch> {
         columns.push(value);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+impl Session {
+    /// DELETE, UPDATE, MERGE and TRUNCATE of a table that the session has in memory; `None` for other plans.
+    pub(crate) async fn change_memory(
+        &self,
+        plan: &LogicalPlan,
+        parsed: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Option<Outcome>> {
+        let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
+        if matches!(dml.op, WriteOp::Truncate)
+            && let Ok(table) = source_as_provider(&dml.target)
+            && let Some(table) = table.downcast_ref::<MemTable>()
+        {
+            temporary_tables::truncate(table).await;
+            return Ok(Some(command("TRUNCATE TABLE")));
+        }
+        let Some(change) = memory_table_dml::Change::of(dml, false).await? else { return Ok(None) };
+        let written = self.written(parsed)?;
+        let Some(verb) = write_verb(plan, written.as_deref()) else { return Ok(None) };
+        match self
+            .start(&self.context().state(), &change.plan, Some(verb), &statement.text, statement.explain)
+            .await?
+        {
+            Outcome::Write(write) => {
+                let count = change.apply(write.stream.try_collect().await?).await?;
+                Ok(Some(command(&format!("{verb} {count}"))))
+            }
+            _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
+        }
+    }
 }

@@ -4,9 +4,6 @@
 //! Memory bound: the rows and the answer are held by the coordinator, in the memory of the statement.
 //! Errors: the answer is worked out before anything is written, so that a failure leaves nothing.
 
-use crate::planning::returning_items::items;
-use crate::types::names;
-use crate::warehouse::access::read_check;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -26,20 +23,24 @@ use datafusion::sql::sqlparser::ast::{self, FromTable, TableFactor, TableWithJoi
 use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder;
-use harrier_sql::desugar::result_columns;
-use harrier_sql::desugar::update_from;
+use harrier_sql::desugar::{result_columns, update_from};
 use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::binder::column_origins;
-use crate::binder::type_names;
+use crate::binder::{column_origins, type_names};
+use crate::planning::returning_items::items;
 use crate::runtime::progress::Progress;
-use crate::session::warehouse_session;
-use crate::session::{Outcome, ParsedStatement, Session, check_change, write_verb};
+use crate::session::Session;
+use crate::statement::folder_write::check_change;
+use crate::statement::insert;
 use crate::statement::memory_table_dml::Change;
+use crate::statement::outcome::{Outcome, write_verb};
+use crate::statement::parse::ParsedStatement;
 use crate::statement::write::Write;
+use crate::types::names;
+use crate::warehouse::access::read_check;
 use crate::warehouse::dml::Changed;
-use crate::warehouse::session::Kept;
+use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::table::WarehouseTable;
 
 /// The rows that are held, as a relation. No user names it.
@@ -145,7 +146,7 @@ impl Returning {
 /// What a statement that returns rows changes, planned.
 #[allow(clippy::large_enum_variant)] // One is made for a statement.
 enum Target {
-    Kept(Changed),
+    Warehouse(Changed),
     /// A table of the session.
     Own(Change),
     /// An INSERT into one.
@@ -155,7 +156,7 @@ enum Target {
 impl Target {
     fn rows(&self) -> &LogicalPlan {
         match self {
-            Self::Kept(changed) => &changed.rows,
+            Self::Warehouse(changed) => &changed.rows,
             Self::Own(change) => &change.plan,
             Self::OwnInsert(insert) => &insert.input,
         }
@@ -188,15 +189,28 @@ impl Session {
         Ok(plan)
     }
 
-    /// Runs a statement with RETURNING. `kept`: the warehouse, if the session has one.
+    /// INSERT, UPDATE, DELETE and MERGE with RETURNING.
+    pub(crate) async fn change_returning(
+        &self,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        match Returning::of(sql)? {
+            Some(returning) => self.run_returning(&returning, statement, self.warehouse()).await,
+            // EXECUTE of one.
+            None => self.run_planned(sql, statement).await,
+        }
+    }
+
+    /// Runs a statement with RETURNING. `warehouse`: that of the session, if it has one.
     ///
     /// Errors: those of the statement and of [`Session::plan_of_answer`]; the table is none of the warehouse
     /// or the session (0A000); the rows do not fit in memory (53200).
-    pub(crate) async fn run_returning(
+    async fn run_returning(
         &self,
         returning: &Returning,
         statement: &ParsedStatement,
-        kept: Option<&Arc<Kept>>,
+        warehouse: Option<&Arc<WarehouseSession>>,
     ) -> Result<Outcome> {
         let Statement::Statement(parsed) = &returning.change else {
             return Err(DataFusionError::Internal("a statement that writes is one of SQL".to_string()));
@@ -207,7 +221,7 @@ impl Session {
         self.spread().await?;
         let mut inserted = None;
         if let ast::Statement::Insert(insert) = parsed.as_ref() {
-            inserted = warehouse_session::inserted(insert);
+            inserted = insert::inserted(insert);
         }
         let filled = self.filled(&returning.change).await;
         let plan = self.plan(filled.as_ref().unwrap_or(&returning.change), &statement.values).await?;
@@ -232,7 +246,7 @@ impl Session {
         let held = MemoryConsumer::new("RETURNING").register(context.memory_pool());
         let rows = target.rows().clone();
         let state = match &target {
-            Target::Kept(changed) if !changed.are_listed() => self.context().state(),
+            Target::Warehouse(changed) if !changed.are_listed() => self.context().state(),
             // In the order in which they are listed.
             _ => in_order(self.context().state()),
         };
@@ -255,7 +269,7 @@ impl Session {
         self.spread().await?;
         let written = shape.to_write(&rows, &written_schema)?;
         drop(rows);
-        self.write_held(target, written, written_schema, verb, statement, kept).await?;
+        self.write_held(target, written, written_schema, verb, statement, warehouse).await?;
         let schema = column_origins::told(&names::named(&answer_schema, &columns), &origins);
         let stream = MemoryStream::try_new(answer, answer_schema, None)?.with_reservation(held);
         Ok(Outcome::Rows { schema, stream: Box::pin(stream), progress: Progress::none() })
@@ -269,9 +283,9 @@ impl Session {
         schema: SchemaRef,
         verb: &'static str,
         statement: &ParsedStatement,
-        kept: Option<&Arc<Kept>>,
+        warehouse: Option<&Arc<WarehouseSession>>,
     ) -> Result<()> {
-        match (target, kept) {
+        match (target, warehouse) {
             (Target::Own(change), _) => change.apply(rows).await.map(drop),
             (Target::OwnInsert(insert), _) => {
                 let rows = relation(rows, schema)?;
@@ -281,9 +295,9 @@ impl Session {
                 let stream = self.rows_of(&state, &insert, verb, &statement.text).await?;
                 stream.try_collect::<Vec<RecordBatch>>().await.map(drop)
             }
-            (Target::Kept(changed), Some(kept)) => {
+            (Target::Warehouse(changed), Some(warehouse)) => {
                 let written = changed.with_rows(relation(rows, schema)?).written()?;
-                let written = self.write(written, verb, statement, kept).await?;
+                let written = self.write(written, verb, statement, warehouse).await?;
                 let Outcome::Write(write) = written else {
                     return Err(DataFusionError::Internal(
                         "a statement that writes has answered".to_string(),
@@ -292,19 +306,20 @@ impl Session {
                 let Write { stream, pending, auto_analyze, mut unfinished, .. } = write;
                 // The statement fails where it was begun.
                 unfinished.disarm();
-                let Some((pending, kept, context)) = pending else {
+                let Some((pending, warehouse, context)) = pending else {
                     return Err(DataFusionError::Internal("a write has nothing to change".to_string()));
                 };
-                let count = pending.apply(stream.try_collect().await?, &kept.transactions, &context).await?;
-                kept.transactions.end_statement().await?;
+                let count =
+                    pending.apply(stream.try_collect().await?, &warehouse.transactions, &context).await?;
+                warehouse.transactions.end_statement().await?;
                 if let Some(analyze) = auto_analyze
-                    && !kept.transactions.is_open()
+                    && !warehouse.transactions.is_open()
                 {
                     analyze.run(count).await;
                 }
                 Ok(())
             }
-            (Target::Kept(_), None) => {
+            (Target::Warehouse(_), None) => {
                 Err(DataFusionError::Internal("a table of a warehouse without one".to_string()))
             }
         }
@@ -331,7 +346,7 @@ async fn target_of(dml: &DmlStatement, inserted: Option<&[String]>) -> Result<Ta
     if provider.downcast_ref::<WarehouseTable>().is_some()
         && let Some(changed) = Changed::of(dml, inserted, true)?
     {
-        return Ok(Target::Kept(changed));
+        return Ok(Target::Warehouse(changed));
     }
     if provider.downcast_ref::<MemTable>().is_some() {
         if matches!(dml.op, WriteOp::Insert(_)) {
@@ -491,7 +506,7 @@ impl Shape {
                 };
                 let column = cast_with_options(column, field.data_type(), &options)?;
                 columns.push(match target {
-                    Target::Kept(changed) if at < self.own => changed.stored(at, &column)?,
+                    Target::Warehouse(changed) if at < self.own => changed.stored(at, &column)?,
                     _ => column,
                 });
             }

@@ -14,10 +14,9 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::ipc::reader::StreamReader;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::error::Result;
-use datafusion::execution::SpillFile;
-use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SpillFile, TaskContext};
 use futures::TryStreamExt;
 
 use crate::SqlError;

@@ -15,7 +15,7 @@ use crate::runtime::progress::Progress;
 use crate::statement::auto_analyze::AutoAnalyze;
 use crate::statement::copy::CopyCheck;
 use crate::warehouse::dml::Pending;
-use crate::warehouse::session::Kept;
+use crate::warehouse::session::WarehouseSession;
 
 /// A COPY, INSERT, UPDATE or DELETE that runs when [`Write::finish`] is called.
 pub struct Write {
@@ -26,7 +26,7 @@ pub struct Write {
     pub(crate) folder: Option<FolderWrite>,
     pub progress: Progress,
     /// What the rows come to, if they are those of a statement that changes the warehouse.
-    pub(crate) pending: Option<(Pending, Arc<Kept>, Arc<TaskContext>)>,
+    pub(crate) pending: Option<(Pending, Arc<WarehouseSession>, Arc<TaskContext>)>,
     /// What is done when the changes are committed.
     pub(crate) auto_analyze: Option<AutoAnalyze>,
     pub(crate) check: CopyCheck,
@@ -64,18 +64,18 @@ impl Write {
                     Err(error)
                 }
             },
-            (Some((pending, kept, context)), _) => {
+            (Some((pending, warehouse, context)), _) => {
                 let changed = async {
                     let (batches, notice) = check.check(stream.try_collect::<Vec<_>>().await).await?;
-                    let rows = pending.apply(batches, &kept.transactions, &context).await?;
-                    kept.transactions.end_statement().await?;
+                    let rows = pending.apply(batches, &warehouse.transactions, &context).await?;
+                    warehouse.transactions.end_statement().await?;
                     Ok((rows, notice))
                 };
                 let changed = changed.await;
                 unfinished.disarm();
                 match (&changed, auto_analyze) {
-                    (Err(_), _) => kept.transactions.fail_statement().await,
-                    (Ok((rows, _)), Some(analyze)) if !kept.transactions.is_open() => {
+                    (Err(_), _) => warehouse.transactions.fail_statement().await,
+                    (Ok((rows, _)), Some(analyze)) if !warehouse.transactions.is_open() => {
                         analyze.run(*rows).await
                     }
                     _ => {}
@@ -103,7 +103,7 @@ impl Write {
 
 /// Marks the transaction that BEGIN opened as failed if this is dropped armed: a statement of it was given
 /// up.
-pub(crate) struct Unfinished(pub(crate) Option<Arc<Kept>>);
+pub(crate) struct Unfinished(pub(crate) Option<Arc<WarehouseSession>>);
 
 impl Unfinished {
     pub(crate) fn disarm(&mut self) {
@@ -113,8 +113,8 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(kept) = &self.0 {
-            kept.transactions.give_up();
+        if let Some(warehouse) = &self.0 {
+            warehouse.transactions.give_up();
         }
     }
 }

@@ -1,20 +1,14 @@
 //! Values as columns of a declared type take them: cut off, filled up, rounded, or refused.
 
-use crate::types::declared::of_column;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::Column as ColumnName;
-use datafusion::common::TableReference;
+use datafusion::common::{Column as ColumnName, TableReference};
 use datafusion::error::Result;
-use datafusion::logical_expr::Expr;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::logical_expr::LogicalPlanBuilder;
-use datafusion::logical_expr::cast;
-use datafusion::logical_expr::dml::MergeIntoAction;
-use datafusion::logical_expr::dml::MergeIntoOp;
-use harrier_catalog::state::Column;
-use harrier_catalog::state::Table;
-use harrier_functions::cast::declared_type::DeclaredType;
-use harrier_functions::cast::declared_type::assigned;
+use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoOp};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast};
+use harrier_catalog::state::{Column, Table};
+use harrier_functions::cast::declared_type::{DeclaredType, assigned};
+
+use crate::types::declared::of_column;
 
 /// The rows of an INSERT, which has the table's columns in their order, as they are written.
 pub(crate) fn assigned_rows(table: &Table, input: LogicalPlan) -> Result<LogicalPlan> {

@@ -1,6 +1,5 @@
 //! The types of columns: DuckLake's in the catalog, Arrow's in plans and files.
 
-use crate::types::declared;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use harrier_catalog::types::ColumnType;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::interval_encoding::stored_type;
 use harrier_functions::uuid_text;
+use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::types::json_columns;
-use harrier_planner::analyzer::session_time_zone::UTC;
+use crate::types::{declared, json_columns};
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
 const HUGE_DIGITS: u8 = 38;

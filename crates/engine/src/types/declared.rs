@@ -1,26 +1,18 @@
 //! Declared types of columns: `varchar(n)`, `char(n)`, `uuid`, `time(n)`, `timestamp(n)`. The catalog keeps one as
 //! a tag of its column (`docs/decisions/0038-declared-types.md`).
 
-use datafusion::arrow::datatypes::DataType;
-use datafusion::arrow::datatypes::Field;
-use datafusion::arrow::datatypes::FieldRef;
-use datafusion::arrow::datatypes::TimeUnit;
-use datafusion::error::DataFusionError;
-use datafusion::error::Result;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast;
-use harrier_catalog::state::Column;
-use harrier_catalog::state::DECLARED_TYPE_TAG as TAG;
+use harrier_catalog::state::{Column, DECLARED_TYPE_TAG as TAG};
 use harrier_catalog::types::ColumnType;
-use harrier_error::SqlError;
-use harrier_error::SqlState;
-use harrier_functions::cast::declared_type::DIGITS_MAX;
-use harrier_functions::cast::declared_type::DeclaredType;
-use harrier_functions::cast::declared_type::LENGTH_MAX;
-use harrier_pgcatalog::TYPE_KEY;
-use harrier_pgcatalog::named_field;
+use harrier_error::{SqlError, SqlState};
+use harrier_functions::cast::declared_type::{DIGITS_MAX, DeclaredType, LENGTH_MAX};
+use harrier_pgcatalog::{TYPE_KEY, named_field};
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
-use std::sync::Arc;
 
 /// The declared type that SQL writes; `None`: it is none.
 ///

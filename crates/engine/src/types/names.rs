@@ -1,13 +1,10 @@
 //! PostgreSQL's names of types, and what a field says of its own.
 
-use harrier_pgcatalog::NO_MODIFIER;
-use harrier_pgcatalog::format_type;
-use harrier_pgcatalog::postgres_type;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use harrier_functions::cast::declared_type::DeclaredType;
-use harrier_pgcatalog::{TYPE_KEY, named_field};
+use harrier_pgcatalog::{NO_MODIFIER, TYPE_KEY, format_type, named_field, postgres_type};
 
 /// A type as PostgreSQL calls it.
 pub(crate) fn type_name(kind: &DataType) -> String {

@@ -5,7 +5,6 @@ pub(crate) mod row_checks;
 pub(crate) mod writer_registration;
 pub(crate) mod written_files;
 
-use crate::types::assigned;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -13,9 +12,8 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::catalog::TableProvider;
-use datafusion::common::Column as ColumnName;
-use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column as ColumnName, TableReference};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
@@ -32,25 +30,24 @@ use harrier_catalog::state::{Location, PartitionKey, State, Table, Transform};
 use harrier_catalog::types::ColumnType;
 use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
-use harrier_exec::data_files::check_kept_years;
 use harrier_exec::data_files::interval_encoding::storable;
 use harrier_exec::data_files::{
     DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFormat,
-    WriteSpec, check_compression, read_deleted, write_delete_file,
+    WriteSpec, check_compression, check_kept_years, read_deleted, write_delete_file,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
 use harrier_functions::hash::bucket::bucket;
+use harrier_planner::binder::merge::{self, IS_WRITTEN};
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
+use crate::types::assigned;
 use crate::types::columns::{file_schema_of, has_foreign_buckets, schema_of};
 use crate::warehouse::access::dml;
 use crate::warehouse::dml::overwrite::Replaced;
 use crate::warehouse::table::partitions::{self, Unplaced, is_divided, partitions_of};
-use crate::warehouse::table::stored_values;
-use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable};
+use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable, stored_values};
 use crate::warehouse::transaction::Transactions;
-use harrier_planner::binder::merge::{self, IS_WRITTEN};
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
 const INLINE_ROWS_MAX: usize = 10;
@@ -673,10 +670,10 @@ impl Pending {
                     };
                     deletes.added.insert(at, (all, made));
                 }
-                (RowSource::Kept(version), _) => {
+                (RowSource::Inlined(version), _) => {
                     deletes.kept.extend(rows.into_iter().map(|row| (version, row)));
                 }
-                (RowSource::AddedKept, _) => deletes.added_kept = rows,
+                (RowSource::AddedInlined, _) => deletes.added_kept = rows,
                 (RowSource::File(_) | RowSource::Added(_), None) => {
                     return Err(DataFusionError::Internal(
                         "rows of a file that the table does not have".to_string(),
@@ -783,7 +780,7 @@ impl Pending {
             match file.source {
                 RowSource::File(id) => drop(deletes.removed.insert(id)),
                 RowSource::Added(at) => drop(deletes.added.insert(at, (BTreeSet::new(), None))),
-                RowSource::Kept(_) | RowSource::AddedKept => {}
+                RowSource::Inlined(_) | RowSource::AddedInlined => {}
             }
         }
         let table = Arc::clone(target.table());

@@ -1,6 +1,5 @@
 //! The names of a session: its own tables, which end with it, before those of the warehouse.
 
-use crate::warehouse::temporary_tables;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +26,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::Barrier;
 use harrier_functions::datetime::time_zone::in_utc;
 use harrier_pgcatalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA, Installed};
+use harrier_planner::analyzer::text_constants::TimeReading;
 use harrier_sql::parser::as_of::PAST;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
@@ -36,17 +36,14 @@ use crate::planning::using_columns;
 use crate::settings::time_reading;
 use crate::warehouse::access::restricted_view::GuardedView;
 use crate::warehouse::access::{SessionRole, Viewer, denied};
-use crate::warehouse::explain;
 use crate::warehouse::on_commit::{AtCommit, AtCommits};
 use crate::warehouse::public_schema::told_name;
 use crate::warehouse::relation::wrong_kind;
-use crate::warehouse::sequences;
 use crate::warehouse::system_catalogs::sys_schema::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::temporary_snapshots::OwnState;
-use crate::warehouse::temporary_tables::OwnTable;
-use crate::warehouse::view_columns;
-use harrier_planner::analyzer::text_constants::TimeReading;
+use crate::warehouse::temporary_tables::{self, OwnTable};
+use crate::warehouse::{explain, sequences, view_columns};
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";

@@ -1,12 +1,12 @@
 //! Names of relations, and the errors about them.
 
-use crate::warehouse::keys::change::error;
 use datafusion::common::TableReference;
-use datafusion::error::DataFusionError;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
+
+use crate::warehouse::keys::change::error;
 
 /// A relation that is no `kind`, `table` or `view`.
 pub(crate) fn wrong_kind(name: &TableReference, kind: &str) -> DataFusionError {

@@ -1,17 +1,18 @@
 //! The part of a session that belongs to its warehouse: names, the open transaction, temporary tables, sequences.
 
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use parking_lot::Mutex;
+
 use crate::warehouse::deferred_access::Deferred;
 use crate::warehouse::name_resolver::Names;
 use crate::warehouse::sequences::values::SessionSequences;
 use crate::warehouse::temporary_snapshots::OwnStates;
-use crate::warehouse::transaction::Control;
-use crate::warehouse::transaction::Transactions;
-use datafusion::error::Result;
-use parking_lot::Mutex;
-use std::sync::Arc;
+use crate::warehouse::transaction::{Control, Transactions};
 
 /// The tables of a session that stay.
-pub(crate) struct Kept {
+pub(crate) struct WarehouseSession {
     pub(crate) names: Arc<Names>,
     pub(crate) transactions: Transactions,
     /// Statements about the access to what the open transaction has made: they are run when that is
@@ -22,7 +23,7 @@ pub(crate) struct Kept {
     pub(crate) sequences: SessionSequences,
 }
 
-impl Kept {
+impl WarehouseSession {
     /// Has what tables of the session alone are now come back when the transaction that begins is rolled
     /// back.
     pub(crate) async fn begin_own(&self) -> Result<()> {

@@ -18,13 +18,12 @@ use datafusion::catalog::memory::MemorySourceConfig;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{ScalarValue, internal_datafusion_err};
 use datafusion::config::TableParquetOptions;
-use datafusion::datasource::TableType;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
-use datafusion::datasource::provider_as_source;
 use datafusion::datasource::table_schema::TableSchema;
+use datafusion::datasource::{TableType, provider_as_source};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource, cast, lit};
@@ -52,6 +51,7 @@ use harrier_exec::data_files::location::{Folder, locate};
 use harrier_exec::data_files::{
     DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
 };
+use harrier_planner::cardinality::filter_selectivity::KnownTable;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Asker};
@@ -65,7 +65,6 @@ use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::sequences::{SEQUENCE_TAG, next_of};
 use crate::warehouse::table::prune::Candidates;
 use crate::warehouse::table::statistics::statistics_of;
-use harrier_planner::cardinality::filter_selectivity::KnownTable;
 
 /// Statistics of more columns of files than this are not fetched only to estimate sizes.
 const STATS_MAX: usize = 20_000;
@@ -78,9 +77,9 @@ pub(crate) enum RowSource {
     /// A file that the transaction has added, by its place among them.
     Added(usize),
     /// The catalog, among the rows of this schema version; the row is a row id.
-    Kept(i64),
+    Inlined(i64),
     /// The rows that the transaction has added for the catalog to keep; the row is the place among them.
-    AddedKept,
+    AddedInlined,
 }
 
 impl RowSource {
@@ -88,8 +87,8 @@ impl RowSource {
         match self {
             Self::File(id) => id,
             Self::Added(at) => -3 * (at as i64) - 1,
-            Self::Kept(version) => -3 * version - 2,
-            Self::AddedKept => -3,
+            Self::Inlined(version) => -3 * version - 2,
+            Self::AddedInlined => -3,
         }
     }
 
@@ -97,8 +96,8 @@ impl RowSource {
         match (code, (-code).rem_euclid(3)) {
             (0.., _) => Self::File(code),
             (_, 1) => Self::Added((-code / 3) as usize),
-            (_, 2) => Self::Kept(-code / 3),
-            _ => Self::AddedKept,
+            (_, 2) => Self::Inlined(-code / 3),
+            _ => Self::AddedInlined,
         }
     }
 }
@@ -282,9 +281,9 @@ impl WarehouseTable {
             }
         }
         if let Some(only) = &self.only {
-            contents.kept.retain(|kept| only.contains(&RowSource::Kept(kept.schema_version)));
+            contents.kept.retain(|kept| only.contains(&RowSource::Inlined(kept.schema_version)));
         }
-        if self.only.as_ref().is_none_or(|only| only.contains(&RowSource::AddedKept)) {
+        if self.only.as_ref().is_none_or(|only| only.contains(&RowSource::AddedInlined)) {
             contents.added_kept = changes.inlined.clone();
         }
         contents
@@ -569,7 +568,7 @@ impl WarehouseTable {
                 })
                 .collect();
             let batch = stored_values::rows_of(&kept.rows, &columns, &from, &nullable(&own_schema))?;
-            let source = RowSource::Kept(kept.schema_version);
+            let source = RowSource::Inlined(kept.schema_version);
             batches.push(self.placed(batch, source, kept.row_ids.clone(), &schema, projection)?);
         }
         if !contents.added_kept.is_empty() {
@@ -578,7 +577,7 @@ impl WarehouseTable {
             let batch =
                 stored_values::rows_of(&contents.added_kept, &columns, &from, &nullable(&own_schema))?;
             let rows = (0..contents.added_kept.len() as i64).collect();
-            batches.push(self.placed(batch, RowSource::AddedKept, rows, &schema, projection)?);
+            batches.push(self.placed(batch, RowSource::AddedInlined, rows, &schema, projection)?);
         }
         Ok(batches)
     }
@@ -680,7 +679,7 @@ impl Contents {
     pub(crate) fn elsewhere(&self) -> BTreeSet<RowSource> {
         let files = self.files.iter().filter(|file| file.table_partition.is_none());
         let kept = self.kept.iter().filter(|kept| !kept.rows.is_empty());
-        let kept = kept.map(|kept| RowSource::Kept(kept.schema_version));
+        let kept = kept.map(|kept| RowSource::Inlined(kept.schema_version));
         files.map(|file| file.source).chain(kept).collect()
     }
 }
@@ -1178,8 +1177,8 @@ mod tests {
     #[test]
     fn sources_go_there_and_back() {
         let sources = [0, 1, 2, 99]
-            .map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Kept(at + 1)]);
-        for source in sources.into_iter().flatten().chain([RowSource::AddedKept]) {
+            .map(|at| [RowSource::File(at), RowSource::Added(at as usize), RowSource::Inlined(at + 1)]);
+        for source in sources.into_iter().flatten().chain([RowSource::AddedInlined]) {
             assert_eq!(RowSource::decode(source.encode()), source, "{}", source.encode());
         }
     }

@@ -1,11 +1,11 @@
 //! Tables and views of one session alone, as PostgreSQL's catalogs tell of them: in a schema `pg_temp_N` of
 //! that session.
 
-use datafusion::catalog::MemTable;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::MemTable;
 use harrier_pgcatalog::{Column, Contents, Kind, Relation, Schema};
 
 /// The number of the schema: numbers of the warehouse's own are positive.

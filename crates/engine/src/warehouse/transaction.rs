@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use harrier_catalog::{Catalog, CommitNote, Error, Transaction};
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::UnderWay;
 use tokio::sync::Mutex;
@@ -24,7 +25,6 @@ use super::{Warehouse, explain};
 use crate::warehouse::dml::writer_registration::Writers;
 use crate::warehouse::dml::written_files::WrittenFiles;
 use crate::warehouse::name_resolver::{Names, Sight};
-use harrier_sql::identifier::plain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {

@@ -39,7 +39,7 @@ impl Ddl<'_> {
             return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, message).into_datafusion());
         }
         let state = self.context.state();
-        let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedKept]);
+        let sources = (0..changes.added.len()).map(RowSource::Added).chain([RowSource::AddedInlined]);
         let rows = WarehouseTable::try_new(state.clone(), &sight, Arc::clone(before))?;
         let rows = provider_as_source(Arc::new(rows.with_only(sources.collect())));
         let value = |column: &Column| value_of(column, &before.columns);

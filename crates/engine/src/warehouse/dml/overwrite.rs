@@ -17,8 +17,7 @@ use harrier_catalog::state::Table;
 use harrier_exec::data_files::text_of;
 
 use crate::warehouse::dml::{key_column, transformed};
-use crate::warehouse::table::stored_values;
-use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable};
+use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable, stored_values};
 
 /// What an INSERT OVERWRITE or TRUNCATE takes away.
 #[derive(Default)]
@@ -54,7 +53,7 @@ impl Replaced {
         match file.source {
             RowSource::File(id) => drop(self.removed.insert(id)),
             RowSource::Added(at) => drop(self.added.insert(at)),
-            RowSource::Kept(_) | RowSource::AddedKept => {}
+            RowSource::Inlined(_) | RowSource::AddedInlined => {}
         }
     }
 

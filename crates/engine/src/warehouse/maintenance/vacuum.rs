@@ -31,8 +31,7 @@ use crate::warehouse::dml::file_shape;
 use crate::warehouse::explain;
 use crate::warehouse::maintenance::folder_ownership::claim;
 use crate::warehouse::table::partitions::partitions_of;
-use crate::warehouse::table::stored_values;
-use crate::warehouse::table::{Contents, RowSource, WarehouseTable};
+use crate::warehouse::table::{Contents, RowSource, WarehouseTable, stored_values};
 
 /// A file of less than this part of the size that files are to have is small.
 const SMALL_PART: i64 = 2;
@@ -76,7 +75,7 @@ fn worth_compacting(
             .kept
             .iter()
             .filter(|kept| !kept.rows.is_empty())
-            .map(|kept| RowSource::Kept(kept.schema_version)),
+            .map(|kept| RowSource::Inlined(kept.schema_version)),
     );
     chosen
 }

@@ -13,9 +13,10 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::ScalarValue;
+use datafusion::common::cast::as_boolean_array;
 use datafusion::common::config::{ConfigNonZeroUsize, ConfigOptions};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, cast::as_boolean_array};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
@@ -28,26 +29,26 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
+use harrier_planner::rewrite::rewritten;
+use harrier_sql::identifier::{plain, without_casts};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::sequences::values::Named;
-use crate::warehouse::session::Kept;
-use harrier_planner::rewrite::rewritten;
-use harrier_sql::identifier::{plain, without_casts};
+use crate::warehouse::session::WarehouseSession;
 
 /// Makes the functions those of a session, in the place of others of their names. `kept`: where its sequences
 /// are, if it has a warehouse.
-pub(crate) fn register(context: &SessionContext, kept: Option<&Arc<Kept>>) {
+pub(crate) fn register(context: &SessionContext, warehouse: Option<&Arc<WarehouseSession>>) {
     for call in Call::ALL {
-        let kept = kept.map_or_else(Weak::new, Arc::downgrade);
-        context.register_udf(SequenceFunction::new(call, 0, kept).into_udf());
+        let warehouse = warehouse.map_or_else(Weak::new, Arc::downgrade);
+        context.register_udf(SequenceFunction::new(call, 0, warehouse).into_udf());
     }
 }
 
 /// Makes the rule one of a session. To be called once.
-pub(crate) fn add_rule(context: &SessionContext, kept: Option<&Arc<Kept>>) {
-    let kept = kept.map_or_else(Weak::new, Arc::downgrade);
-    context.add_analyzer_rule(Arc::new(DistinctCalls { kept }));
+pub(crate) fn add_rule(context: &SessionContext, warehouse: Option<&Arc<WarehouseSession>>) {
+    let warehouse = warehouse.map_or_else(Weak::new, Arc::downgrade);
+    context.add_analyzer_rule(Arc::new(DistinctCalls { warehouse }));
 }
 
 /// What a function does.
@@ -101,7 +102,7 @@ struct SequenceFunction {
     call: Call,
     /// Another one for each call of a statement.
     number: u64,
-    kept: Weak<Kept>,
+    warehouse: Weak<WarehouseSession>,
     signature: Signature,
 }
 
@@ -120,8 +121,8 @@ impl Hash for SequenceFunction {
 }
 
 impl SequenceFunction {
-    fn new(call: Call, number: u64, kept: Weak<Kept>) -> Self {
-        Self { call, number, kept, signature: call.signature() }
+    fn new(call: Call, number: u64, warehouse: Weak<WarehouseSession>) -> Self {
+        Self { call, number, warehouse, signature: call.signature() }
     }
 
     fn into_udf(self) -> ScalarUDF {
@@ -129,7 +130,7 @@ impl SequenceFunction {
     }
 
     async fn answers(&self, args: ScalarFunctionArgs) -> Result<Int64Array> {
-        let Some(kept) = self.kept.upgrade() else {
+        let Some(warehouse) = self.warehouse.upgrade() else {
             let message = "sequences are kept in a warehouse";
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
                 .with_hint("--warehouse DIR")
@@ -137,17 +138,17 @@ impl SequenceFunction {
         };
         let rows = args.number_rows;
         if matches!(self.call, Call::NextVal | Call::NextOf | Call::SetVal) {
-            kept.check_may_take(self.call.name()).await?;
+            warehouse.check_may_take(self.call.name()).await?;
         }
         if self.call == Call::LastVal {
-            return (0..rows).map(|_| kept.last_value().map(Some)).collect();
+            return (0..rows).map(|_| warehouse.last_value().map(Some)).collect();
         }
         // Of one sequence, all at once.
         if let (Call::NextVal | Call::NextOf, [ColumnarValue::Scalar(name)]) =
             (self.call, args.args.as_slice())
         {
             let Some(named) = self.named(name)? else { return Ok(Int64Array::new_null(rows)) };
-            return Ok(kept.next_values(&named, rows).await?.into());
+            return Ok(warehouse.next_values(&named, rows).await?.into());
         }
         let columns: Vec<ArrayRef> =
             args.args.iter().map(|column| column.clone().into_array(rows)).collect::<Result<_>>()?;
@@ -162,16 +163,16 @@ impl SequenceFunction {
                 continue;
             };
             answers.push(Some(match self.call {
-                Call::CurrVal => kept.current_value(&named)?,
+                Call::CurrVal => warehouse.current_value(&named)?,
                 Call::SetVal => {
                     let value = columns[1].as_primitive::<Int64Type>().value(row);
                     let is_called = match columns.get(2) {
                         Some(column) => as_boolean_array(column)?.value(row),
                         None => true,
                     };
-                    kept.set_value(&named, value, is_called).await?
+                    warehouse.set_value(&named, value, is_called).await?
                 }
-                _ => kept.next_values(&named, 1).await?[0],
+                _ => warehouse.next_values(&named, 1).await?[0],
             }));
         }
         Ok(answers.into())
@@ -275,7 +276,7 @@ fn text_of(expr: &ast::Expr) -> Option<String> {
 /// The rule that makes every call a function of its own.
 #[derive(Debug)]
 struct DistinctCalls {
-    kept: Weak<Kept>,
+    warehouse: Weak<WarehouseSession>,
 }
 
 /// Counts calls of all sessions.
@@ -297,7 +298,7 @@ impl DistinctCalls {
         match (call, expr) {
             (Some(call), Expr::ScalarFunction(ScalarFunction { args, .. })) => {
                 let number = CALLS.fetch_add(1, Ordering::Relaxed);
-                let one = SequenceFunction::new(call, number, Weak::clone(&self.kept)).into_udf();
+                let one = SequenceFunction::new(call, number, Weak::clone(&self.warehouse)).into_udf();
                 Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(one), args)))
             }
             (_, expr) => Transformed::no(expr),

@@ -20,7 +20,7 @@ use crate::warehouse::access::denied;
 use crate::warehouse::explain;
 use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::sequences::error;
-use crate::warehouse::session::Kept;
+use crate::warehouse::session::WarehouseSession;
 
 /// What a session remembers of sequences, by their UUIDs.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ pub(super) enum Use {
     Set,
 }
 
-impl Kept {
+impl WarehouseSession {
     /// The sequence of this name, if the session may use it so.
     ///
     /// Errors: there is none (42P01); it is something else (42809); it may not be used (42501).

@@ -1,7 +1,6 @@
 //! What PostgreSQL's catalogs tell of a session: the warehouse as its statement sees it, and who is
 //! connected.
 
-use crate::types::names;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlan;
 use harrier_catalog::access::{Access, Columns, Object as CatalogObject, Privilege, WHOLE};
 use harrier_catalog::sequences::{SequenceType, SequenceValue, get};
 use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, PUBLIC_SCHEMA, State};
@@ -23,9 +23,9 @@ use harrier_pgcatalog::{
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::binder::type_names;
 use crate::settings::parameters::{self, Parameters, SERVER_VERSION};
 use crate::types::columns::told_fields_of;
+use crate::types::names;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::keys;
 use crate::warehouse::name_resolver::{Names, Sight};
@@ -71,9 +71,13 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     fn sessions_max(&self) -> usize;
 }
 
+/// Finds PostgreSQL's names of the types of a plan's columns.
+pub(crate) type TypeNames = fn(&LogicalPlan) -> Vec<Option<String>>;
+
 /// The catalogs of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSource {
+    type_names: TypeNames,
     /// Hold the catalogs, which hold this. Of a session without a warehouse there are none.
     names: Weak<Names>,
     parameters: Arc<Parameters>,
@@ -113,8 +117,10 @@ impl SessionSource {
         parameters: Arc<Parameters>,
         identity: Arc<Identity>,
         surroundings: Option<Arc<dyn Surroundings>>,
+        type_names: TypeNames,
     ) -> Self {
         Self {
+            type_names,
             names: names.map(Arc::downgrade).unwrap_or_default(),
             parameters,
             identity,
@@ -208,7 +214,7 @@ impl SessionSource {
         for view in state.views.values() {
             if let Ok(planned) = names.view(view).await {
                 let schema = datafusion::catalog::TableProvider::schema(&planned);
-                let names = type_names::of(planned.logical_plan());
+                let names = (self.type_names)(planned.logical_plan());
                 found.insert((view.id, view.sql.clone()), names::named(&schema, &names));
             }
         }

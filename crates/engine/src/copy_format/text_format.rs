@@ -31,11 +31,11 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::format_adapter::{FilesSink, OwnSink};
 use harrier_functions::parse::datetime::DateOrder;
 use harrier_functions::parse::interval::IntervalStyle;
+use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::statement::copy::row_reader::Layout;
-use crate::statement::copy::to::{encode, encode_json, header};
-use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header, LAYOUT, byte};
+use crate::copy_format::encode::{encode, encode_json, header};
+use crate::copy_format::layout::Layout;
 
 /// As [`CopyFormat::name`] has it.
 const NAME: &str = "text";
@@ -100,7 +100,7 @@ impl FileFormatFactory for TextFormatFactory {
             CopyFormat::Json => None,
             format => {
                 let header = if has_header { Header::Present } else { Header::Absent };
-                Some(crate::statement::copy::layout(&given, format, header)?)
+                Some(crate::copy_format::layout::layout(&given, format, header)?)
             }
         };
         Ok(Arc::new(TextFormat { layout, compression }))

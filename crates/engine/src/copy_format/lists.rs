@@ -11,7 +11,7 @@ use harrier_functions::format::datetime::formatter;
 use harrier_functions::format::value::put_element;
 
 /// The columns of some rows, with texts for arrays.
-pub(super) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<Vec<ArrayRef>, ArrowError> {
+pub(crate) fn as_texts(batch: &RecordBatch, options: &FormatOptions) -> Result<Vec<ArrayRef>, ArrowError> {
     let text = |column: &ArrayRef| match as_list(column)? {
         Some(list) => texts(&list, options),
         None => Ok(Arc::clone(column)),

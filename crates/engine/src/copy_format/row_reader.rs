@@ -23,14 +23,14 @@ use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::compression;
 use harrier_functions::datetime::time_zone::moments_or_null;
 use harrier_functions::parse::bytea::bytes_of;
-use harrier_functions::parse::datetime::{self, DateOrder, Kind};
-use harrier_functions::parse::interval::IntervalStyle;
+use harrier_functions::parse::datetime::{self, Kind};
+use harrier_sql::parser::copy::{CopyOptions, Header, OnError};
 use harrier_sqlstate::{IntoDataFusionError, date_style_hint, is_day};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use harrier_sql::parser::copy::{CopyOptions, Header, OnError};
+use crate::copy_format::layout::Layout;
 
 const BATCH_ROWS: usize = 8192;
 /// Pieces of input that wait to be read.
@@ -38,26 +38,6 @@ const QUEUE: usize = 16;
 const BUFFER: usize = 1 << 16;
 /// What an unclosed quote may take in before it is an error.
 const RECORD_BYTES_MAX: usize = 256 << 20;
-
-/// How rows are written down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
-    /// PostgreSQL's text format if not.
-    pub csv: bool,
-    pub delimiter: u8,
-    pub quote: u8,
-    pub escape: u8,
-    /// The field that is NULL.
-    pub null: String,
-    pub header: Header,
-    /// How intervals are written; all styles are read.
-    pub intervals: IntervalStyle,
-    /// How days are read whose text does not tell.
-    pub dates: DateOrder,
-    /// `t` and `f`, as PostgreSQL has them; else `true` and `false`, by which readers of files tell their
-    /// type.
-    pub short_truths: bool,
-}
 
 /// Where the text comes from.
 pub(crate) enum Source {
@@ -697,6 +677,8 @@ mod tests {
     use datafusion::arrow::datatypes::{Field, Int32Type};
 
     use super::*;
+    use harrier_functions::parse::datetime::DateOrder;
+    use harrier_functions::parse::interval::IntervalStyle;
 
     fn reading(csv: bool, on_error: OnError) -> Reading {
         let fields = vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Utf8View, true)];

@@ -1,0 +1,241 @@
+//! Rows as the text of COPY … TO: text, CSV, JSON.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, BooleanArray, IntervalMonthDayNanoArray, RecordBatch, StringBuilder,
+};
+use datafusion::arrow::datatypes::{
+    DataType, Field, FieldRef, IntervalMonthDayNanoType, IntervalUnit, Schema, SchemaRef,
+};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::util::display::{
+    ArrayFormatter, DisplayIndex, DurationFormat, FormatOptions, FormatResult,
+};
+use harrier_functions::format::datetime::{self, formatter};
+use harrier_functions::parse::interval::IntervalStyle;
+
+use crate::copy_format::layout::Layout;
+use crate::copy_format::lists;
+
+/// PostgreSQL's way to write points in time.
+const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+
+const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
+
+pub(crate) fn header(schema: &SchemaRef, layout: &Layout) -> Vec<u8> {
+    let mut line = Vec::new();
+    for (at, field) in schema.fields().iter().enumerate() {
+        if at > 0 {
+            line.push(layout.delimiter);
+        }
+        put(field.name(), layout, &mut line);
+    }
+    line.push(b'\n');
+    line
+}
+
+/// Rows as JSON, one object a line. A key whose value is NULL is left out.
+pub(crate) fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+    let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
+    let mut writer = LineDelimitedWriter::new(&mut text);
+    match batch.columns().iter().any(|column| column.data_type().is_binary()) {
+        true => writer.write(&with_texts_of_bytes(batch)?)?,
+        false => writer.write(batch)?,
+    }
+    writer.finish()?;
+    Ok(text)
+}
+
+/// The same rows with bytes as PostgreSQL writes them; those within nested values stay as they are.
+pub(crate) fn with_texts_of_bytes(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    let mut fields: Vec<FieldRef> = schema.fields().iter().map(Arc::clone).collect();
+    let mut columns = batch.columns().to_vec();
+    for (field, column) in fields.iter_mut().zip(&mut columns) {
+        if column.data_type().is_binary() {
+            *field = Arc::new(Field::new(field.name(), DataType::Utf8, true));
+            *column = texts_of_bytes(column)?;
+        }
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+pub(crate) fn texts_of_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let options = FormatOptions::new();
+    let formatter = formatter(column.as_ref(), &options)?;
+    let mut texts = StringBuilder::new();
+    let mut value = String::new();
+    for row in 0..column.len() {
+        if column.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        value.clear();
+        value.push_str("\\x");
+        formatter.value(row).write(&mut value)?;
+        texts.append_value(&value);
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+/// Rows as text.
+pub(crate) fn encode(batch: &RecordBatch, layout: &Layout) -> Result<Vec<u8>, ArrowError> {
+    let mut text = Vec::with_capacity(batch.num_rows() * batch.num_columns() * 8);
+    let options = FormatOptions::new()
+        .with_timestamp_format(Some(TIMESTAMP))
+        .with_timestamp_tz_format(Some(TIMESTAMP_TZ))
+        .with_time_format(Some("%H:%M:%S%.f"))
+        .with_duration_format(DurationFormat::Pretty);
+    let shown = lists::as_texts(batch, &options)?;
+    let columns = shown
+        .iter()
+        .map(|column| {
+            // Of columns that are nothing but NULL, and of dictionaries, too.
+            let nulls = column.logical_nulls();
+            Ok((column, nulls, texts_of(column, &options, layout)?))
+        })
+        .collect::<Result<Vec<_>, ArrowError>>()?;
+    let mut value = String::new();
+    for row in 0..batch.num_rows() {
+        for (at, (column, nulls, formatter)) in columns.iter().enumerate() {
+            if at > 0 {
+                text.push(layout.delimiter);
+            }
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                text.extend_from_slice(layout.null.as_bytes());
+                continue;
+            }
+            value.clear();
+            if column.data_type().is_binary() {
+                value.push_str("\\x");
+            }
+            formatter.value(row).write(&mut value)?;
+            put(&value, layout, &mut text);
+        }
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
+/// The values of a column as PostgreSQL writes them.
+pub(crate) fn texts_of<'a>(
+    column: &'a ArrayRef,
+    options: &FormatOptions<'a>,
+    layout: &Layout,
+) -> Result<ArrayFormatter<'a>, ArrowError> {
+    let own: Box<dyn DisplayIndex + 'a> = match column.data_type() {
+        DataType::Boolean if layout.short_truths => Box::new(Truths(column.as_boolean())),
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            Box::new(Intervals(column.as_primitive::<IntervalMonthDayNanoType>(), layout.intervals))
+        }
+        DataType::Timestamp(..) | DataType::Time64(_) | DataType::Time32(_) => {
+            Box::new(Trimmed(formatter(column.as_ref(), options)?))
+        }
+        _ => return formatter(column.as_ref(), options),
+    };
+    Ok(ArrayFormatter::new(own, false))
+}
+
+/// `t` and `f`.
+pub(crate) struct Truths<'a>(&'a BooleanArray);
+
+impl DisplayIndex for Truths<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        out.write_char(if self.0.value(at) { 't' } else { 'f' })?;
+        Ok(())
+    }
+}
+
+pub(crate) struct Intervals<'a>(&'a IntervalMonthDayNanoArray, IntervalStyle);
+
+impl DisplayIndex for Intervals<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        let value = self.0.value(at);
+        self.1.write(out, value.months, value.days, value.nanoseconds / 1_000)?;
+        Ok(())
+    }
+}
+
+/// Points in time without the zeros at the end of their fractions, and of their zones.
+pub(crate) struct Trimmed<'a>(ArrayFormatter<'a>);
+
+impl DisplayIndex for Trimmed<'_> {
+    fn write(&self, at: usize, out: &mut dyn Write) -> FormatResult {
+        out.write_str(&datetime::trimmed(self.0.value(at).try_to_string()?))?;
+        Ok(())
+    }
+}
+
+/// Appends a value that is not NULL.
+pub(crate) fn put(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+    if layout.csv {
+        return put_csv(value, layout, text);
+    }
+    for byte in value.bytes() {
+        let escaped = match byte {
+            8 => b'b',
+            12 => b'f',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            11 => b'v',
+            b'\\' => b'\\',
+            other if other == layout.delimiter => other,
+            other => {
+                text.push(other);
+                continue;
+            }
+        };
+        text.extend([b'\\', escaped]);
+    }
+}
+
+pub(crate) fn put_csv(value: &str, layout: &Layout, text: &mut Vec<u8>) {
+    let is_special =
+        |byte: u8| byte == layout.delimiter || byte == layout.quote || matches!(byte, b'\n' | b'\r');
+    if value != layout.null && value != "\\." && !value.bytes().any(is_special) {
+        return text.extend_from_slice(value.as_bytes());
+    }
+    text.push(layout.quote);
+    for byte in value.bytes() {
+        if byte == layout.quote || byte == layout.escape {
+            text.push(layout.escape);
+        }
+        text.push(byte);
+    }
+    text.push(layout.quote);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{ArrayRef, BinaryArray, Int32Array, StringArray};
+
+    use super::*;
+    use harrier_sql::parser::copy::{CopyFormat, CopyOptions, Header};
+
+    use crate::copy_format::layout::layout;
+
+    #[test]
+    fn values_are_written() {
+        let columns: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int32Array::from(vec![Some(1), None]))),
+            ("b", Arc::new(StringArray::from(vec!["x\ty\\,\"", ""]))),
+            ("c", Arc::new(BinaryArray::from(vec![&b"\x01\xff"[..], b""]))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let written = |format| {
+            let layout = layout(&CopyOptions::default(), format, Header::Absent).unwrap();
+            String::from_utf8(encode(&batch, &layout).unwrap()).unwrap()
+        };
+        assert_eq!(written(CopyFormat::Text), "1\tx\\ty\\\\,\"\t\\\\x01ff\n\\N\t\t\\\\x\n");
+        assert_eq!(written(CopyFormat::Csv), "1,\"x\ty\\,\"\"\",\\x01ff\n,\"\",\\x\n");
+        let json = String::from_utf8(encode_json(&batch).unwrap()).unwrap();
+        let first = "{\"a\":1,\"b\":\"x\\ty\\\\,\\\"\",\"c\":\"\\\\x01ff\"}\n";
+        assert_eq!(json, format!("{first}{{\"b\":\"\",\"c\":\"\\\\x\"}}\n"));
+    }
+}

@@ -1,0 +1,135 @@
+//! ANALYZE: collects statistics of tables for the planner.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::concat_batches;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+use harrier_catalog::Analysis;
+use harrier_catalog::access::Object;
+use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier;
+use harrier_sql::parser::analyze::SampleSize;
+use harrier_sql::tokens::explain_options::ExplainOptions;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::session::Session;
+use crate::statement::outcome::{Outcome, command};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::name_resolver::Sight;
+use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::table::WarehouseTable;
+use crate::warehouse::table::statistics::Looking;
+use crate::warehouse::{self, relation};
+
+/// When a sample has no rows a larger one is taken.
+const SAMPLE_GROWTH: f64 = 8.0;
+
+impl Session {
+    /// ANALYZE: collects the statistics of a table, or of all. They stay even if the transaction does not.
+    pub(crate) async fn analyze(
+        &self,
+        analyze: &ast::Analyze,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        match self.warehouse() {
+            Some(warehouse) => {
+                self.analyze_tables(analyze, statement.sample, warehouse).await?;
+                Ok(command("ANALYZE"))
+            }
+            None => self.run_planned(sql, statement).await,
+        }
+    }
+
+    async fn analyze_tables(
+        &self,
+        analyze: &ast::Analyze,
+        sample: SampleSize,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<()> {
+        let sight = warehouse.names.sight();
+        let (Some(catalog), Some(state)) = (&sight.catalog, &sight.state) else {
+            return match &analyze.table_name {
+                Some(name) => Err(warehouse.names.no_table(&relation::reference(name)?, "ANALYZE").await),
+                None => Ok(()),
+            };
+        };
+        let tables = match &analyze.table_name {
+            // Those that the role may, as in PostgreSQL.
+            None => {
+                let own = |id| sight.viewer.owns(Object::Table(id));
+                state.tables.values().filter(|table| own(table.id)).cloned().collect()
+            }
+            Some(name) => {
+                let name = relation::reference(name)?;
+                let Some(table) = warehouse.names.table(&name) else {
+                    return Err(warehouse.names.no_table(&name, "ANALYZE").await);
+                };
+                sight.viewer.check_owner(Object::Table(table.id), state)?;
+                vec![table]
+            }
+        };
+        let columns: Vec<String> = analyze.columns.iter().map(identifier::plain).collect();
+        for table in tables {
+            if table.id < 0 {
+                let message = format!("table \"{}\" can be analyzed when it is committed", table.name);
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
+            }
+            let looking = Looking::at(&table, &columns)?;
+            // What is kept of it stays even if the transaction does not.
+            let committed = Sight { data: Arc::default(), ..sight.clone() };
+            let target = WarehouseTable::try_new(self.context().state(), &committed, Arc::clone(&table))?;
+            let found = self.collect_statistics(&looking, target, sample).await?;
+            catalog.put_analysis(table.id, &found).await.map_err(warehouse::explain)?;
+        }
+        Ok(())
+    }
+
+    /// Collects the statistics of a table from a sample, or from all of its rows.
+    async fn collect_statistics(
+        &self,
+        looking: &Looking<'_>,
+        target: WarehouseTable,
+        sample: SampleSize,
+    ) -> Result<Analysis> {
+        let size = target.size().await?;
+        let most = self.settings().analyze_bytes as f64;
+        let share = match sample {
+            SampleSize::Share(share) => Some(share),
+            SampleSize::Default if most > 0.0 && size.bytes as f64 > most => Some(most / size.bytes as f64),
+            SampleSize::Default | SampleSize::Full => None,
+        };
+        let snapshot = target.state().snapshot;
+        if let Some(share) = share {
+            // A small share of few row groups can be none of them.
+            let mut share = share;
+            while share > 0.0 && share < 1.0 {
+                let answer = self.run_sample(looking, target.with_sample(share)).await?;
+                if let Some(found) = looking.analysis(&answer, snapshot, Some(size.rows))? {
+                    return Ok(found);
+                }
+                share *= SAMPLE_GROWTH;
+            }
+        }
+        let answer = self.run_sample(looking, target).await?;
+        let found = looking.analysis(&answer, snapshot, None)?;
+        found.ok_or_else(|| DataFusionError::Internal("ANALYZE has found nothing".to_string()))
+    }
+
+    async fn run_sample(&self, looking: &Looking<'_>, target: WarehouseTable) -> Result<RecordBatch> {
+        self.spread().await?;
+        let session = self.context().state();
+        let plan = session.optimize(&looking.query(Arc::new(target))?)?;
+        let Outcome::Rows { stream, schema, .. } =
+            self.start(&session, &plan, None, "", ExplainOptions::default()).await?
+        else {
+            return Err(DataFusionError::Internal("ANALYZE has no answer".to_string()));
+        };
+        let batches: Vec<RecordBatch> = stream.try_collect().await?;
+        Ok(concat_batches(&schema, &batches)?)
+    }
+}

@@ -1,0 +1,22 @@
+//! CREATE DATABASE: to the planner a catalog of the session; to PostgreSQL it needs an attribute that no role
+//! here has.
+
+use datafusion::error::Result;
+use datafusion::sql::parser::Statement;
+
+use crate::session::Session;
+use crate::statement::outcome::Outcome;
+use crate::statement::parse::ParsedStatement;
+
+impl Session {
+    pub(crate) async fn create_database(
+        &self,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        if let Some(warehouse) = self.warehouse() {
+            warehouse.names.role().viewer().check_superuser("create database")?;
+        }
+        self.run_planned(sql, statement).await
+    }
+}

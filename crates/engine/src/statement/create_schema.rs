@@ -1,0 +1,45 @@
+//! CREATE SCHEMA.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::logical_expr::CreateCatalogSchema;
+use datafusion::sql::sqlparser::ast;
+use harrier_sql::identifier;
+
+use crate::session::Session;
+use crate::statement::outcome::{Outcome, done};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::session::WarehouseSession;
+
+impl Session {
+    pub(crate) async fn create_schema(
+        &self,
+        create: &CreateCatalogSchema,
+        executed: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        // The plan has the parts of the name joined as a text, in which a dot may be one of the name's own.
+        let name = match executed {
+            ast::Statement::CreateSchema { schema_name, .. } => schema_named(schema_name),
+            _ => None,
+        };
+        let name = name.unwrap_or_else(|| create.schema_name.clone());
+        let mut notices = vec![];
+        if !self.ddl(warehouse, statement).create_schema(&name, create.if_not_exists).await? {
+            notices.push(format!("schema \"{name}\" already exists, skipping"));
+        }
+        Ok(done(("CREATE SCHEMA", notices)))
+    }
+}
+
+/// The name that CREATE SCHEMA gives: the last part, for one of several begins with the catalog.
+fn schema_named(name: &ast::SchemaName) -> Option<String> {
+    match name {
+        ast::SchemaName::Simple(name) | ast::SchemaName::NamedAuthorization(name, _) => {
+            name.0.last().and_then(|part| part.as_ident()).map(identifier::plain)
+        }
+        ast::SchemaName::UnnamedAuthorization(_) => None,
+    }
+}

@@ -1,0 +1,57 @@
+//! CREATE TABLE of the warehouse, also AS a query.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{CreateMemoryTable, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+
+use crate::session::Session;
+use crate::statement::ddl::KeptDefaults;
+use crate::statement::outcome::{Outcome, done};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::case_collisions;
+use crate::warehouse::dml::Dml;
+use crate::warehouse::keys::declaration;
+use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::table::WarehouseTable;
+
+impl Session {
+    pub(crate) async fn create_table(
+        &self,
+        create: &CreateMemoryTable,
+        executed: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let ddl = self.ddl(warehouse, statement);
+        let mut notices = vec![];
+        let has_rows = !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(_));
+        let mut create = create.clone();
+        if has_rows {
+            // Only then it is known what types the rows have.
+            create.input = Arc::new(self.context().state().optimize(&create.input)?);
+        }
+        let defaults = ddl.kept_defaults(executed, &statement.text)?;
+        let declared = declaration::cut_keys(&Statement::Statement(Box::new(executed.clone())))?.1;
+        let made = ddl.create_table(&create, statement.clauses.as_ref(), has_rows, &defaults).await?;
+        let Some(table) = made else {
+            notices.push(format!("relation \"{}\" already exists, skipping", create.name.table()));
+            return Ok(done(("CREATE TABLE", notices)));
+        };
+        notices.extend(case_collisions::notice(None, &table));
+        notices.extend(ddl.declare(&table, &declared).await?);
+        let like = statement.clauses.as_ref().and_then(|clauses| clauses.like);
+        if let (Some(options), KeptDefaults::Like(source)) = (like, &defaults) {
+            notices.extend(ddl.take_along(&table, source, options).await?);
+        }
+        if has_rows {
+            let target = WarehouseTable::try_new(self.context().state(), &warehouse.names.sight(), table)?;
+            let dml = Dml::insert(target, LogicalPlan::clone(&create.input), InsertOp::Append)?;
+            return self.write(dml, "SELECT", statement, warehouse).await;
+        }
+        Ok(done(("CREATE TABLE", notices)))
+    }
+}

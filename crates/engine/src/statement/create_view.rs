@@ -1,0 +1,81 @@
+//! CREATE VIEW of the warehouse.
+
+use std::sync::Arc;
+
+use datafusion::common::TableReference;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::logical_expr::{CreateView, LogicalPlan};
+use datafusion::sql::sqlparser::ast;
+use harrier_planner::analyzer::text_constants::TimeReading;
+use harrier_sql::parser::as_of;
+
+use crate::planning::stored_sql::{self, ViewForm};
+use crate::session::Session;
+use crate::settings::time_reading;
+use crate::statement::outcome::{Outcome, command};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::name_resolver::Names;
+use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::{self, view_columns};
+
+impl Session {
+    /// `None`: the view reads tables of the session, and ends with it.
+    pub(crate) async fn create_view(
+        &self,
+        create: &CreateView,
+        executed: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Option<Outcome>> {
+        let ast::Statement::CreateView(view) = executed else { return Ok(None) };
+        let mut reads_own = false;
+        create.input.apply_with_subqueries(|plan| {
+            if let LogicalPlan::TableScan(scan) = plan {
+                reads_own |= warehouse.names.is_own(&scan.table_name);
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        if reads_own {
+            return Ok(None);
+        }
+        let query = self.view_definition(view, &statement.text, &warehouse.names)?;
+        let is_barrier = statement.clauses.as_ref().is_some_and(|clauses| clauses.is_barrier);
+        let form = ViewForm { of_client: self.names_as_postgres(), is_barrier };
+        let columns_below = view_columns::columns_below(&create.input)?;
+        let ddl = self.ddl(warehouse, statement);
+        ddl.create_view(&create.name, query, form, columns_below, create.or_replace).await?;
+        Ok(Some(command("CREATE VIEW")))
+    }
+
+    /// The query of a view as it is kept: as `text` has it, with the schema of its tables where the search
+    /// path of its maker leads elsewhere than that of views does, and the zone of its maker for the times of
+    /// AS OF.
+    ///
+    /// Errors: it means something else in the session (0A000).
+    fn view_definition(&self, view: &ast::CreateView, text: &str, names: &Names) -> Result<String> {
+        let state = self.context().state();
+        let query = match stored_sql::query_of_view(text) {
+            Some(query) => as_of::read_past(query),
+            None => view.query.to_string(),
+        };
+        stored_sql::check_meaning(&state, &query)?;
+        let schema = state.config_options().catalog.default_schema.as_str();
+        let query = match schema != warehouse::DEFAULT_SCHEMA {
+            true => stored_sql::name_schema(&query, schema, |name| {
+                // As it is now, if it is to be read as it was.
+                let name = name.split_once(as_of::PAST).map_or(name, |(name, _)| name);
+                names.relation(&TableReference::partial(schema, name)).is_some()
+            })?,
+            false => query,
+        };
+        let columns: Vec<String> = view.columns.iter().map(|column| column.name.to_string()).collect();
+        let query = match columns.is_empty() {
+            true => query,
+            // A comment may end it.
+            false => format!("SELECT * FROM (\n{query}\n) AS \"_\" ({})", columns.join(", ")),
+        };
+        let TimeReading { zone, order } = time_reading(&state);
+        Ok(as_of::tell_past(&query, &zone, order))
+    }
+}

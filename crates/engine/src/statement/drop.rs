@@ -1,0 +1,133 @@
+//! DROP of one relation or several.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::logical_expr::{DdlStatement, DropCatalogSchema, DropTable, DropView, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+
+use crate::session::Session;
+use crate::statement::outcome::{Outcome, command, done};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::session::WarehouseSession;
+
+impl Session {
+    /// DROP TABLE, VIEW, SCHEMA and INDEX.
+    pub(crate) async fn drop_relations(
+        &self,
+        drop: &ast::Statement,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        if matches!(drop, ast::Statement::Drop { object_type: ast::ObjectType::Index, .. })
+            && let Some(outcome) = self.ddl(warehouse, statement).index_statement(drop).await?
+        {
+            return Ok(done(outcome));
+        }
+        match drop {
+            ast::Statement::Drop { names, .. } if names.len() > 1 => {
+                self.drop_several(drop, statement, warehouse).await
+            }
+            _ => self.change(Some(drop), sql, statement).await,
+        }
+    }
+
+    /// DROP of more than one: each for itself, and none if one of them fails, as every statement that fails
+    /// leaves nothing.
+    async fn drop_several(
+        &self,
+        drop: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let mut one = drop.clone();
+        let (mut last, mut all_notices) = ("DROP".to_string(), Vec::new());
+        let ast::Statement::Drop { names, .. } = drop else { return Ok(command(&last)) };
+        for name in names {
+            if let ast::Statement::Drop { names, .. } = &mut one {
+                *names = vec![name.clone()];
+            }
+            let whole = Statement::Statement(Box::new(one.clone()));
+            let plan = self.plan(&whole, &statement.values).await?;
+            let outcome = match self.change_warehouse(plan, &one, statement, warehouse).await? {
+                Some(outcome) => outcome,
+                // It is the session's own.
+                None => {
+                    let plan = self.plan(&whole, &statement.values).await?;
+                    let tag = if matches!(&plan, LogicalPlan::Ddl(DdlStatement::DropView(_))) {
+                        "DROP VIEW"
+                    } else {
+                        "DROP TABLE"
+                    };
+                    self.context().execute_logical_plan(plan).await?;
+                    command(tag)
+                }
+            };
+            if let Outcome::Command { tag, notices, .. } = outcome {
+                last = tag;
+                all_notices.extend(notices);
+            }
+        }
+        Ok(Outcome::Command { tag: last, warnings: vec![], notices: all_notices })
+    }
+
+    pub(crate) async fn drop_table(
+        &self,
+        drop: &DropTable,
+        executed: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let ddl = self.ddl(warehouse, statement);
+        let mut notices = vec![];
+        if let ast::Statement::Drop { cascade, .. } = executed {
+            notices.extend(ddl.check_references(&drop.name, *cascade, &dropped(executed, statement))?);
+        }
+        if !ddl.drop_table(&drop.name, drop.if_exists).await? {
+            notices.push(skipped("table", drop.name.table()));
+        }
+        Ok(done(("DROP TABLE", notices)))
+    }
+
+    pub(crate) async fn drop_view(
+        &self,
+        drop: &DropView,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let is_dropped = self.ddl(warehouse, statement).drop_view(&drop.name, drop.if_exists).await?;
+        let notices = if is_dropped { vec![] } else { vec![skipped("view", drop.name.table())] };
+        Ok(done(("DROP VIEW", notices)))
+    }
+
+    pub(crate) async fn drop_schema(
+        &self,
+        drop: &DropCatalogSchema,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let name = drop.name.schema_name();
+        let is_dropped =
+            self.ddl(warehouse, statement).drop_schema(name, drop.if_exists, drop.cascade).await?;
+        let notices = if is_dropped { vec![] } else { vec![skipped("schema", name)] };
+        Ok(done(("DROP SCHEMA", notices)))
+    }
+}
+
+fn skipped(kind: &str, name: &str) -> String {
+    format!("{kind} \"{name}\" does not exist, skipping")
+}
+
+/// The tables that a DROP drops, of which `one` is a part.
+fn dropped(one: &ast::Statement, statement: &ParsedStatement) -> Vec<ast::ObjectName> {
+    let whole = match &statement.form {
+        harrier_sql::Statement::Sql(Statement::Statement(whole)) => whole.as_ref(),
+        _ => one,
+    };
+    match whole {
+        ast::Statement::Drop { names, .. } => names.clone(),
+        _ => vec![],
+    }
+}

@@ -1,0 +1,132 @@
+//! Executes a logical plan: physical plan, memory, cancellation, progress, history.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
+use harrier_exec::formats::atomic_sinks::WholeFiles;
+use harrier_exec::operators::cancelable_joins;
+use harrier_resources::statement_limits::Scope;
+use harrier_sql::tokens::explain_options::ExplainOptions;
+
+use crate::external::hive::read_validation::Watched;
+use crate::external::{file_tables, store_urls};
+use crate::object_stores::options::{self, TableOptions};
+use crate::runtime::limits;
+use crate::runtime::panic_guard::guarded_stream;
+use crate::runtime::progress::Progress;
+use crate::session::Session;
+use crate::statement::copy::{CopyCheck, target};
+use crate::statement::explain;
+use crate::statement::outcome::Outcome;
+use crate::statement::write::{Unfinished, Write};
+use crate::warehouse::sequences;
+
+impl Session {
+    pub(crate) async fn start(
+        &self,
+        state: &SessionState,
+        plan: &LogicalPlan,
+        verb: Option<&'static str>,
+        text: &str,
+        explain: ExplainOptions,
+    ) -> Result<Outcome> {
+        let with_sequences = sequences::settings(state, plan)?;
+        let state = with_sequences.as_ref().unwrap_or(state);
+        let target = match plan {
+            LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
+            _ => None,
+        };
+        // Wherever it stands: EXPLAIN ANALYZE writes files too.
+        let placed;
+        let plan = if plan.exists(|node| Ok(matches!(node, LogicalPlan::Copy(_))))? {
+            self.check_files()?;
+            placed = with_place(state, plan.clone())?;
+            &placed
+        } else {
+            plan
+        };
+        let history = self.engine().history();
+        let told = history.map(|history| (history, text));
+        if let Some(answer) =
+            explain::answer(state, plan, self.engine().gang(), || self.task_ctx(state), false, told, explain)
+                .await?
+        {
+            return explain::rows(answer.lines, explain.format);
+        }
+        if let Some(target) = &target {
+            target::check(target)?;
+        }
+        let plan = state.create_physical_plan(plan).await?;
+        let watched = state.config().get_extension::<Watched>();
+        let task_context = self.task_ctx(state)?;
+        let plan = cancelable_joins::heard_in(plan, &task_context)?;
+        let progress = Progress::of(&plan, Scope::of(state.config()).map(|scope| Arc::clone(&scope.memory)));
+        let scanned = file_tables::scanned(&plan);
+        let (task_context, files) = WholeFiles::of(&plan, task_context)?;
+        let stream = guarded_stream(execute_stream(Arc::clone(&plan), task_context)?);
+        let stream = match watched {
+            Some(watched) => watched.checked(stream),
+            None => stream,
+        };
+        let stream = match verb {
+            // What comes back of writing tells of files.
+            Some(_) => stream,
+            None => limits::at_most(stream, self.limits().rows),
+        };
+        let stream = match self.engine().gang() {
+            Some(gang) => gang.until_loss(&plan, stream),
+            None => stream,
+        };
+        let stream = match history {
+            Some(history) => history.watch(text, &plan, self.engine().gang(), stream),
+            None => stream,
+        };
+        // Behind everything that may fail the statement.
+        let stream = match files {
+            Some(files) => files.after(stream),
+            None => stream,
+        };
+        let schema = stream.schema();
+        let explained = stream.map_err(move |error| match &target {
+            Some(target) => target::explain(file_tables::about_scan(error, &scanned), target),
+            None => file_tables::about_scan(error, &scanned),
+        });
+        let stream: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(schema, explained));
+        Ok(match verb {
+            Some(verb) => Outcome::Write(Write {
+                verb,
+                text: text.to_string(),
+                stream,
+                folder: None,
+                progress,
+                pending: None,
+                auto_analyze: None,
+                check: CopyCheck::default(),
+                unfinished: Unfinished(None),
+            }),
+            None => Outcome::Rows { schema: stream.schema(), stream, progress },
+        })
+    }
+}
+
+/// `plan`, with the options of the session for the stores that it writes into.
+fn with_place(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    let placed = plan.transform_up(|node| match node {
+        LogicalPlan::Copy(mut copy) => {
+            let target = store_urls::target_url(&copy.output_url);
+            copy.output_url = options::place(state, target, &TableOptions::default())?;
+            if copy.file_type.get_ext() == "parquet" {
+                copy.input = Arc::new(target::as_told(Arc::unwrap_or_clone(copy.input))?);
+            }
+            Ok(Transformed::yes(LogicalPlan::Copy(copy)))
+        }
+        node => Ok(Transformed::no(node)),
+    })?;
+    Ok(placed.data)
+}

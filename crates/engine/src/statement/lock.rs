@@ -1,0 +1,22 @@
+//! LOCK TABLE: what a statement reads is its snapshot, which nobody changes.
+
+use datafusion::error::Result;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+
+use crate::session::Session;
+use crate::statement::outcome::{Outcome, command};
+use crate::statement::parse::ParsedStatement;
+
+impl Session {
+    pub(crate) async fn lock(
+        &self,
+        lock: &ast::Lock,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        let Some(warehouse) = self.warehouse() else { return self.run_planned(sql, statement).await };
+        self.ddl(warehouse, statement).lock(lock)?;
+        Ok(command("LOCK TABLE"))
+    }
+}

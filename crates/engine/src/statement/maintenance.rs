@@ -1,0 +1,131 @@
+//! VACUUM, OPTIMIZE and CHECK TABLE.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_catalog::access::Object;
+use harrier_error::{SqlError, SqlState};
+use harrier_sql::parser::maintenance::{CheckTableStatement, OptimizeStatement};
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::session::Session;
+use crate::statement::ABOUT_WAREHOUSE;
+use crate::statement::outcome::{CHECK_COLUMNS, DRY_RUN_COLUMNS, Outcome, command, texts};
+use crate::statement::parse::ParsedStatement;
+use crate::warehouse::dml::Dml;
+use crate::warehouse::maintenance::vacuum;
+use crate::warehouse::relation;
+use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::table::WarehouseTable;
+
+impl Session {
+    /// OPTIMIZE: compacts the small files of a table.
+    pub(crate) async fn optimize(
+        &self,
+        optimize: &OptimizeStatement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        match self.compact_or_sweep(optimize.table.as_ref(), statement).await? {
+            Some(outcome) => Ok(outcome),
+            None => {
+                let message = "OPTIMIZE is for tables of a warehouse and external tables that are folders";
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion())
+            }
+        }
+    }
+
+    /// VACUUM: with a table as OPTIMIZE, without one it removes files that nothing refers to.
+    pub(crate) async fn vacuum(
+        &self,
+        vacuum: &ast::VacuumStatement,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        match self.compact_or_sweep(vacuum.table_name.as_ref(), statement).await? {
+            Some(outcome) => Ok(outcome),
+            None => self.run_planned(sql, statement).await,
+        }
+    }
+
+    /// Compacts a table, or sweeps the warehouse; `None`: there is no warehouse, and the table is no folder.
+    async fn compact_or_sweep(
+        &self,
+        table: Option<&ast::ObjectName>,
+        statement: &ParsedStatement,
+    ) -> Result<Option<Outcome>> {
+        self.spread().await?;
+        if let Some(name) = table
+            && let Some(outcome) = self.optimize_folder(name, statement).await?
+        {
+            return Ok(Some(outcome));
+        }
+        match self.warehouse() {
+            Some(warehouse) => self.maintain(table, statement, warehouse).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn maintain(
+        &self,
+        table: Option<&ast::ObjectName>,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let sight = warehouse.names.sight();
+        let Some(catalog) = &sight.catalog else {
+            return Ok(command("VACUUM 0"));
+        };
+        let Some(name) = table else {
+            sight.viewer.check_superuser("vacuum the warehouse")?;
+            let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
+            let count = vacuum::vacuum(catalog, self.engine().runtime_env(), age).await?;
+            return Ok(command(&format!("VACUUM {count}")));
+        };
+        let name = relation::reference(name)?;
+        let Some(table) = warehouse.names.table(&name) else {
+            return Err(warehouse.names.no_table(&name, "OPTIMIZE").await);
+        };
+        if let Some(state) = &sight.state {
+            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        }
+        let target = WarehouseTable::try_new(self.context().state(), &sight, table)?;
+        let sources = target.compaction().await?;
+        if sources.is_empty() {
+            return Ok(command("OPTIMIZE 0"));
+        }
+        self.write(Dml::compact(target, sources)?, "OPTIMIZE", statement, warehouse).await
+    }
+
+    /// VACUUM DRY RUN: the files that VACUUM would remove, and those that it does not know.
+    pub(crate) async fn vacuum_dry_run(&self) -> Result<Outcome> {
+        let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
+        let sight = warehouse.names.sight();
+        sight.viewer.check_superuser("vacuum the warehouse")?;
+        let age = std::time::Duration::from_secs(self.settings().vacuum_age_seconds as u64);
+        let found = match &sight.catalog {
+            Some(catalog) => vacuum::vacuum_dry_run(catalog, self.engine().runtime_env(), age).await?,
+            None => Vec::new(),
+        };
+        texts(DRY_RUN_COLUMNS, found.iter().map(|(file, status)| [file.as_str(), *status]))
+    }
+
+    /// CHECK TABLE: a row for everything that is wrong.
+    pub(crate) async fn check_table(&self, check: &CheckTableStatement) -> Result<Outcome> {
+        let warehouse = self.require_warehouse(ABOUT_WAREHOUSE)?;
+        let name = relation::reference(&check.table)?;
+        let Some(table) = warehouse.names.table(&name) else {
+            return Err(warehouse.names.no_table(&name, "CHECK TABLE").await);
+        };
+        let sight = warehouse.names.sight();
+        if let Some(state) = &sight.state {
+            sight.viewer.check_owner(Object::Table(table.id), state)?;
+        }
+        let state = self.context().state();
+        let table = WarehouseTable::try_new(state.clone(), &sight, table)?;
+        let findings = table.check(&state.task_ctx()).await?;
+        let rows = findings.iter().map(|finding| [finding.object.as_str(), finding.problem.as_str()]);
+        texts(CHECK_COLUMNS, rows)
+    }
+}

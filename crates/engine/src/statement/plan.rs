@@ -1,0 +1,107 @@
+//! The logical plan of a statement.
+
+use std::borrow::Cow;
+
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_planner::analyzer::{decimal_float_coercion, timestamp_coercion};
+use harrier_planner::binder::table_functions;
+use harrier_planner::rewrite::in_view;
+
+use crate::binder::{
+    assignment_casts, create_table_like, declared_types, information_schema, json, unsupported_statements,
+};
+use crate::planning::{default_values, delete_alias, unknown_literals};
+use crate::session::Session;
+use crate::statement::describe;
+use crate::statement::returning::Returning;
+use crate::warehouse::keys::declaration;
+
+impl Session {
+    /// The plan of a statement, with values for its parameters if there are any: of EXECUTE, that of what it
+    /// executes.
+    ///
+    /// Errors: those of planning; what a statement writes does not fit its columns (42804); it assigns to one
+    /// of them twice (42601).
+    pub(crate) async fn plan(&self, statement: &Statement, values: &[ScalarValue]) -> Result<LogicalPlan> {
+        let state = self.context().state();
+        if let Some((statement, like)) = create_table_like::cut(statement) {
+            return like.fill(&state, state.statement_to_plan(statement).await?).await;
+        }
+        let (without_keys, _) = declaration::cut_keys(statement)?;
+        let statement = without_keys.as_ref();
+        unsupported_statements::check(statement)?;
+        let explained = self.explained(statement, values).await?;
+        let statement = explained.as_ref().unwrap_or(statement);
+        let statement = default_values::filled(&state, statement).await?;
+        let statement = table_functions::bound(statement.as_ref(), values);
+        let statement = statement.as_ref();
+        let written = self.written(statement)?;
+        if let Some(written) = &written {
+            assignment_casts::check_targets(written)?;
+        }
+        let plan = match statement {
+            Statement::Statement(parsed)
+                if matches!(
+                    parsed.as_ref(),
+                    ast::Statement::Execute { immediate: false, name: Some(_), .. }
+                ) =>
+            {
+                self.prepared().plan(&state, parsed).await?
+            }
+            _ => {
+                let state = information_schema::of(&state, statement)?.unwrap_or(state);
+                let plan = Box::pin(delete_alias::plan(&state, statement.clone())).await?;
+                in_view(
+                    describe::with_values(plan, values)?,
+                    &[
+                        json::typed,
+                        declared_types::typed,
+                        unknown_literals::typed,
+                        timestamp_coercion::leveled,
+                        decimal_float_coercion::compared,
+                    ],
+                )?
+            }
+        };
+        assignment_casts::check(&plan, written.as_deref())?;
+        declared_types::shown(json::stored(plan)?)
+    }
+
+    /// An EXPLAIN of a statement with RETURNING, without it: rows that are returned are no part of what is
+    /// shown.
+    pub(crate) async fn explained(
+        &self,
+        statement: &Statement,
+        values: &[ScalarValue],
+    ) -> Result<Option<Statement>> {
+        let Statement::Explain(explain) = statement else { return Ok(None) };
+        let Some(returning) = Returning::of(&explain.statement)? else { return Ok(None) };
+        Box::pin(self.plan_of_answer(&returning, values)).await?;
+        let mut explain = explain.clone();
+        *explain.statement = returning.change;
+        Ok(Some(Statement::Explain(explain)))
+    }
+
+    /// The statement that is executed or explained, or `statement` itself.
+    pub(crate) fn written<'s>(&self, statement: &'s Statement) -> Result<Option<Cow<'s, ast::Statement>>> {
+        match statement {
+            Statement::Statement(parsed) => self.executed(parsed).map(Some),
+            Statement::Explain(explain) => self.written(&explain.statement),
+            _ => Ok(None),
+        }
+    }
+
+    /// The statement that EXECUTE runs, or `statement` itself if it is none.
+    pub(crate) fn executed<'s>(&self, statement: &'s ast::Statement) -> Result<Cow<'s, ast::Statement>> {
+        match statement {
+            ast::Statement::Execute { immediate: false, name: Some(name), .. } => {
+                self.prepared().statement(name).map(Cow::Owned)
+            }
+            other => Ok(Cow::Borrowed(other)),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Statements that have a plan: queries, EXPLAIN, settings, tables of the session, external tables.
+
+use datafusion::error::Result;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::binder::{column_origins, declared_types, type_names};
+use crate::engine::setting_error;
+use crate::external::hive::read_validation::Watched;
+use crate::planning::result_names;
+use crate::session::Session;
+use crate::settings;
+use crate::statement::folder_write::{check_change, explained_folder};
+use crate::statement::memory_table_dml;
+use crate::statement::outcome::{Outcome, command, ddl_tag, write_verb};
+use crate::statement::parse::ParsedStatement;
+use crate::types::names;
+use crate::warehouse::access::read_check;
+use crate::warehouse::keys::{self, declaration};
+
+impl Session {
+    /// Plans a statement and runs its plan as far as its first rows.
+    pub(crate) async fn run_planned(&self, sql: &Statement, statement: &ParsedStatement) -> Result<Outcome> {
+        self.spread().await?;
+        let parsed = sql;
+        let named;
+        let parsed = match &statement.partition {
+            Some(clause) => {
+                named = self.with_partition(parsed, clause).await?;
+                &named
+            }
+            None => parsed,
+        };
+        let plan = self.plan(parsed, &statement.values).await?;
+        let plan = result_names::copied(plan, statement.asked.as_deref())?;
+        read_check::check_reads(&self.context().state(), &plan)?;
+        check_change(&plan)?;
+        if let Some(outcome) = self.write_folder(&plan, statement).await? {
+            return Ok(outcome);
+        }
+        if let Some(outcome) = self.change_memory(&plan, parsed, statement).await? {
+            return Ok(outcome);
+        }
+        let plan = declared_types::forgotten(plan)?;
+        let mut notices = vec![];
+        if let Statement::Statement(written) = parsed
+            && let ast::Statement::CreateTable(create) = written.as_ref()
+            && declaration::keys_in_memory(parsed)?
+        {
+            let name = create.name.0.last().and_then(|part| part.as_ident()).map(identifier::plain);
+            notices.extend(name.map(|name| keys::keys_notice(&name)));
+        }
+        let plan = memory_table_dml::explained(explained_folder(plan)?).await?;
+        let command = match &plan {
+            // DataFusion accepts it and does nothing.
+            LogicalPlan::Ddl(DdlStatement::CreateIndex(_)) => {
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "CREATE INDEX is not supported")
+                    .into_datafusion());
+            }
+            LogicalPlan::Ddl(ddl) => Some(ddl_tag(ddl)),
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+                let mut set = set.clone();
+                let name = set.variable.clone();
+                self.check_setting(&name)?;
+                set.value = settings::taken_value(&name, &set.value)?.into_owned();
+                let plan = LogicalPlan::Statement(PlanStatement::SetVariable(set));
+                return match self.context().execute_logical_plan(plan).await {
+                    Ok(_) => Ok(command("SET")),
+                    Err(error) => Err(setting_error(&name, &error).into_datafusion()),
+                };
+            }
+            LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+                let name = reset.variable.clone();
+                self.check_setting(&name)?;
+                return match self.reset(&name).await {
+                    Ok(()) => Ok(command("RESET")),
+                    Err(error) => Err(setting_error(&name, &error).into_datafusion()),
+                };
+            }
+            _ => None,
+        };
+        let made = match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                self.keeps_rows();
+                Some(create.name.clone())
+            }
+            _ => None,
+        };
+        let verb = write_verb(&plan, None);
+        // What a client is told of the columns is what Describe says.
+        let names = if self.is_client() { type_names::of(&plan) } else { vec![] };
+        let origins = self.origins(&plan);
+        let frame = self.context().execute_logical_plan(plan).await?;
+        if let Some(made) = made {
+            let watched = self.context().state_ref().read().config().get_extension::<Watched>();
+            if let Some(watched) = watched
+                && let Err(error) = watched.verify().await
+            {
+                self.context().deregister_table(made)?;
+                return Err(error);
+            }
+        }
+        if let Some(tag) = command {
+            return Ok(Outcome::Command { tag: tag.to_string(), warnings: vec![], notices });
+        }
+        let (state, plan) = frame.into_parts();
+        Ok(match self.start(&state, &plan, verb, &statement.text, statement.explain).await? {
+            Outcome::Rows { schema, stream, progress } => {
+                let schema = column_origins::told(&names::named(&schema, &names), &origins);
+                let schema = self.as_prepared(parsed, schema);
+                Outcome::Rows { schema, stream, progress }
+            }
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! CREATE, ALTER and DROP SEQUENCE.
+
+use datafusion::error::Result;
+use harrier_sql::parser::sequence::SequenceStatement;
+
+use crate::session::Session;
+use crate::statement::outcome::Outcome;
+use crate::statement::parse::ParsedStatement;
+
+impl Session {
+    pub(crate) async fn run_sequence(
+        &self,
+        sequence: &SequenceStatement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        let warehouse = self.require_warehouse("sequences are kept in a warehouse")?;
+        self.spread().await?;
+        let done = self.ddl(warehouse, statement).sequence_statement(sequence).await?;
+        if let Some(uuid) = &done.altered {
+            warehouse.sequences.forget_cached(uuid);
+        }
+        Ok(Outcome::Command { tag: done.tag.to_string(), warnings: vec![], notices: done.notices })
+    }
+}

@@ -1,0 +1,161 @@
+//! Plans that change the warehouse: tables, views, schemas, rows.
+
+use std::sync::Arc;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use futures::TryStreamExt;
+use harrier_error::{SqlError, SqlState};
+use harrier_exec::frontend::client::Admission;
+use harrier_sqlstate::IntoDataFusionError;
+
+use crate::session::Session;
+use crate::statement::auto_analyze::AutoAnalyze;
+use crate::statement::ddl::Ddl;
+use crate::statement::insert::inserted;
+use crate::statement::outcome::{Outcome, write_verb};
+use crate::statement::parse::ParsedStatement;
+use crate::statement::write::{Unfinished, Write};
+use crate::warehouse::access::read_check;
+use crate::warehouse::dml::Dml;
+use crate::warehouse::session::WarehouseSession;
+
+impl Session {
+    /// A statement that creates, drops or writes: in the warehouse, if it names what is there, else in the
+    /// session's memory or in files. `executed`: the statement itself, or what EXECUTE runs.
+    pub(crate) async fn change(
+        &self,
+        executed: Option<&ast::Statement>,
+        sql: &Statement,
+        statement: &ParsedStatement,
+    ) -> Result<Outcome> {
+        // INSERT … PARTITION is for external tables alone.
+        let warehouse = self.warehouse().filter(|_| statement.partition.is_none());
+        if let (Some(warehouse), Some(executed)) = (warehouse, executed) {
+            self.spread().await?;
+            let plan = self.plan(sql, &statement.values).await?;
+            if let Some(outcome) = self.change_warehouse(plan, executed, statement, warehouse).await? {
+                return Ok(outcome);
+            }
+        }
+        self.run_planned(sql, statement).await
+    }
+
+    /// `None`: the plan is about the session's own tables, or files.
+    pub(crate) async fn change_warehouse(
+        &self,
+        plan: LogicalPlan,
+        executed: &ast::Statement,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Option<Outcome>> {
+        // Whoever makes a view need not be allowed to read it.
+        if !matches!(plan, LogicalPlan::Ddl(DdlStatement::CreateView(_))) {
+            read_check::check_reads(&self.context().state(), &plan)?;
+        }
+        match &plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                self.create_table(create, executed, statement, warehouse).await.map(Some)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) if !create.temporary => {
+                self.create_view(create, executed, statement, warehouse).await
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                self.create_schema(create, executed, statement, warehouse).await.map(Some)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if !warehouse.names.is_own(&drop.name) => {
+                self.drop_table(drop, executed, statement, warehouse).await.map(Some)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) if !warehouse.names.is_own(&drop.name) => {
+                self.drop_view(drop, statement, warehouse).await.map(Some)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                self.drop_schema(drop, statement, warehouse).await.map(Some)
+            }
+            LogicalPlan::Dml(dml) => {
+                let verb = write_verb(&plan, Some(executed)).unwrap_or("INSERT");
+                let inserted = match executed {
+                    ast::Statement::Insert(insert) => inserted(insert),
+                    _ => None,
+                };
+                match Dml::of(dml, inserted.as_deref())? {
+                    Some(dml) => self.write(dml, verb, statement, warehouse).await.map(Some),
+                    None => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What runs statements of DDL in the open transaction.
+    pub(crate) fn ddl<'s>(
+        &'s self,
+        warehouse: &'s WarehouseSession,
+        statement: &'s ParsedStatement,
+    ) -> Ddl<'s> {
+        Ddl {
+            names: &warehouse.names,
+            transactions: &warehouse.transactions,
+            context: self.context(),
+            text: &statement.text,
+        }
+    }
+
+    /// Errors: the session has no warehouse (0A000); `message` says what needs one.
+    pub(crate) fn require_warehouse(&self, message: &str) -> Result<&Arc<WarehouseSession>> {
+        self.warehouse().ok_or_else(|| {
+            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                .with_hint("--warehouse DIR")
+                .into_datafusion()
+        })
+    }
+
+    /// Writes rows as a part of a statement that does more.
+    pub(crate) async fn write_at_once(
+        &self,
+        dml: Dml,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<()> {
+        let Dml { plan, pending } = dml;
+        let state = self.context().state();
+        let plan = state.optimize(&plan)?;
+        pending.begin(&warehouse.transactions).await?;
+        match self.start(&state, &plan, Some("ALTER TABLE"), &statement.text, statement.explain).await? {
+            Outcome::Write(write) => {
+                let batches = write.stream.try_collect().await?;
+                pending.apply(batches, &warehouse.transactions, &state.task_ctx()).await.map(drop)
+            }
+            _ => Err(DataFusionError::Internal("a statement that writes has answered".to_string())),
+        }
+    }
+
+    /// Starts a statement that writes rows into the warehouse.
+    pub(crate) async fn write(
+        &self,
+        dml: Dml,
+        verb: &'static str,
+        statement: &ParsedStatement,
+        warehouse: &Arc<WarehouseSession>,
+    ) -> Result<Outcome> {
+        let Dml { plan, pending } = dml;
+        let (before, table) = pending.table();
+        let state = self.context().state();
+        let admission = state.config().get_extension::<Admission>();
+        let auto_analyze = AutoAnalyze::of(self.engine(), &self.settings(), admission, before, table);
+        let plan = state.optimize(&plan)?;
+        pending.begin(&warehouse.transactions).await?;
+        let outcome = self.start(&state, &plan, Some(verb), &statement.text, statement.explain).await?;
+        Ok(match outcome {
+            Outcome::Write(write) => Outcome::Write(Write {
+                pending: Some((pending, Arc::clone(warehouse), state.task_ctx())),
+                unfinished: Unfinished(Some(Arc::clone(warehouse))),
+                auto_analyze,
+                ..write
+            }),
+            other => other,
+        })
+    }
+}
