@@ -37,7 +37,7 @@ use crate::runtime::limits::Limits;
 use crate::runtime::spill_folder::SpillFolder;
 use crate::settings::{self, HarrierSettings};
 use crate::warehouse::name_resolver::DEFAULT_CATALOG;
-use crate::warehouse::system_catalogs::sys_schema::ServerTable;
+use crate::warehouse::system_catalogs::server_table::ServerTable;
 use crate::warehouse::{DEFAULT_SCHEMA, Warehouse, WarehouseOptions};
 
 /// How many of the largest users of memory an out-of-memory error names.

@@ -1,6 +1,7 @@
 //! Tables that are files: one file, a pattern of them, or a folder in Hive's layout.
 
 pub(crate) mod file_kinds;
+pub(crate) mod file_names;
 pub(crate) mod file_tables;
 pub(crate) mod hive;
 pub(crate) mod store_urls;

@@ -51,6 +51,7 @@ use crate::warehouse::name_resolver::{DEFAULT_CATALOG, Names, SessionCatalog};
 use crate::warehouse::sequences::{self, SessionSequences};
 use crate::warehouse::session::WarehouseSession;
 use crate::warehouse::system_catalogs::pg_catalog::SessionSource;
+use crate::warehouse::system_catalogs::sys_schema::SystemSchema;
 use crate::warehouse::temporary_snapshots::OwnStates;
 use crate::warehouse::transaction::Transactions;
 
@@ -127,7 +128,8 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         files.bind(context.state_weak_ref());
         let warehouse = engine.warehouse().map(|warehouse| {
-            let names = Names::new(Arc::clone(engine.server_tables()), Arc::clone(&role), files);
+            let names =
+                Names::new(Arc::clone(engine.server_tables()), SystemSchema::over, Arc::clone(&role), files);
             names.bind(context.state_weak_ref());
             let catalog = SessionCatalog::new(Arc::clone(&names));
             context.register_catalog(DEFAULT_CATALOG, Arc::new(catalog));

@@ -20,7 +20,7 @@ use crate::runtime::panic_guard::guarded;
 use crate::session::Session;
 use crate::statement::kind::Kind;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::sequences;
 
 pub(crate) mod access;
@@ -54,6 +54,7 @@ pub(crate) mod maintenance;
 pub(crate) mod memory_table_dml;
 pub(crate) mod outcome;
 pub(crate) mod parse;
+pub(crate) mod parsed;
 pub(crate) mod plan;
 pub(crate) mod planned;
 pub(crate) mod prepare;

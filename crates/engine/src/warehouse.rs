@@ -27,6 +27,7 @@ use url::Url;
 
 pub(crate) mod access;
 pub(crate) mod case_collisions;
+pub(crate) mod data_folder;
 pub(crate) mod deferred_access;
 pub(crate) mod dml;
 pub(crate) mod keys;
@@ -37,6 +38,7 @@ pub(crate) mod public_schema;
 pub(crate) mod relation;
 pub(crate) mod sequences;
 pub(crate) mod session;
+pub(crate) mod snapshot;
 pub(crate) mod system_catalogs;
 pub(crate) mod table;
 pub(crate) mod temporary_snapshots;

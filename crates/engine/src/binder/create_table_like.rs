@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{self, CreateTableLikeDefaults, CreateTable
 use harrier_error::{SqlError, SqlState};
 
 use crate::planning::default_values::provider;
-use crate::types::columns::told_schema_of;
+use crate::types::declared::told_schema_of;
 use crate::warehouse::table::WarehouseTable;
 
 /// The table that another one is to be made like.

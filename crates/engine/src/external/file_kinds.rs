@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::external::file_tables::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
+use crate::external::file_names::{FileKind, about_file, file_url, object_store, parse_url, relative_name};
 use crate::external::store_urls;
 
 /// The files that a place stands for. DataFusion takes a file with `=` in its name for none of a pattern's.

@@ -7,7 +7,7 @@
 //! Errors: every one names the file, with the code PostgreSQL gives (58P01 missing, 42501 no permission,
 //! XX001 not what its extension says).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -21,22 +21,23 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
-use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::{check_compression, store_root};
-use harrier_exec::formats::avro;
-use harrier_exec::formats::delimited;
-use harrier_exec::formats::orc;
+use harrier_exec::formats::{avro, delimited, orc};
 use harrier_sql::desugar::external_table::{CODEC_OPTION, COMPRESSION_OPTION};
-use harrier_sql::file_names::{EXTENSIONS, has_wildcard, is_compression, looks_like_file};
+use harrier_sql::file_names::{has_wildcard, looks_like_file};
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 use url::Url;
 
 use crate::external::file_kinds::{check_endings, meant, of_one_kind};
+use crate::external::file_names::{
+    FileKind, about_file, file_url, matches, no_match, object_store, parse_url, relative_name,
+};
 use crate::external::hive::{FolderOptions, FolderTable, Place};
 use crate::external::store_urls;
 use crate::object_stores::data_files::is_hidden;
@@ -293,64 +294,6 @@ fn place(url: &ListingTableUrl) -> Result<Option<Place>> {
     Ok(Some(Place::Store(folder, root)))
 }
 
-/// What a file's name says about its content.
-#[derive(Clone)]
-pub(crate) struct FileKind {
-    pub format: &'static str,
-    options: &'static [(&'static str, &'static str)],
-    pub compression: Option<String>,
-    /// The end of the names of all the files that belong to the same table.
-    pub suffix: String,
-}
-
-impl FileKind {
-    /// `None` for unknown extensions.
-    pub(crate) fn of(path: &str) -> Option<Self> {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let (rest, last) = name.rsplit_once('.').filter(|(rest, _)| !rest.is_empty())?;
-        let (extension, compression) =
-            if is_compression(last) { (rest.rsplit_once('.')?.1, Some(last)) } else { (last, None) };
-        let (_, format, options) =
-            EXTENSIONS.iter().find(|(known, ..)| extension.eq_ignore_ascii_case(known))?;
-        let suffix = match compression {
-            Some(compression) => format!(".{extension}.{compression}"),
-            None => format!(".{extension}"),
-        };
-        Some(Self { format, options, compression: compression.map(str::to_lowercase), suffix })
-    }
-
-    /// Whether a file of this kind may be one of the same table as one of another. Each file of texts tells
-    /// how it is compressed.
-    pub(crate) fn is_of_table(&self, other: &Self) -> bool {
-        let is_text = matches!(self.format, "csv" | "json");
-        self.format == other.format
-            && self.options == other.options
-            && (is_text || self.compression == other.compression)
-    }
-
-    fn format(&self, state: &SessionState) -> Result<Arc<dyn FileFormat>> {
-        let mut options: HashMap<String, String> =
-            self.options.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        if let Some(compression) = &self.compression {
-            options.insert("format.compression".to_string(), compression.clone());
-        }
-        state
-            .get_file_format_factory(self.format)
-            .ok_or_else(|| DataFusionError::Internal(format!("no reader for format {}", self.format)))?
-            .create(state, &options)
-    }
-}
-
-/// A file as messages name it: without the folder this process is in, and without what marks a name as a
-/// file's.
-pub(crate) fn relative_name(name: &str) -> String {
-    let path = Path::new(name);
-    let short = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
-    let short = short.unwrap_or(path);
-    let short = short.strip_prefix(".").unwrap_or(short).display().to_string();
-    if name.ends_with('/') && !short.ends_with('/') { short + "/" } else { short }
-}
-
 /// The names of all the files that `plan` reads, without repetition.
 pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     fn find(plan: &Arc<dyn ExecutionPlan>, found: &mut BTreeSet<String>) {
@@ -437,58 +380,6 @@ async fn find_culprit(
     error
 }
 
-/// `error`, which happened while `name` was opened, as one that names it.
-pub(crate) fn about_file(error: DataFusionError, name: &str) -> DataFusionError {
-    let sqlstate = harrier_sqlstate::of(&error);
-    let cause = crate::error::sql_error(error);
-    let detail = match (&cause.detail, cause.message.as_str()) {
-        (Some(detail), "invalid Parquet data") => detail.clone(),
-        (_, message) => message.to_string(),
-    };
-    match sqlstate {
-        SqlState::UNDEFINED_FILE => missing(name),
-        SqlState::INSUFFICIENT_PRIVILEGE => {
-            let error =
-                SqlError::new(sqlstate, format!("permission denied for file \"{}\"", relative_name(name)));
-            match cause.detail {
-                Some(detail) => error.with_detail(detail),
-                None => error,
-            }
-        }
-        SqlState::DATA_CORRUPTED => SqlError::new(
-            sqlstate,
-            format!("file \"{}\" is damaged or not of the format its name says", relative_name(name)),
-        )
-        .with_detail(detail),
-        _ => SqlError::new(sqlstate, format!("could not read file \"{}\"", relative_name(name)))
-            .with_detail(detail),
-    }
-    .into_datafusion()
-}
-
-/// The store that `url` is in.
-///
-/// Errors: there is none of this kind (0A000), or it cannot be opened by what is said about it (22023).
-pub(crate) fn object_store(state: &SessionState, url: &ListingTableUrl) -> Result<Arc<dyn ObjectStore>> {
-    state.runtime_env().object_store(url)
-}
-
-fn missing(name: &str) -> SqlError {
-    SqlError::new(SqlState::UNDEFINED_FILE, format!("file \"{}\" does not exist", relative_name(name)))
-}
-
-pub(crate) fn no_match(name: &str) -> SqlError {
-    SqlError::new(SqlState::UNDEFINED_FILE, format!("no files match \"{}\"", relative_name(name)))
-}
-
-pub(crate) fn parse_url(location: &str) -> Result<ListingTableUrl> {
-    ListingTableUrl::parse(location).map_err(|error| {
-        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{location}\""))
-            .with_detail(error.strip_backtrace())
-            .into_datafusion()
-    })
-}
-
 /// The places that `name` stands for, as DataFusion reads them, checked to exist where they are local.
 /// Names with a scheme (`s3://…`) come back as URLs.
 fn resolve(name: &str) -> Result<Vec<String>> {
@@ -514,17 +405,6 @@ fn resolve(name: &str) -> Result<Vec<String>> {
         return Err(no_match(name).into_datafusion());
     }
     Ok(found)
-}
-
-/// A path as a URL, so that characters that are wildcards elsewhere mean themselves.
-pub(crate) fn file_url(path: &Path) -> Result<String> {
-    let invalid = || {
-        SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid file name \"{}\"", path.display()))
-    };
-    let absolute = std::path::absolute(path).map_err(|_| invalid()).map_err(harrier_sqlstate::external)?;
-    let url =
-        if absolute.is_dir() { Url::from_directory_path(&absolute) } else { Url::from_file_path(&absolute) };
-    Ok(url.map_err(|()| invalid()).map_err(harrier_sqlstate::external)?.into())
 }
 
 /// That a file or folder is there and may be opened, which DataFusion would report without its name.
@@ -626,43 +506,6 @@ fn folders_below(folder: &Path, found: &mut Vec<String>) {
             found.push(path.to_string_lossy().into_owned());
             folders_below(&path, found);
         }
-    }
-}
-
-/// Whether `name` matches a pattern of `*`, `?` and `[…]` (with ranges, and `!` for all others).
-pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern {
-        [] => name.is_empty(),
-        [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
-        [b'?', rest @ ..] => {
-            // One character, however many bytes it has.
-            let length =
-                name.iter().skip(1).position(|byte| byte & 0xc0 != 0x80).map_or(name.len(), |at| at + 1);
-            !name.is_empty() && matches(rest, &name[length..])
-        }
-        [b'[', rest @ ..] => {
-            let Some(end) = rest.iter().skip(1).position(|byte| *byte == b']') else {
-                return name.first() == Some(&b'[') && matches(rest, &name[1..]);
-            };
-            let (class, after) = (&rest[..=end], &rest[end + 2..]);
-            let Some((&byte, tail)) = name.split_first() else {
-                return false;
-            };
-            let (negated, class) = match class {
-                [b'!', class @ ..] if !class.is_empty() => (true, class),
-                class => (false, class),
-            };
-            in_class(class, byte) != negated && matches(after, tail)
-        }
-        [byte, rest @ ..] => name.first() == Some(byte) && matches(rest, &name[1..]),
-    }
-}
-
-fn in_class(class: &[u8], byte: u8) -> bool {
-    match class {
-        [] => false,
-        [low, b'-', high, rest @ ..] => (*low..=*high).contains(&byte) || in_class(rest, byte),
-        [one, rest @ ..] => *one == byte || in_class(rest, byte),
     }
 }
 

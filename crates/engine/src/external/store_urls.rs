@@ -17,7 +17,7 @@ use harrier_sql::file_names::has_wildcard;
 use harrier_sqlstate::IntoDataFusionError;
 use url::Url;
 
-use crate::external::file_tables::{FileKind, about_file, matches, no_match, object_store, parse_url};
+use crate::external::file_names::{FileKind, about_file, matches, no_match, object_store, parse_url};
 use crate::object_stores::data_files::{FOLDER_MARK, is_hidden, list_all};
 use crate::object_stores::options::{self, TableOptions};
 

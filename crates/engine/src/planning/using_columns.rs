@@ -19,13 +19,15 @@
 //! that. In subqueries, too, names may mean joined columns of the query around them: what is in their FROM is
 //! marked then, for there may be a column of the name in it.
 
+pub(crate) mod column;
 pub(crate) mod duplicate_columns;
 pub(crate) mod from_clause;
+pub(crate) mod marks;
 pub(crate) mod order_by;
 pub(crate) mod resolution;
 pub(crate) mod whole_rows;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -39,8 +41,7 @@ use datafusion::logical_expr::planner::{RelationPlanner, RelationPlannerContext,
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    self, Ident, Join, JoinConstraint, JoinOperator, OrderBy, Query, Select, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, VisitMut, VisitorMut,
+    self, OrderBy, Query, Select, SetExpr, TableFactor, TableWithJoins, VisitMut, VisitorMut,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder::select_star;
@@ -49,11 +50,10 @@ use harrier_sql::desugar::nested_case;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
-use crate::planning::using_columns::from_clause::{Column, Walk, merges, merges_in, relations};
-use crate::planning::using_columns::resolution::{Meaning, meanings, put};
-
-/// What the alias of a marked FROM begins with; behind it is its number.
-const MARK: &str = "\u{1}joined ";
+use crate::planning::using_columns::column::{Column, Meaning};
+use crate::planning::using_columns::from_clause::{Walk, merges, merges_in, relations};
+use crate::planning::using_columns::marks::{Marks, crossed, is_mark, mark_of, marked, nested, unmark};
+use crate::planning::using_columns::resolution::{meanings, put};
 
 /// The plan of a statement, which is to be had here wherever it may be a user's.
 ///
@@ -155,18 +155,6 @@ fn walk<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlo
     }
 }
 
-/// The marks of a statement, numbered from 1.
-#[derive(Debug, Default)]
-struct Marks {
-    count: usize,
-    /// What names mean around a marked FROM, as far as they are joined columns.
-    around: HashMap<usize, Vec<Meaning>>,
-    /// Relations that could not be planned before such names in them were replaced, by mark and place.
-    replaced: HashSet<(usize, usize)>,
-    /// A name that was met and that several columns have.
-    ambiguous: Option<String>,
-}
-
 /// What is known of a marked FROM.
 #[derive(Debug)]
 struct Found {
@@ -187,45 +175,6 @@ enum Settled {
 }
 
 impl Marks {
-    fn mark(&mut self, from: &mut Vec<TableWithJoins>) -> usize {
-        self.count += 1;
-        let mut items = std::mem::take(from).into_iter().map(|item| nested(item, None));
-        if let Some(relation) = items.next() {
-            let all = TableWithJoins { relation, joins: items.map(crossed).collect() };
-            let relation = nested(all, Some(alias(format!("{MARK}{}", self.count))));
-            from.push(TableWithJoins { relation, joins: vec![] });
-        }
-        self.count
-    }
-
-    fn mark_select(&mut self, select: &mut Select) {
-        for item in &mut select.from {
-            self.name_subqueries(&mut item.relation);
-            for join in &mut item.joins {
-                self.name_subqueries(&mut join.relation);
-            }
-        }
-        self.mark(&mut select.from);
-    }
-
-    /// Gives names to subqueries in FROM that have none, without which their columns could not be told from
-    /// others.
-    fn name_subqueries(&mut self, factor: &mut TableFactor) {
-        match factor {
-            TableFactor::NestedJoin { table_with_joins, alias: None } => {
-                self.name_subqueries(&mut table_with_joins.relation);
-                for join in &mut table_with_joins.joins {
-                    self.name_subqueries(&mut join.relation);
-                }
-            }
-            TableFactor::Derived { alias: name @ None, .. } => {
-                self.count += 1;
-                *name = Some(alias(format!("unnamed_subquery_{}", self.count)));
-            }
-            _ => {}
-        }
-    }
-
     /// Writes anew what was marked; `false` if nothing came of that.
     fn resolve(&mut self, statement: &mut Statement, found: Found) -> Result<bool> {
         let resolved = walk(statement, &mut Resolution { marks: self, found });
@@ -291,49 +240,6 @@ impl Marks {
         unmark(from);
         Ok(Settled::Wholly(columns, around))
     }
-}
-
-fn unmark(from: &mut Vec<TableWithJoins>) {
-    for item in std::mem::take(from) {
-        let TableFactor::NestedJoin { table_with_joins, .. } = item.relation else { continue };
-        let TableWithJoins { relation, joins } = *table_with_joins;
-        for factor in std::iter::once(relation).chain(joins.into_iter().map(|join| join.relation)) {
-            if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
-                from.push(*table_with_joins);
-            }
-        }
-    }
-}
-
-fn nested(table: TableWithJoins, alias: Option<TableAlias>) -> TableFactor {
-    TableFactor::NestedJoin { table_with_joins: Box::new(table), alias }
-}
-
-fn crossed(relation: TableFactor) -> Join {
-    Join { relation, global: false, join_operator: JoinOperator::CrossJoin(JoinConstraint::None) }
-}
-
-fn alias(name: String) -> TableAlias {
-    TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: vec![], at: None }
-}
-
-fn is_mark(alias: &TableAlias) -> bool {
-    alias.name.value.starts_with(MARK)
-}
-
-/// A marked FROM, with its number.
-fn marked(factor: &TableFactor) -> Option<(usize, &TableWithJoins)> {
-    match factor {
-        TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } => {
-            let mark = alias.name.value.strip_prefix(MARK)?.parse().ok()?;
-            Some((mark, table_with_joins.as_ref()))
-        }
-        _ => None,
-    }
-}
-
-fn mark_of(select: &Select) -> Option<usize> {
-    select.from.first().and_then(|item| marked(&item.relation)).map(|(mark, _)| mark)
 }
 
 /// Marks what has joins by names of columns, or says a name that several columns of a relation may have.

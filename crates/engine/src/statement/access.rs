@@ -26,8 +26,8 @@ use crate::session::client::TransactionState;
 use crate::statement::outcome::Outcome;
 use crate::types::columns;
 use crate::warehouse::access::Viewer;
-use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::snapshot::Sight;
 use crate::warehouse::{self, relation};
 
 fn privilege_of(name: &str) -> Result<Privilege> {

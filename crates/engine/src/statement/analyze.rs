@@ -18,11 +18,11 @@ use harrier_sqlstate::IntoDataFusionError;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parse::ParsedStatement;
-use crate::warehouse::name_resolver::Sight;
+use crate::statement::parsed::ParsedStatement;
+use crate::warehouse::maintenance::collect_statistics::Looking;
 use crate::warehouse::session::WarehouseSession;
+use crate::warehouse::snapshot::Sight;
 use crate::warehouse::table::WarehouseTable;
-use crate::warehouse::table::statistics::Looking;
 use crate::warehouse::{self, relation};
 
 /// When a sample has no rows a larger one is taken.

@@ -10,7 +10,7 @@ use harrier_pgcatalog::Source;
 use harrier_sql::desugar::result_columns;
 
 use crate::session::Session;
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::{CatalogReads, ParsedStatement};
 use crate::warehouse::public_schema::Said;
 use crate::warehouse::system_catalogs::pg_catalog::Named;
 
@@ -32,21 +32,6 @@ const CATALOG_WORDS: [&str; 14] = [
     "_description",
     "txid_current",
 ];
-
-/// What a statement may read of PostgreSQL's catalogs, by the words in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CatalogReads {
-    /// Anything at all.
-    pub(crate) any: bool,
-    /// How large tables are.
-    pub(crate) sizes: bool,
-    /// What ANALYZE has found out.
-    pub(crate) analyses: bool,
-    /// Where sequences are.
-    pub(crate) sequences: bool,
-    /// Which of its names the schema `public` has in the statement.
-    pub(crate) said: Said,
-}
 
 impl Session {
     /// To be called before a statement is planned, when it is known what it sees.

@@ -18,10 +18,8 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use batch_source::Batches;
-use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
@@ -35,7 +33,6 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::sql::planner::object_name_to_table_reference;
-use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::formats::text_scan::TextFiles;
@@ -50,17 +47,21 @@ use tokio::sync::mpsc;
 use crate::binder::{assignment_casts, declared_types, json as json_values, type_names};
 use crate::copy_format::layout::{Layout, layout};
 use crate::copy_format::row_reader::{Rows, Source};
-use crate::external::file_tables;
+use crate::external::{file_names, file_tables};
 use crate::planning::{cast_names, result_names};
 use crate::session::Session;
+use crate::statement::copy::check::CopyCheck;
+use crate::statement::copy::input::{CopyIn, CopyInRows};
 use crate::statement::outcome::Outcome;
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::statement::write::Write;
 use crate::types::names;
 use crate::warehouse::access::read_check;
 use crate::warehouse::dml::Dml;
 
 pub(crate) mod batch_source;
+pub(crate) mod check;
+pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod target;
 pub(crate) mod to;
@@ -72,52 +73,6 @@ const QUEUE: usize = 16;
 
 /// The same, where it comes as batches.
 const BATCHES: usize = 2;
-
-/// A COPY … FROM STDIN: `write` runs while `input` is fed, and ends after that was dropped.
-pub struct CopyIn {
-    /// The rows as text, cut anywhere.
-    pub input: mpsc::Sender<bytes::Bytes>,
-    pub write: Write,
-    /// The table that the rows go into, for errors.
-    pub table: String,
-    /// Of the columns that rows have values for.
-    pub schema: SchemaRef,
-}
-
-/// A COPY … FROM STDIN in binary, which is not read here: batches of `schema` come in. Otherwise as
-/// [`CopyIn`].
-pub struct CopyInRows {
-    pub input: mpsc::Sender<RecordBatch>,
-    pub write: Write,
-    pub table: String,
-    pub schema: SchemaRef,
-}
-
-/// What a COPY FROM adds to the INSERT that it is.
-#[derive(Default)]
-pub(crate) struct CopyCheck {
-    skipped: Arc<AtomicU64>,
-    /// What finds the place of an error that a scan did not tell.
-    explain: Option<Box<dyn FnOnce(DataFusionError) -> BoxFuture<'static, DataFusionError> + Send>>,
-}
-
-impl CopyCheck {
-    /// To be called with the outcome of running all rows, before they are kept: returns what to tell of those
-    /// left out.
-    pub(crate) async fn check<T>(self, outcome: Result<T>) -> Result<(T, Option<String>)> {
-        let value = match (outcome, self.explain) {
-            (Ok(value), _) => value,
-            (Err(error), Some(explain)) => return Err(explain(error).await),
-            (Err(error), None) => return Err(error),
-        };
-        let notice = match self.skipped.load(Ordering::Relaxed) {
-            0 => None,
-            1 => Some("1 row was skipped due to data type incompatibility".to_string()),
-            rows => Some(format!("{rows} rows were skipped due to data type incompatibility")),
-        };
-        Ok((value, notice))
-    }
-}
 
 /// The table that rows go into.
 struct Target {
@@ -248,7 +203,7 @@ impl Session {
         let [first, ..] = urls.as_slice() else {
             return Err(DataFusionError::Internal("no place to copy from".to_string()));
         };
-        let store = file_tables::object_store(&state, first)?;
+        let store = file_names::object_store(&state, first)?;
         let source = move || Source::Files { store: Arc::clone(&store), files: names.clone(), compression };
         let has_bytes = target.fields().iter().any(|field| field.data_type().is_binary());
         let scans = layout.csv

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast;
 use crate::session::Session;
 use crate::statement::ddl::KeptDefaults;
 use crate::statement::outcome::{Outcome, done};
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::case_collisions;
 use crate::warehouse::dml::Dml;
 use crate::warehouse::keys::declaration;

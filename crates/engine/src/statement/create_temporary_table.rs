@@ -18,7 +18,7 @@ use crate::binder::declared_types;
 use crate::external::hive::read_validation::Watched;
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command};
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::access::read_check;
 use crate::warehouse::keys::{self, declaration};
 use crate::warehouse::on_commit::AtCommit;

@@ -13,7 +13,7 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use harrier_error::SqlState;
 
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 
 /// How often a statement is run at most.
 const ATTEMPTS_MAX: usize = 10;

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::session::Session;
 use crate::statement::outcome::{Outcome, command, done};
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::session::WarehouseSession;
 
 impl Session {

@@ -9,7 +9,7 @@ use harrier_sql::identifier;
 use crate::external::hive::table::FolderTable;
 use crate::session::Session;
 use crate::statement::outcome::Outcome;
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 
 impl Session {
     /// INSERT. `executed`: the same, or what EXECUTE runs.

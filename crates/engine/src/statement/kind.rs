@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::planning::returning_items;
 use crate::settings::parameters::Change;
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 
 /// A statement in SQL that the planner's parser reads, by what executes it.
 pub(crate) enum Kind<'s> {

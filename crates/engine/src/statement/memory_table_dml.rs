@@ -27,7 +27,7 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::session::Session;
 use crate::statement::memory_table_dml;
 use crate::statement::outcome::{Outcome, command, write_verb};
-use crate::statement::parse::ParsedStatement;
+use crate::statement::parsed::ParsedStatement;
 use crate::warehouse::dml::placed;
 use crate::warehouse::temporary_tables;
 

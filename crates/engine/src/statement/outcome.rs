@@ -12,8 +12,8 @@ use datafusion::sql::sqlparser::ast;
 use harrier_sql::desugar::update_from;
 
 use crate::runtime::progress::Progress;
+use crate::statement::copy::input::{CopyIn, CopyInRows};
 use crate::statement::copy::to::CopyOut;
-use crate::statement::copy::{CopyIn, CopyInRows};
 use crate::statement::write::Write;
 
 /// What a statement gives back.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::ScalarValue;
 use datafusion::config;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::parser::Statement;
@@ -12,48 +11,15 @@ use harrier_error::{SqlError, SqlState};
 use harrier_planner::binder::nested_call_names;
 use harrier_sql::desugar::{self, result_columns};
 use harrier_sql::dialect::SqlDialect;
-use harrier_sql::parser::analyze::SampleSize;
 use harrier_sql::parser::copy as copy_parse;
-use harrier_sql::parser::insert_partition::InsertPartition;
-use harrier_sql::parser::table_clauses::TableClauses;
 use harrier_sql::splitter::{self, StatementText};
-use harrier_sql::tokens::explain_options::ExplainOptions;
 use harrier_sql::{ParseOptions, Parsed, Tokens, nesting};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::{declared_casts, result_names};
 use crate::session::Session;
-use crate::statement::catalog_reads::CatalogReads;
+use crate::statement::parsed::{CatalogReads, ParsedStatement};
 use crate::warehouse::on_commit::AtCommit;
-
-/// A statement that has been parsed in a session, with its text for error messages.
-#[derive(Debug, Clone)]
-pub struct ParsedStatement {
-    /// As the user wrote it, without the semicolon. Positions in errors count in this.
-    pub text: String,
-    /// The line of the whole input, from 1, on which `text` begins.
-    pub line: usize,
-    pub(crate) form: harrier_sql::Statement,
-    /// How the table that it creates or alters is to be kept.
-    pub(crate) clauses: Option<TableClauses>,
-    /// The table partitions that an INSERT names.
-    pub(crate) partition: Option<InsertPartition>,
-    /// How much ANALYZE looks at.
-    pub(crate) sample: SampleSize,
-    /// What EXPLAIN asks for.
-    pub(crate) explain: ExplainOptions,
-    /// The table that it renames is named as a view.
-    pub(crate) renames_view: bool,
-    /// It makes a table of the session alone.
-    pub(crate) temporary: bool,
-    /// What becomes of that table with every commit.
-    pub(crate) at_commit: Option<AtCommit>,
-    /// As a client has sent it, before it was made fit for PostgreSQL's catalogs.
-    pub(crate) asked: Option<Arc<ast::Statement>>,
-    pub(crate) reads: CatalogReads,
-    /// Those of its parameters.
-    pub(crate) values: Arc<[ScalarValue]>,
-}
 
 impl Session {
     /// All statements of `sql`, parsed. Fails at the first that does not parse; none has run then.

@@ -13,7 +13,7 @@ use crate::SqlError;
 use crate::external::hive::FolderWrite;
 use crate::runtime::progress::Progress;
 use crate::statement::auto_analyze::AutoAnalyze;
-use crate::statement::copy::CopyCheck;
+use crate::statement::copy::check::CopyCheck;
 use crate::warehouse::dml::Pending;
 use crate::warehouse::session::WarehouseSession;
 

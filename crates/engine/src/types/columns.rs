@@ -16,7 +16,7 @@ use harrier_functions::uuid_text;
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::types::{declared, json_columns};
+use crate::types::json_columns;
 
 /// Of numbers of 128 bits, as far as decimals have them: the largest of either sign have one more.
 const HUGE_DIGITS: u8 = 38;
@@ -25,23 +25,6 @@ const HUGE_DIGITS: u8 = 38;
 pub(crate) fn schema_of(columns: &[Column]) -> Result<SchemaRef> {
     let fields = columns.iter().map(|column| field_of(column, false)).collect::<Result<Fields>>()?;
     Ok(Arc::new(Schema::new(fields)))
-}
-
-/// The columns of a table as catalogs tell of them, those that cannot be read among them.
-pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
-    let field = |column: &Column| {
-        let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
-        Ok(Arc::new(declared::told_field(json_columns::told(field, column), column)))
-    };
-    columns.iter().map(field).collect()
-}
-
-/// The schema of a table's rows, whose fields say what its columns were declared as.
-pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
-    let schema = schema_of(columns)?;
-    let fields = schema.fields().iter().zip(columns);
-    let fields = fields.map(|(field, column)| declared::told_field(Field::clone(field), column));
-    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
 /// The schema of a table's files: the same with Parquet's field ids.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast;
 use harrier_catalog::state::{Column, DECLARED_TYPE_TAG as TAG};
@@ -13,6 +13,9 @@ use harrier_functions::cast::declared_type::{DIGITS_MAX, DeclaredType, LENGTH_MA
 use harrier_pgcatalog::{TYPE_KEY, named_field};
 use harrier_planner::analyzer::session_time_zone::UTC;
 use harrier_sqlstate::IntoDataFusionError;
+
+use crate::types::columns::{schema_of, told_type_of};
+use crate::types::{declared, json_columns};
 
 /// The declared type that SQL writes; `None`: it is none.
 ///
@@ -248,4 +251,21 @@ pub(crate) fn in_the_way(
         }
         (_, Uuid) => None,
     }
+}
+
+/// The columns of a table as catalogs tell of them, those that cannot be read among them.
+pub(crate) fn told_fields_of(columns: &[Column]) -> Result<Fields> {
+    let field = |column: &Column| {
+        let field = Field::new(&column.name, told_type_of(column)?, column.nullable);
+        Ok(Arc::new(declared::told_field(json_columns::told(field, column), column)))
+    };
+    columns.iter().map(field).collect()
+}
+
+/// The schema of a table's rows, whose fields say what its columns were declared as.
+pub(crate) fn told_schema_of(columns: &[Column]) -> Result<SchemaRef> {
+    let schema = schema_of(columns)?;
+    let fields = schema.fields().iter().zip(columns);
+    let fields = fields.map(|(field, column)| declared::told_field(Field::clone(field), column));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }

@@ -1,6 +1,7 @@
 //! Statements that write rows: what they plan, and what their rows come to.
 
 pub(crate) mod overwrite;
+pub(crate) mod partition_keys;
 pub(crate) mod row_checks;
 pub(crate) mod writer_registration;
 pub(crate) mod written_files;
@@ -18,11 +19,10 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::functions::core::expr_fn::coalesce;
-use datafusion::functions::datetime::expr_fn::date_part;
 use datafusion::logical_expr::dml::{InsertOp, MergeIntoOp};
 use datafusion::logical_expr::{
     DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, TableScanBuilder, TableSource, WriteOp,
-    cast as cast_to, lit,
+    lit,
 };
 use harrier_catalog::access::Privilege;
 use harrier_catalog::files::{ColumnStats, NewDeleteFile, NewDeletes, NewFile, TableChanges};
@@ -32,11 +32,10 @@ use harrier_catalog::writer_name;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::interval_encoding::storable;
 use harrier_exec::data_files::{
-    DeletedRows, FILE_COLUMN, FileRecord, FileShape, PartitionFolder, ROW_COLUMN, Takes, WriteFormat,
-    WriteSpec, check_compression, check_kept_years, read_deleted, write_delete_file,
+    DeletedRows, FILE_COLUMN, FileRecord, PartitionFolder, ROW_COLUMN, Takes, WriteFormat, WriteSpec,
+    check_kept_years, read_deleted, write_delete_file,
 };
 use harrier_exec::distribution::logical_planner::WriteFiles;
-use harrier_functions::hash::bucket::bucket;
 use harrier_planner::binder::merge::{self, IS_WRITTEN};
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
@@ -45,16 +44,15 @@ use crate::types::assigned;
 use crate::types::columns::{file_schema_of, has_foreign_buckets, schema_of};
 use crate::warehouse::access::dml;
 use crate::warehouse::dml::overwrite::Replaced;
+use crate::warehouse::dml::partition_keys::{folder_name, key_column, transformed};
+use crate::warehouse::table::file_shape::file_shape;
 use crate::warehouse::table::partitions::{self, Unplaced, is_divided, partitions_of};
-use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable, stored_values};
+use crate::warehouse::table::scanned_file::{RowSource, ScannedFile};
+use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 use crate::warehouse::transaction::Transactions;
 
 /// So few rows go into the catalog instead of a file of their own, unless the table says otherwise.
 const INLINE_ROWS_MAX: usize = 10;
-const ROW_GROUP_ROWS: usize = 122_880 * 4;
-const TARGET_FILE_BYTES: u64 = 512 << 20;
-const COMPRESSION: &str = "zstd";
-const COMPRESSION_LEVEL: &str = "1";
 
 /// What a statement does to its table when its rows are there.
 #[derive(Debug)]
@@ -968,97 +966,4 @@ fn merged_stats(a: ColumnStats, b: ColumnStats, kind: &DataType) -> Result<Colum
             _ => None,
         },
     })
-}
-
-pub(crate) fn key_column<'a>(
-    table: &'a Table,
-    key: &PartitionKey,
-) -> Result<(usize, &'a harrier_catalog::state::Column)> {
-    let at = table.columns.iter().position(|column| column.id == key.column);
-    at.map(|at| (at, &table.columns[at])).ok_or_else(|| {
-        SqlError::new(
-            SqlState::DATA_CORRUPTED,
-            format!("table \"{}\" is partitioned by a column that it does not have", table.name),
-        )
-        .into_datafusion()
-    })
-}
-
-/// The value of a partition key.
-pub(crate) fn transformed(value: Expr, transform: Transform) -> Expr {
-    let part = |name: &str| cast_to(date_part(lit(name), value.clone()), DataType::Int64);
-    match transform {
-        Transform::Identity => value,
-        Transform::Year => part("year"),
-        Transform::Month => part("month"),
-        Transform::Day => part("day"),
-        Transform::Hour => part("hour"),
-        Transform::Bucket(count) => bucket().call(vec![lit(i64::from(count)), value]),
-    }
-}
-
-fn folder_name(column: &str, transform: Transform) -> String {
-    match transform {
-        Transform::Identity => column.to_string(),
-        Transform::Year => "year".to_string(),
-        Transform::Month => "month".to_string(),
-        Transform::Day => "day".to_string(),
-        Transform::Hour => "hour".to_string(),
-        Transform::Bucket(_) => "bucket".to_string(),
-    }
-}
-
-/// How the table's files are written, or those of a table partition with options of its own.
-pub(crate) fn file_shape(state: &State, table: &Table, own: Option<&BTreeMap<String, String>>) -> FileShape {
-    let option = |key: &str| match own.and_then(|own| own.get(key)) {
-        Some(value) => Some(value.as_str()),
-        None => state.option(table, key),
-    };
-    let codec = option("parquet_compression").unwrap_or(COMPRESSION);
-    // The level of the table is one of its codec.
-    let level = match own {
-        Some(own) if own.contains_key("parquet_compression") => {
-            own.get("parquet_compression_level").map(String::as_str)
-        }
-        _ => option("parquet_compression_level"),
-    };
-    let level = level.unwrap_or(match codec {
-        "gzip" => "6",
-        _ => COMPRESSION_LEVEL,
-    });
-    let compression = match codec {
-        "gzip" | "zstd" | "brotli" => format!("{codec}({level})"),
-        "lz4" => "lz4_raw".to_string(),
-        other => other.to_string(),
-    };
-    let rows = option("parquet_row_group_size").and_then(|rows| rows.parse::<usize>().ok());
-    FileShape {
-        compression,
-        row_group_rows: rows.unwrap_or(ROW_GROUP_ROWS),
-        target_file_bytes: option("target_file_size").and_then(bytes_of).unwrap_or(TARGET_FILE_BYTES),
-    }
-}
-
-/// Whether there are files of the codecs and levels that the options of a table and of its table partitions
-/// say.
-///
-/// Errors: there are none of one of them (22023).
-pub(crate) fn check_codecs(state: &State, table: &Table) -> Result<()> {
-    let says = |options: &BTreeMap<String, String>| {
-        ["parquet_compression", "parquet_compression_level"].iter().any(|key| options.contains_key(*key))
-    };
-    if says(&table.options) {
-        check_compression(&file_shape(state, table, None).compression)?;
-    }
-    if let Some(divided) = partitions_of(table)? {
-        for own in divided.partitions.iter().filter(|own| says(&own.options)) {
-            check_compression(&file_shape(state, table, Some(&own.options)).compression)?;
-        }
-    }
-    Ok(())
-}
-
-/// A size as DuckLake's options say it: `536870912`, `512MB`, `1GiB`.
-fn bytes_of(text: &str) -> Option<u64> {
-    crate::runtime::memory_size::parse_bytes(text).ok()
 }

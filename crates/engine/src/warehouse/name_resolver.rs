@@ -15,12 +15,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
-use harrier_catalog::files::TableChanges;
-use harrier_catalog::sequences::OwnValue;
 use harrier_catalog::state::{
-    ColumnId, DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, State, Table, View,
+    ColumnId, DEFAULT_SCHEMA, ObjectId, PUBLIC_SCHEMA, Schema, SnapshotId, Table, View,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::Barrier;
@@ -31,7 +28,7 @@ use harrier_sql::parser::as_of::PAST;
 use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::RwLock;
 
-use crate::planning::stored_sql::{self, Asker, ViewForm};
+use crate::planning::stored_sql::{self, ViewForm};
 use crate::planning::using_columns;
 use crate::settings::time_reading;
 use crate::warehouse::access::restricted_view::GuardedView;
@@ -39,7 +36,8 @@ use crate::warehouse::access::{SessionRole, Viewer, denied};
 use crate::warehouse::on_commit::{AtCommit, AtCommits};
 use crate::warehouse::public_schema::told_name;
 use crate::warehouse::relation::wrong_kind;
-use crate::warehouse::system_catalogs::sys_schema::{SYSTEM_SCHEMA, ServerTable, SystemSchema};
+use crate::warehouse::snapshot::{Sight, is_default};
+use crate::warehouse::system_catalogs::server_table::{SYSTEM_SCHEMA, ServerTable};
 use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::temporary_snapshots::OwnState;
 use crate::warehouse::temporary_tables::{self, OwnTable};
@@ -47,51 +45,9 @@ use crate::warehouse::{explain, sequences, view_columns};
 
 /// The name of the one catalog of a session with a warehouse.
 pub(crate) const DEFAULT_CATALOG: &str = "warehouse";
-/// What a statement sees.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Sight {
-    /// `None` before the warehouse is made.
-    pub catalog: Option<Catalog>,
-    pub state: Option<Arc<State>>,
-    /// What the transaction has done to rows so far.
-    pub data: Arc<BTreeMap<ObjectId, TableChanges>>,
-    /// Where sequences are that the transaction has made or begun anew.
-    pub values: Arc<BTreeMap<ObjectId, OwnValue>>,
-    /// As whom it sees that.
-    pub viewer: Viewer,
-    /// Who asks, whoever the viewer is.
-    pub asker: Asker,
-    /// The schema `public` is called `main` in what it is told.
-    pub says_main: bool,
-}
 
-impl Sight {
-    /// By name as SQL gives it.
-    pub(crate) fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
-        self.state.as_ref()?.named_schema(name)
-    }
-
-    /// The schema of a table, as the statement is told it.
-    pub(crate) fn schema_name(&self, table: &Table) -> Option<&str> {
-        let state = self.state.as_ref()?;
-        Some(told_name(state, state.schemas.get(&table.schema)?, self.says_main))
-    }
-
-    /// The schema that `name` means, as the statement is told it; `name` if there is none.
-    pub(crate) fn told<'s>(&'s self, name: &'s str) -> &'s str {
-        match (&self.state, self.schema(name)) {
-            (Some(state), Some(schema)) => told_name(state, schema, self.says_main),
-            (None, _) if is_default(name) => {
-                if self.says_main {
-                    DEFAULT_SCHEMA
-                } else {
-                    PUBLIC_SCHEMA
-                }
-            }
-            _ => name,
-        }
-    }
-}
+/// Makes the schema `sys` over the names of a session.
+pub(crate) type SystemSchemaOf = fn(Arc<Names>) -> Arc<dyn SchemaProvider>;
 
 /// The names of one session.
 #[derive(Debug)]
@@ -104,6 +60,7 @@ pub(crate) struct Names {
     session: OnceLock<Weak<RwLock<SessionState>>>,
     /// Of schema `sys`, beside those about the warehouse.
     server_tables: Arc<[ServerTable]>,
+    system_schema: SystemSchemaOf,
     /// PostgreSQL's catalogs, if the session has begun.
     postgres: OnceLock<Installed>,
     role: Arc<SessionRole>,
@@ -116,12 +73,14 @@ impl Names {
     /// `files` opens whatever it is asked for, without asking who asks.
     pub(crate) fn new(
         server_tables: Arc<[ServerTable]>,
+        system_schema: SystemSchemaOf,
         role: Arc<SessionRole>,
         files: Arc<dyn UrlTableFactory>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             server_tables,
+            system_schema,
             role,
             files,
             says_main: AtomicBool::new(false),
@@ -510,10 +469,6 @@ impl Place {
     }
 }
 
-fn is_default(schema: &str) -> bool {
-    schema == DEFAULT_SCHEMA || schema == PUBLIC_SCHEMA
-}
-
 /// The catalog of a session with a warehouse.
 #[derive(Debug)]
 pub(crate) struct SessionCatalog {
@@ -551,7 +506,7 @@ impl CatalogProvider for SessionCatalog {
         }
         let known = is_default(name) || self.names.sight().schema(name).is_some();
         if name == SYSTEM_SCHEMA && !known {
-            return Some(Arc::new(SystemSchema(Arc::clone(&self.names))));
+            return Some((self.names.system_schema)(Arc::clone(&self.names)));
         }
         let (names, place) = (Arc::clone(&self.names), self.place.clone());
         known.then(|| Arc::new(SessionSchema { names, place, name: name.to_string() }) as _)

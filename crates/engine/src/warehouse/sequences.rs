@@ -19,16 +19,19 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sql::parser::sequence::Identity;
 use harrier_sqlstate::IntoDataFusionError;
 
+pub(crate) mod calls;
 pub(crate) mod functions;
 pub(crate) mod options;
 pub(crate) mod sequence_table;
+pub(crate) mod session_values;
 pub(crate) mod values;
 pub(crate) mod written_columns;
 
-pub(crate) use functions::{add_rule, is_called, named_in, named_in_text, next_of, register, settings};
+pub(crate) use calls::{is_called, named_in, named_in_text, next_of};
+pub(crate) use functions::{add_rule, register, settings};
 pub(crate) use options::{altered, defined, kept_type};
 pub(crate) use sequence_table::table_of;
-pub(crate) use values::SessionSequences;
+pub(crate) use session_values::SessionSequences;
 pub(crate) use written_columns::{check_written, without_values};
 
 /// The tag of a column whose default is the next value of a sequence: that sequence's UUID.

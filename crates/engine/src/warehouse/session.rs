@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::warehouse::deferred_access::Deferred;
 use crate::warehouse::name_resolver::Names;
-use crate::warehouse::sequences::values::SessionSequences;
+use crate::warehouse::sequences::session_values::SessionSequences;
 use crate::warehouse::temporary_snapshots::OwnStates;
 use crate::warehouse::transaction::{Control, Transactions};
 

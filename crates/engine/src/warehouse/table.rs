@@ -1,9 +1,11 @@
 //! A table of the warehouse as a statement sees it: the files of one snapshot, with what the transaction has
 //! done to them.
 
+pub(crate) mod file_shape;
 pub(crate) mod partitions;
 pub(crate) mod prune;
 pub(crate) mod row_filter;
+pub(crate) mod scanned_file;
 pub(crate) mod statistics;
 pub(crate) mod stored_values;
 
@@ -27,7 +29,6 @@ use datafusion::datasource::{TableType, provider_as_source};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableSource, cast, lit};
-use datafusion::object_store::ObjectMeta;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as Place, Literal};
 use datafusion::physical_plan::ExecutionPlan;
@@ -37,70 +38,30 @@ use datafusion::physical_plan::union::UnionExec;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_catalog::access::{Columns, Object, Privilege};
-use harrier_catalog::files::{
-    ColumnStats, DataFile, InlinedRows, NewDeletes, NewFile, TableChanges, TableData,
-};
-use harrier_catalog::state::{
-    Column, ColumnId, DefaultValue, Location, PartitionKey, SnapshotId, State, Table, Transform,
-};
+use harrier_catalog::files::{DataFile, InlinedRows, NewDeletes, NewFile, TableChanges, TableData};
+use harrier_catalog::state::{Column, ColumnId, DefaultValue, Location, SnapshotId, State, Table};
 use harrier_catalog::types::ColumnType;
-use harrier_catalog::{Analysis, Catalog, FileStats, Histograms, StatsRef, TableSize};
+use harrier_catalog::{Analysis, Catalog, Histograms, StatsRef, TableSize};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::interval_encoding::shown_column;
 use harrier_exec::data_files::location::{Folder, locate};
-use harrier_exec::data_files::{
-    DeletedRows, FILE_COLUMN, FileBucket, LiveRowsExec, ROW_COLUMN, StoredDeletes,
-};
+use harrier_exec::data_files::{DeletedRows, FILE_COLUMN, LiveRowsExec, ROW_COLUMN, StoredDeletes};
 use harrier_planner::cardinality::filter_selectivity::KnownTable;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::planning::stored_sql::{self, Asker};
-use crate::types::columns::{
-    has_stats, has_unsure_buckets, schema_of, share_buckets, stored_schema_of, type_of,
-};
+use crate::types::columns::{has_stats, schema_of, stored_schema_of, type_of};
 use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
 use crate::warehouse::keys::{self, RowCheck};
-use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::sequences::{SEQUENCE_TAG, next_of};
+use crate::warehouse::snapshot::Sight;
 use crate::warehouse::table::prune::Candidates;
+use crate::warehouse::table::scanned_file::{RowSource, ScannedFile, StatsByFile};
 use crate::warehouse::table::statistics::statistics_of;
 
 /// Statistics of more columns of files than this are not fetched only to estimate sizes.
 const STATS_MAX: usize = 20_000;
-
-/// Where a row is that a statement is going to change: what [`FILE_COLUMN`] says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RowSource {
-    /// A data file of the snapshot, by its id.
-    File(i64),
-    /// A file that the transaction has added, by its place among them.
-    Added(usize),
-    /// The catalog, among the rows of this schema version; the row is a row id.
-    Inlined(i64),
-    /// The rows that the transaction has added for the catalog to keep; the row is the place among them.
-    AddedInlined,
-}
-
-impl RowSource {
-    pub(crate) fn encode(self) -> i64 {
-        match self {
-            Self::File(id) => id,
-            Self::Added(at) => -3 * (at as i64) - 1,
-            Self::Inlined(version) => -3 * version - 2,
-            Self::AddedInlined => -3,
-        }
-    }
-
-    pub(crate) fn decode(code: i64) -> Self {
-        match (code, (-code).rem_euclid(3)) {
-            (0.., _) => Self::File(code),
-            (_, 1) => Self::Added((-code / 3) as usize),
-            (_, 2) => Self::Inlined(-code / 3),
-            _ => Self::AddedInlined,
-        }
-    }
-}
 
 /// A table at the snapshot that a statement sees.
 #[derive(Debug, Clone)]
@@ -744,20 +705,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is known of columns in single files that a snapshot has.
-#[derive(Default)]
-pub(crate) struct StatsByFile(BTreeMap<ColumnId, Arc<FileStats>>);
-
-impl StatsByFile {
-    /// The same of a file of a snapshot or of the transaction.
-    pub(crate) fn get<'s>(&'s self, file: &'s ScannedFile, column: ColumnId) -> Option<StatsRef<'s>> {
-        match file.source {
-            RowSource::File(id) => self.0.get(&column)?.get(id),
-            _ => file.own_stats.get(&column).map(StatsRef::from),
-        }
-    }
-}
-
 /// `files` as far as filters may care that speak of the columns `filtered`; nothing if they speak of none.
 fn candidates<'s, 'a: 's>(
     files: &[Source<'a>],
@@ -793,117 +740,6 @@ fn candidates<'s, 'a: 's>(
     known
 }
 
-/// A data file with everything that reading it takes.
-#[derive(Debug, Clone)]
-pub(crate) struct ScannedFile {
-    pub source: RowSource,
-    pub location: String,
-    pub rows: i64,
-    pub bytes: i64,
-    pub partition_values: Vec<Option<String>>,
-    /// Of a table that is divided by ranges or lists: the one that all of its rows are in.
-    pub table_partition: Option<i64>,
-    /// See [`partitions::unplaced_before`].
-    pub unplaced_before: Option<i64>,
-    /// By the keys that the table has now, if it has an id for them.
-    is_partitioned_now: bool,
-    footer_bytes: Option<i64>,
-    columns: Arc<Vec<Column>>,
-    pub deleted: DeletedRows,
-    /// Those of `deleted` that the catalog has told of in an earlier snapshot.
-    pub deleted_inline: BTreeSet<i64>,
-    /// Rows that are deleted, in all.
-    deleted_count: i64,
-    /// Of a file that no snapshot has yet.
-    own_stats: BTreeMap<ColumnId, ColumnStats>,
-}
-
-impl ScannedFile {
-    pub(crate) fn deleted_rows(&self) -> i64 {
-        self.deleted_count
-    }
-
-    /// Rows that are not deleted.
-    pub(crate) fn live_rows(&self) -> i64 {
-        (self.rows - self.deleted_count).max(0)
-    }
-
-    /// Those that the table had when it was written.
-    pub(crate) fn columns(&self) -> &[Column] {
-        &self.columns
-    }
-
-    /// Whether its partition values are those of the keys that the table has.
-    pub(crate) fn is_partitioned_as(&self, table: &Table) -> bool {
-        self.is_partitioned_now && self.partition_values.len() == table.partition.len()
-    }
-
-    /// Its partition values as they are written now: columns may have had another type when it was written.
-    pub(crate) fn partition_values_now(&self, table: &Table) -> Result<Vec<Option<String>>> {
-        let now = |(key, value): (&PartitionKey, &Option<String>)| {
-            let column = table.columns.iter().find(|column| column.id == key.column);
-            let written = self.columns.iter().find(|own| own.id == key.column);
-            match (value, column, written) {
-                (Some(text), Some(column), Some(written)) if key.transform == Transform::Identity => {
-                    stored_values::text_as_now(text, column, written.kind).map(Some)
-                }
-                (value, ..) => Ok(value.clone()),
-            }
-        };
-        table.partition.iter().zip(&self.partition_values).map(now).collect()
-    }
-
-    /// The bucket of the table that all of its rows are in, if the table has buckets and the file was written
-    /// into them.
-    fn bucket(&self, table: &Table) -> Option<FileBucket> {
-        let mut keys = table.partition.iter().zip(&self.partition_values);
-        let (key, value, count) = keys.find_map(|(key, value)| match key.transform {
-            Transform::Bucket(count) => Some((key, value, count)),
-            _ => None,
-        })?;
-        if table.partition_id.is_none() || !self.is_partitioned_as(table) {
-            return None;
-        }
-        let column = table.columns.iter().find(|column| column.id == key.column)?;
-        if has_unsure_buckets(column) {
-            return None;
-        }
-        // Its name in the file is what a scan knows it by.
-        let in_file = self.columns.iter().find(|own| own.id == column.id)?;
-        if !share_buckets(in_file.kind, column.kind) {
-            return None;
-        }
-        let number = match value {
-            Some(value) => value.parse().ok().filter(|number| *number < count)?,
-            // Of NULL, which equals nothing.
-            None => 0,
-        };
-        Some(FileBucket { column: in_file.name.clone(), count, number })
-    }
-
-    fn partitioned(&self, by_row: bool, table: &Table, folder: &Folder) -> Result<PartitionedFile> {
-        let meta = ObjectMeta {
-            location: folder.path_of(&self.location)?,
-            // The same for all: a file never changes.
-            last_modified: std::time::UNIX_EPOCH.into(),
-            size: self.bytes as u64,
-            e_tag: None,
-            version: None,
-        };
-        let mut file = PartitionedFile::from(meta);
-        if by_row {
-            file.partition_values = vec![ScalarValue::Int64(Some(self.source.encode()))];
-        }
-        if let Some(bucket) = self.bucket(table) {
-            file.extensions.insert(bucket);
-        }
-        if let Some(footer) = self.footer_bytes {
-            file = file.with_metadata_size_hint(footer as usize + FOOTER_END_BYTES);
-        }
-        Ok(file)
-    }
-}
-
 /// Bytes of a file that are taken for a sample or left out as one. A row group is where it begins.
 const PIECE_BYTES: i64 = 1 << 20;
 
@@ -929,9 +765,6 @@ fn sampled(files: &[PartitionedFile], share: f64) -> Vec<PartitionedFile> {
     });
     taken.map(|(file, start, end)| file.clone().with_range(start, end)).collect()
 }
-
-/// Length and magic after Parquet's footer.
-const FOOTER_END_BYTES: usize = 8;
 
 /// Which of the versions of a table's columns, of which `versions` has all but the first, a snapshot has.
 fn version_at(versions: &[SnapshotId], snapshot: SnapshotId) -> usize {

@@ -24,7 +24,8 @@ use tokio::sync::Mutex;
 use super::{Warehouse, explain};
 use crate::warehouse::dml::writer_registration::Writers;
 use crate::warehouse::dml::written_files::WrittenFiles;
-use crate::warehouse::name_resolver::{Names, Sight};
+use crate::warehouse::name_resolver::Names;
+use crate::warehouse::snapshot::Sight;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Isolation {

@@ -28,7 +28,7 @@ use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sqlstate::IntoDataFusionError;
 use prost::Message;
 
-use crate::external::hive::partition::only_folder;
+use crate::external::hive::partition::{not_kept, only_folder};
 use crate::external::hive::partition_spelling::{Replaced, value_of};
 use crate::external::hive::table::{FolderTable, Place, Written, blocking};
 
@@ -413,15 +413,4 @@ fn check_keys(path: &str, keys: &[(String, DataType)]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// An error of a value that the names of folders do not keep.
-pub(super) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionError {
-    let state = match kind {
-        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => SqlState::DATETIME_FIELD_OVERFLOW,
-        _ => SqlState::DATA_EXCEPTION,
-    };
-    let message =
-        format!("value \"{value}\" of the partition key \"{key}\" cannot be kept in a folder's name");
-    SqlError::new(state, message).into_datafusion()
 }

@@ -3,7 +3,7 @@
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::partition_folder;
@@ -12,7 +12,6 @@ use harrier_sql::ast_builder::{derived_table, query_of, table_alias};
 use harrier_sql::parser::insert_partition::InsertPartition;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::external::hive::insert::not_kept;
 use crate::external::hive::table::FolderTable;
 
 /// The INSERT with the keys among its columns, and their values among those of its rows.
@@ -121,4 +120,15 @@ fn with_values(source: &ast::Query, values: &[ast::Expr]) -> ast::Query {
     items.extend(values.iter().cloned().map(ast::SelectItem::UnnamedExpr));
     let rows = table_alias(ast::Ident::with_quote('"', "_harrier_rows"));
     query_of(items, vec![derived_table(source.clone(), rows)])
+}
+
+/// An error of a value that the names of folders do not keep.
+pub(crate) fn not_kept(value: &str, key: &str, kind: &DataType) -> DataFusionError {
+    let state = match kind {
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => SqlState::DATETIME_FIELD_OVERFLOW,
+        _ => SqlState::DATA_EXCEPTION,
+    };
+    let message =
+        format!("value \"{value}\" of the partition key \"{key}\" cannot be kept in a folder's name");
+    SqlError::new(state, message).into_datafusion()
 }

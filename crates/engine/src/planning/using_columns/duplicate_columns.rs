@@ -8,12 +8,11 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, Select, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Visit, Visitor,
 };
-use harrier_sql::column_names::without_twin;
+use harrier_sql::column_names::{column_count, without_twin};
+use harrier_sql::identifier::{plain, without_casts};
 
 use crate::planning::using_columns::from_clause::relations;
-use crate::planning::using_columns::is_mark;
-use harrier_sql::column_names::column_count;
-use harrier_sql::identifier::{plain, without_casts};
+use crate::planning::using_columns::marks::is_mark;
 
 /// The names that several columns may have, as far as a statement says it.
 #[derive(Debug, Clone, Default)]

@@ -1,84 +1,21 @@
 //! What is in FROM: the columns that come out of its joins, and the conditions that say what USING and
 //! NATURAL do.
 
-use crate::types::names;
-use datafusion::arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::TableReference;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, SelectItem, TableFactor,
-    TableWithJoins, Value,
+    BinaryOperator, Expr, JoinConstraint, JoinOperator, ObjectName, TableFactor, TableWithJoins, Value,
 };
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder::function_call;
-use harrier_sql::column_names::without_twin;
+use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Marks, is_mark};
-use crate::planning::using_columns::resolution::{Meaning, meanings, put};
-use harrier_sql::identifier;
-
-/// A column of a relation, or of a join.
-#[derive(Debug, Clone)]
-pub(super) struct Column {
-    pub name: String,
-    /// What it is in terms of the relations' own columns.
-    pub value: Expr,
-    /// It is one column of both sides of a join.
-    pub is_joined: bool,
-    data_type: DataType,
-}
-
-impl Column {
-    pub(super) fn of(table: Option<&TableReference>, field: &FieldRef) -> Self {
-        let name = quoted(field.name());
-        let value = match table {
-            Some(table) => {
-                let table = table.to_vec();
-                Expr::CompoundIdentifier(table.iter().map(|part| quoted(part)).chain([name]).collect())
-            }
-            None => Expr::Identifier(name),
-        };
-        let own = without_twin(field.name()).to_string();
-        Self { name: own, value, is_joined: false, data_type: field.data_type().clone() }
-    }
-
-    /// Whether it is one of the relation's own that is called so.
-    pub(super) fn is_of(&self, relation: &ObjectName) -> bool {
-        let relation: Vec<String> =
-            relation.0.iter().filter_map(|part| part.as_ident().map(identifier::plain)).collect();
-        self.is_under(&relation)
-    }
-
-    /// The same of a relation's name as it is known.
-    pub(super) fn is_under(&self, relation: &[String]) -> bool {
-        let own = self.relation();
-        own.len() >= relation.len() && own[own.len() - relation.len()..].iter().eq(relation.iter())
-    }
-
-    /// The name of the relation of which it is.
-    pub(super) fn relation(&self) -> Vec<&str> {
-        match &self.value {
-            Expr::CompoundIdentifier(parts) => {
-                parts[..parts.len() - 1].iter().map(|part| part.value.as_str()).collect()
-            }
-            _ => vec![],
-        }
-    }
-
-    /// What shows it in a list of columns.
-    pub(super) fn item(&self) -> SelectItem {
-        match &self.value {
-            Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(self.value.clone()),
-            value => SelectItem::ExprWithAlias { expr: value.clone(), alias: quoted(&self.name) },
-        }
-    }
-}
-
-fn quoted(name: &str) -> Ident {
-    Ident::with_quote('"', name)
-}
+use crate::planning::using_columns::column::{Column, Meaning};
+use crate::planning::using_columns::marks::{Marks, is_mark};
+use crate::planning::using_columns::resolution::{meanings, put};
+use crate::types::names;
 
 /// Goes through what is in FROM, from the left to the right.
 pub(super) struct Walk<'w> {

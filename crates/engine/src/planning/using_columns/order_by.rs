@@ -17,10 +17,10 @@ use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem,
     SetExpr, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
 };
-
-use crate::planning::using_columns::from_clause::Column;
 use harrier_sql::ast_builder::{derived_table, query_of, table_alias};
 use harrier_sql::identifier::plain;
+
+use crate::planning::using_columns::column::Column;
 
 /// What the names of columns that are ordered by begin with; behind it is a number.
 const KEY: &str = "\u{1}key ";

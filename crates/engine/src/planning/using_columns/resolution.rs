@@ -14,18 +14,8 @@ use harrier_sql::desugar::result_columns;
 use harrier_sql::identifier;
 use harrier_sqlstate::IntoDataFusionError;
 
-use super::{Marks, mark_of};
-use crate::planning::using_columns::from_clause::Column;
-
-/// A name, and what it means.
-#[derive(Debug, Clone)]
-pub(super) struct Meaning {
-    /// The relation before it, if there has to be one.
-    relation: Vec<String>,
-    name: String,
-    /// The value of a joined column; `None`: several columns have the name.
-    value: Option<Expr>,
-}
+use crate::planning::using_columns::column::{Column, Meaning};
+use crate::planning::using_columns::marks::{Marks, mark_of};
 
 /// What names mean where there are `columns`, as far as they mean joined columns of them or of a query
 /// around, or several columns of one relation.

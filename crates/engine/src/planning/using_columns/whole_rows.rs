@@ -28,10 +28,11 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sql::ast_builder::function_call;
 use harrier_sql::desugar::row_comparison;
+use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 
-use crate::planning::using_columns::from_clause::{Column, relations};
-use harrier_sql::identifier::plain;
+use crate::planning::using_columns::column::Column;
+use crate::planning::using_columns::from_clause::relations;
 
 /// Functions that write a row as JSON.
 const OF_JSON: [&str; 7] = [

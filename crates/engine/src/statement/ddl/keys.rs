@@ -1,6 +1,5 @@
 //! Statements that declare keys and indexes, change them and drop them.
 
-use crate::warehouse::keys::keys_notice;
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
@@ -11,15 +10,17 @@ use datafusion::sql::sqlparser::ast::{
 use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::state::{State, Table};
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier::plain;
+use harrier_sql::parser::index::{ReindexKind, ReindexStatement};
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::statement::ddl::Ddl;
 use crate::warehouse::keys::change::{self, error};
-use crate::warehouse::keys::declaration::{Declaration, of_column, of_constraint};
-use crate::warehouse::keys::{Declared, Index, Item, Keys, What, column_called, expressions, naming};
+use crate::warehouse::keys::declaration::{Declaration, of_constraint};
+use crate::warehouse::keys::{
+    Declared, Index, Item, Keys, What, column_called, expressions, keys_notice, naming,
+};
 use crate::warehouse::relation::{no_relation, reference};
-use harrier_sql::identifier::plain;
-use harrier_sql::parser::index::{ReindexKind, ReindexStatement};
 
 /// What a statement has done, and what is to be told of it.
 pub(crate) type Done = (&'static str, Vec<String>);
@@ -425,19 +426,6 @@ impl Ddl<'_> {
 fn notices_of(table: &Table, declared: &[Declared]) -> Vec<String> {
     let has_keys = declared.iter().any(|key| !key.is_check());
     if has_keys { vec![keys_notice(&table.name)] } else { vec![] }
-}
-
-/// What a definition of a column declares, and the definition without it.
-pub(crate) fn cut_column(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec<Declared>)> {
-    let mut column = column.clone();
-    let declared = of_column(&mut column)?;
-    if declared.iter().any(|key| key.what == Declaration::Primary)
-        && !column.options.iter().any(|option| matches!(option.option, ast::ColumnOption::NotNull))
-    {
-        let option = ast::ColumnOption::NotNull;
-        column.options.push(ast::ColumnOptionDef { name: None, option });
-    }
-    Ok((column, declared))
 }
 
 fn no_index(name: &TableReference) -> datafusion::error::DataFusionError {

@@ -18,7 +18,8 @@ use harrier_sqlstate::IntoDataFusionError;
 use crate::statement::ddl::Ddl;
 use crate::types::columns::type_of;
 use crate::warehouse::dml::{Dml, column};
-use crate::warehouse::table::{RowSource, WarehouseTable, missing};
+use crate::warehouse::table::scanned_file::RowSource;
+use crate::warehouse::table::{WarehouseTable, missing};
 
 impl Ddl<'_> {
     /// The rows that the transaction has written to a table, in files with the columns that it is to have;

@@ -16,8 +16,9 @@ use harrier_catalog::files::TableChanges;
 use harrier_catalog::state::Table;
 use harrier_exec::data_files::text_of;
 
-use crate::warehouse::dml::{key_column, transformed};
-use crate::warehouse::table::{Contents, RowSource, ScannedFile, WarehouseTable, stored_values};
+use crate::warehouse::dml::partition_keys::{key_column, transformed};
+use crate::warehouse::table::scanned_file::{RowSource, ScannedFile};
+use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 
 /// What an INSERT OVERWRITE or TRUNCATE takes away.
 #[derive(Default)]

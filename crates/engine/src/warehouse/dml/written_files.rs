@@ -13,7 +13,7 @@ use datafusion::object_store::path::Path;
 use harrier_exec::data_files::location::{local, locate};
 use harrier_exec::data_files::remove_objects;
 
-use crate::warehouse::maintenance::vacuum::{files_below, is_of};
+use crate::warehouse::data_folder::{files_below, is_of};
 
 /// The files of one transaction.
 #[derive(Debug, Default)]

@@ -12,10 +12,10 @@ use datafusion::sql::sqlparser::ast::{
     TableConstraint,
 };
 use harrier_error::{SqlError, SqlState};
+use harrier_sql::identifier::plain;
 use harrier_sqlstate::IntoDataFusionError;
 
 use crate::warehouse::keys::Action;
-use harrier_sql::identifier::plain;
 
 /// A key or a CHECK constraint that a statement declares.
 #[derive(Debug, Clone, PartialEq)]
@@ -340,4 +340,17 @@ fn names(columns: &[IndexColumn]) -> Result<Vec<String>> {
         _ => Err(SqlError::new(SqlState::SYNTAX_ERROR, "a key is a list of columns").into_datafusion()),
     };
     columns.iter().map(name).collect()
+}
+
+/// What a definition of a column declares, and the definition without it.
+pub(crate) fn cut_column(column: &ast::ColumnDef) -> Result<(ast::ColumnDef, Vec<Declared>)> {
+    let mut column = column.clone();
+    let declared = of_column(&mut column)?;
+    if declared.iter().any(|key| key.what == Declaration::Primary)
+        && !column.options.iter().any(|option| matches!(option.option, ast::ColumnOption::NotNull))
+    {
+        let option = ast::ColumnOption::NotNull;
+        column.options.push(ast::ColumnOptionDef { name: None, option });
+    }
+    Ok((column, declared))
 }

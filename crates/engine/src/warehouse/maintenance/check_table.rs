@@ -12,7 +12,8 @@ use futures::StreamExt;
 use harrier_exec::data_files::location::locate;
 use harrier_exec::data_files::{field_id, is_intact, read_deleted};
 
-use crate::warehouse::table::{ScannedFile, WarehouseTable};
+use crate::warehouse::table::WarehouseTable;
+use crate::warehouse::table::scanned_file::ScannedFile;
 
 /// Files that are looked at at the same time.
 const CONCURRENT: usize = 16;

@@ -17,8 +17,7 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
-use futures::TryStreamExt;
+use datafusion::object_store::ObjectStoreExt;
 use harrier_catalog::{Catalog, Expiry, Identity, MARKER, ScheduledFile, is_reader};
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::data_files::location::{local, locate};
@@ -26,12 +25,13 @@ use harrier_exec::data_files::{TablePartition, TablePartitions};
 use harrier_sqlstate::IntoDataFusionError;
 use harrier_storage::{Options, UnfinishedUpload, UnfinishedUploads};
 
-use crate::object_stores::data_files::list_all;
-use crate::warehouse::dml::file_shape;
+use crate::warehouse::data_folder::{files_below, is_of, parts};
 use crate::warehouse::explain;
 use crate::warehouse::maintenance::folder_ownership::claim;
+use crate::warehouse::table::file_shape::file_shape;
 use crate::warehouse::table::partitions::partitions_of;
-use crate::warehouse::table::{Contents, RowSource, WarehouseTable, stored_values};
+use crate::warehouse::table::scanned_file::RowSource;
+use crate::warehouse::table::{Contents, WarehouseTable, stored_values};
 
 /// A file of less than this part of the size that files are to have is small.
 const SMALL_PART: i64 = 2;
@@ -45,14 +45,16 @@ const DATA: &str = ".parquet";
 /// rows of the catalog. `divided`: by ranges or lists, which files of other programs are not.
 fn worth_compacting(
     contents: &Contents,
-    target_bytes: impl Fn(&crate::warehouse::table::ScannedFile) -> i64,
+    target_bytes: impl Fn(&crate::warehouse::table::scanned_file::ScannedFile) -> i64,
     divided: Option<&TablePartitions>,
 ) -> BTreeSet<RowSource> {
-    let many_deleted = |file: &crate::warehouse::table::ScannedFile| {
+    let many_deleted = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
         file.deleted.stored.is_some() || file.deleted.rows.len() as i64 * DELETED_PART >= file.rows.max(1)
     };
-    let is_small = |file: &crate::warehouse::table::ScannedFile| file.bytes < target_bytes(file) / SMALL_PART;
-    let place = |file: &crate::warehouse::table::ScannedFile| {
+    let is_small = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
+        file.bytes < target_bytes(file) / SMALL_PART
+    };
+    let place = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
         (file.table_partition.filter(|_| divided.is_some()), file.partition_values.clone())
     };
     let mut small: HashMap<_, usize> = HashMap::new();
@@ -95,7 +97,7 @@ impl WarehouseTable {
             .filter(|own| !own.options.is_empty())
             .map(|own| (own.id, bytes(Some(own))))
             .collect();
-        let target_bytes = |file: &crate::warehouse::table::ScannedFile| {
+        let target_bytes = |file: &crate::warehouse::table::scanned_file::ScannedFile| {
             file.table_partition.and_then(|id| own.get(&id).copied()).unwrap_or(usual)
         };
         Ok(worth_compacting(&self.contents().await?, target_bytes, divided.as_ref()))
@@ -222,12 +224,6 @@ pub(crate) async fn vacuum_dry_run(
     Ok(found)
 }
 
-/// Whether a file has been written by one of these: its name has the writer's in it, behind the number of a
-/// table partition if there is one.
-pub(crate) fn is_of(path: &str, writers: &BTreeSet<String>) -> bool {
-    parts(path).any(|part| writers.contains(part))
-}
-
 /// Whether a file has a name that a writer of this warehouse gives.
 fn is_own(path: &str, identity: &Identity) -> bool {
     let finished = harrier_storage::finished_name(path).unwrap_or(path);
@@ -237,11 +233,6 @@ fn is_own(path: &str, identity: &Identity) -> bool {
 /// Whether a file says whose the folder is.
 fn is_marker(path: &str, root: &str) -> bool {
     path.strip_prefix(root) == Some(MARKER)
-}
-
-/// Of a file's name.
-fn parts(path: &str) -> impl Iterator<Item = &str> {
-    path.rsplit('/').next().unwrap_or(path).split(['-', '.'])
 }
 
 /// Lets snapshots expire that are older than `age`; returns how many did.
@@ -280,21 +271,6 @@ async fn uploads_below(root: &str) -> Result<Option<(UnfinishedUploads, Vec<Unfi
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Every file below a folder, by its path as the catalog has it, with the time of its last change in
-/// microseconds.
-pub(crate) async fn files_below(root: &str, runtime: &RuntimeEnv) -> Result<Vec<(String, i64)>> {
-    let (store_url, prefix) = locate(root)?;
-    let store = runtime.object_store(&store_url)?;
-    let begin = match local(root) {
-        Some(_) => "/".to_string(),
-        None => store_url.as_str().to_string(),
-    };
-    let found: Vec<_> = list_all(store.as_ref(), &prefix).try_collect().await?;
-    let described =
-        |file: ObjectMeta| (format!("{begin}{}", file.location), file.last_modified.timestamp_micros());
-    Ok(found.into_iter().map(described).collect())
 }
 
 async fn remove(path: &str, runtime: &RuntimeEnv) -> Result<()> {

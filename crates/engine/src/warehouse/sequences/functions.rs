@@ -22,17 +22,15 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility, lit,
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast;
 use harrier_error::{SqlError, SqlState};
 use harrier_planner::rewrite::rewritten;
-use harrier_sql::identifier::{plain, without_casts};
 use harrier_sqlstate::IntoDataFusionError;
 
+use crate::warehouse::sequences::calls::{Call, called};
 use crate::warehouse::sequences::values::Named;
 use crate::warehouse::session::WarehouseSession;
 
@@ -49,52 +47,6 @@ pub(crate) fn register(context: &SessionContext, warehouse: Option<&Arc<Warehous
 pub(crate) fn add_rule(context: &SessionContext, warehouse: Option<&Arc<WarehouseSession>>) {
     let warehouse = warehouse.map_or_else(Weak::new, Arc::downgrade);
     context.add_analyzer_rule(Arc::new(DistinctCalls { warehouse }));
-}
-
-/// What a function does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Call {
-    NextVal,
-    /// Of a column's sequence, by its UUID.
-    NextOf,
-    CurrVal,
-    LastVal,
-    SetVal,
-}
-
-impl Call {
-    const ALL: [Self; 5] = [Self::NextVal, Self::NextOf, Self::CurrVal, Self::LastVal, Self::SetVal];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::NextVal => "nextval",
-            Self::NextOf => "harrier_next_value",
-            Self::CurrVal => "currval",
-            Self::LastVal => "lastval",
-            Self::SetVal => "setval",
-        }
-    }
-
-    fn signature(self) -> Signature {
-        use DataType::{Boolean, Int64, Utf8};
-        let lists = match self {
-            Self::LastVal => vec![TypeSignature::Nullary],
-            Self::NextOf => vec![TypeSignature::Exact(vec![Utf8])],
-            Self::NextVal | Self::CurrVal => {
-                vec![TypeSignature::Exact(vec![Utf8]), TypeSignature::Exact(vec![Int64])]
-            }
-            Self::SetVal => [Utf8, Int64]
-                .into_iter()
-                .flat_map(|name| {
-                    [
-                        TypeSignature::Exact(vec![name.clone(), Int64]),
-                        TypeSignature::Exact(vec![name, Int64, Boolean]),
-                    ]
-                })
-                .collect(),
-        };
-        Signature::one_of(lists, Volatility::Volatile)
-    }
 }
 
 #[derive(Debug)]
@@ -214,62 +166,6 @@ impl ScalarUDFImpl for SequenceFunction {
 impl AsyncScalarUDFImpl for SequenceFunction {
     async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Array(Arc::new(self.answers(args).await?)))
-    }
-}
-
-/// The function that is called, if it is one of these.
-fn called(expr: &Expr) -> Option<Call> {
-    let Expr::ScalarFunction(function) = expr else { return None };
-    let call = Call::ALL.into_iter().find(|call| call.name() == function.func.name());
-    call.filter(|_| function.func.as_async().is_some())
-}
-
-/// Whether an expression calls one of these functions.
-pub(crate) fn is_called(expr: &Expr) -> bool {
-    expr.exists(|part| Ok(called(part).is_some())).unwrap_or_default()
-}
-
-/// The default of a column whose values come from the sequence with this UUID.
-pub(crate) fn next_of(session: &SessionState, uuid: &str) -> Result<Expr> {
-    let function = session.scalar_functions().get(Call::NextOf.name());
-    let function =
-        function.ok_or_else(|| DataFusionError::Internal("a session without sequences".to_string()))?;
-    Ok(function.call(vec![lit(uuid)]))
-}
-
-/// The sequence that a default is the next value of, as SQL writes its name.
-pub(crate) fn named_in(default: &Expr) -> Option<String> {
-    let mut call = default;
-    while let Expr::Cast(cast) = call {
-        call = &cast.expr;
-    }
-    let Expr::ScalarFunction(ScalarFunction { args, .. }) = call else { return None };
-    match (called(call)?, args.as_slice()) {
-        (Call::NextVal, [Expr::Literal(ScalarValue::Utf8(Some(name)), _)]) => Some(name.clone()),
-        _ => None,
-    }
-}
-
-/// The same of an expression as it is written.
-pub(crate) fn named_in_text(default: &ast::Expr) -> Option<String> {
-    let ast::Expr::Function(function) = without_casts(default) else { return None };
-    let name = function.name.0.last()?.as_ident().map(plain)?;
-    let ast::FunctionArguments::List(list) = &function.args else { return None };
-    match list.args.as_slice() {
-        [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(name_of))] if name == "nextval" => {
-            text_of(name_of)
-        }
-        _ => None,
-    }
-}
-
-fn text_of(expr: &ast::Expr) -> Option<String> {
-    match expr {
-        ast::Expr::Value(value) => match &value.value {
-            ast::Value::SingleQuotedString(text) => Some(text.clone()),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

@@ -12,7 +12,7 @@ use harrier_catalog::access::{Object, Privilege};
 use harrier_catalog::sequences::{Sequence, get};
 
 use crate::warehouse::explain;
-use crate::warehouse::name_resolver::Sight;
+use crate::warehouse::snapshot::Sight;
 
 /// The sequence, where it is now.
 ///

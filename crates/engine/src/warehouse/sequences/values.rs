@@ -4,56 +4,22 @@
 //! Of others a range is taken from the catalog, for all rows of a batch at once, and it is committed before
 //! one of its values is seen.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use datafusion::common::TableReference;
 use datafusion::error::{DataFusionError, Result};
 use harrier_catalog::Catalog;
 use harrier_catalog::access::{Columns, Object, Privilege};
-use harrier_catalog::sequences::{Sequence, SequenceValue, Taken};
+use harrier_catalog::sequences::{Sequence, SequenceValue};
 use harrier_catalog::state::ObjectId;
 use harrier_error::{SqlError, SqlState};
-use parking_lot::Mutex;
 
 use crate::warehouse::access::denied;
 use crate::warehouse::explain;
-use crate::warehouse::name_resolver::Sight;
 use crate::warehouse::sequences::error;
+use crate::warehouse::sequences::session_values::Cached;
 use crate::warehouse::session::WarehouseSession;
-
-/// What a session remembers of sequences, by their UUIDs.
-#[derive(Debug, Default)]
-pub(crate) struct SessionSequences(Mutex<Remembered>);
-
-#[derive(Debug, Default)]
-struct Remembered {
-    /// The value that was given out last, of each.
-    last: HashMap<String, i64>,
-    /// Whose value was given out last of all.
-    latest: Option<String>,
-    /// Values that were taken for calls to come, of those with a CACHE.
-    cached: HashMap<String, Cached>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Cached {
-    taken: Taken,
-    /// Of the catalog, when they were taken: [`Catalog::histories`].
-    histories: u64,
-}
-
-impl SessionSequences {
-    /// Gives up values that were taken for calls to come.
-    pub(crate) fn forget_cached(&self, uuid: &str) {
-        self.0.lock().cached.remove(uuid);
-    }
-
-    /// Forgets everything, as DISCARD SEQUENCES does.
-    pub(crate) fn discard(&self) {
-        *self.0.lock() = Remembered::default();
-    }
-}
+use crate::warehouse::snapshot::Sight;
 
 /// How a call names its sequence.
 #[derive(Debug, Clone, PartialEq)]

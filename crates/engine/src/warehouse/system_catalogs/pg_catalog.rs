@@ -24,13 +24,14 @@ use harrier_sqlstate::IntoDataFusionError;
 use parking_lot::Mutex;
 
 use crate::settings::parameters::{self, Parameters, SERVER_VERSION};
-use crate::types::columns::told_fields_of;
+use crate::types::declared::told_fields_of;
 use crate::types::names;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::keys;
-use crate::warehouse::name_resolver::{Names, Sight};
+use crate::warehouse::name_resolver::Names;
 use crate::warehouse::public_schema::{is_public, other_name, told_name};
 use crate::warehouse::sequences::{self, SEQUENCE_TAG, sequence_of};
+use crate::warehouse::snapshot::Sight;
 use crate::warehouse::temporary_tables::{self, OwnTable};
 
 /// The number of whoever everything belongs to and who is no role.

@@ -5,7 +5,6 @@
 //! where only what was committed is.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
@@ -27,29 +26,15 @@ use harrier_functions::parse::text_array::parse_array;
 use crate::types::columns::told_type_of;
 use crate::warehouse::access::Viewer;
 use crate::warehouse::explain;
-use crate::warehouse::name_resolver::{Names, Sight};
+use crate::warehouse::name_resolver::Names;
+use crate::warehouse::snapshot::Sight;
+use crate::warehouse::system_catalogs::server_table::ServerTable;
+use crate::warehouse::table::WarehouseTable;
 use crate::warehouse::table::partitions::partitions_of;
-use crate::warehouse::table::{ScannedFile, WarehouseTable};
+use crate::warehouse::table::scanned_file::ScannedFile;
 
-/// The schema that the tables are in.
-pub(crate) const SYSTEM_SCHEMA: &str = "sys";
 const TABLES: [&str; 7] =
     ["column_analysis", "columns", "data_files", "row_filters", "snapshots", "table_partitions", "tables"];
-
-/// A table of schema `sys` that tells of the process around the engine: who is served, what runs.
-#[derive(Clone)]
-pub struct ServerTable {
-    pub name: &'static str,
-    pub schema: SchemaRef,
-    /// Its rows at the moment, as far as somebody may see them; called for every scan.
-    pub rows: Arc<dyn Fn(&Viewer) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>,
-}
-
-impl fmt::Debug for ServerTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ServerTable({})", self.name)
-    }
-}
 
 /// A table of the server in a session.
 #[derive(Debug)]
@@ -95,9 +80,13 @@ impl TableProvider for SeenTable {
 
 /// The schema `sys`.
 #[derive(Debug)]
-pub(crate) struct SystemSchema(pub(crate) Arc<Names>);
+pub(crate) struct SystemSchema(Arc<Names>);
 
 impl SystemSchema {
+    pub(crate) fn over(names: Arc<Names>) -> Arc<dyn SchemaProvider> {
+        Arc::new(Self(names))
+    }
+
     fn boxed_table<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<dyn TableProvider>>>> {
         async move {
             if let Some(table) = self.0.server_tables().iter().find(|table| table.name == name) {

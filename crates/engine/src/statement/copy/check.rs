@@ -1,0 +1,34 @@
+//! Errors and skipped rows of COPY FROM.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::error::{DataFusionError, Result};
+use futures::future::BoxFuture;
+
+/// What a COPY FROM adds to the INSERT that it is.
+#[derive(Default)]
+pub(crate) struct CopyCheck {
+    pub(crate) skipped: Arc<AtomicU64>,
+    /// What finds the place of an error that a scan did not tell.
+    pub(crate) explain:
+        Option<Box<dyn FnOnce(DataFusionError) -> BoxFuture<'static, DataFusionError> + Send>>,
+}
+
+impl CopyCheck {
+    /// To be called with the outcome of running all rows, before they are kept: returns what to tell of those
+    /// left out.
+    pub(crate) async fn check<T>(self, outcome: Result<T>) -> Result<(T, Option<String>)> {
+        let value = match (outcome, self.explain) {
+            (Ok(value), _) => value,
+            (Err(error), Some(explain)) => return Err(explain(error).await),
+            (Err(error), None) => return Err(error),
+        };
+        let notice = match self.skipped.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some("1 row was skipped due to data type incompatibility".to_string()),
+            rows => Some(format!("{rows} rows were skipped due to data type incompatibility")),
+        };
+        Ok((value, notice))
+    }
+}
