@@ -2,8 +2,8 @@
 //! it. It never knows how rows travel between ranks, nor who asked for them.
 //!
 //! ```text
-//! SQL text ─► crate sql ─► file names and tables resolved ─► logical plan ─► physical plan ─► rows
-//!                          files.rs                          session.rs                       guard.rs
+//! SQL text ─► crate sql ─► the match over kinds ─► logical plan ─► physical plan ─► rows
+//!                          statement.rs            plan.rs         execute_plan.rs
 //! ```
 //!
 //! ```no_run

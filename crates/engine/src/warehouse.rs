@@ -5,11 +5,11 @@
 //! before the one commit that makes it visible.
 //!
 //! ```text
-//!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       names.rs, table.rs, prune.rs
+//!   names ─► WarehouseTable ─► scan: the snapshot's files, pruned, without deleted rows       name_resolver.rs, table.rs, table/prune.rs
 //!   INSERT, UPDATE, DELETE, MERGE ─► files and places ─► Transaction ─► commit                dml.rs, transaction.rs
-//!   CREATE, ALTER, DROP, COMMENT ─► Transaction ─► commit                                     ddl.rs, clauses.rs
+//!   CREATE, ALTER, DROP, COMMENT ─► Transaction ─► commit                                     statement/ddl.rs
 //!   PRIMARY KEY, UNIQUE, FOREIGN KEY, CREATE INDEX ─► a tag of the table                      keys.rs
-//!   ranges and lists of PARTITION BY ─► table partitions                                      partitions.rs
+//!   ranges and lists of PARTITION BY ─► table partitions                                      table/partitions.rs
 //! ```
 
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 //! `DEFAULT nextval('s')`.
 //!
 //! ```text
-//!   CREATE, ALTER, DROP SEQUENCE; ALTER TABLE … IDENTITY ─► crate sql ─► warehouse/ddl/sequences.rs ─► Transaction
+//!   CREATE, ALTER, DROP SEQUENCE; ALTER TABLE … IDENTITY ─► crate sql ─► statement/ddl/sequences.rs ─► Transaction
 //!   serial, GENERATED … AS IDENTITY of a column ─► crate sql ─► the same
 //!   nextval, currval, lastval, setval ─► functions.rs ─► values.rs ─► the catalog, or the transaction
-//!   a value for GENERATED ALWAYS, OVERRIDING ─► written.rs
+//!   a value for GENERATED ALWAYS, OVERRIDING ─► written_columns.rs
 //! ```
 //!
 //! A column says by its tags which sequence it takes values from, so that another program that opens the

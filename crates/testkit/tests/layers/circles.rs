@@ -11,11 +11,10 @@ use super::{root, rust_files};
 
 /// How many files of a crate are in circles. A number that became smaller has to be written down here, too;
 /// crates without any are not listed.
-const IN_CIRCLES: [(&str, usize); 14] = [
+const IN_CIRCLES: [(&str, usize); 13] = [
     ("bench", 2),
     ("catalog", 22),
     ("committer", 10),
-    ("engine", 46),
     ("exec", 13),
     ("harrier", 10),
     ("interconnect", 2),
@@ -163,7 +162,7 @@ fn modules_that_use_each_other_become_fewer() {
 }
 
 /// The rooms of crates that are built in storeys, and the rooms and files beside them that each may use.
-const ROOMS: [(&str, &[(&str, &[&str])]); 2] = [
+const ROOMS: [(&str, &[(&str, &[&str])]); 3] = [
     (
         "exec",
         &[
@@ -190,6 +189,54 @@ const ROOMS: [(&str, &[(&str, &[&str])]); 2] = [
                     "monitor",
                     "operators",
                     "transport",
+                ],
+            ),
+        ],
+    ),
+    (
+        "engine",
+        &[
+            ("error", &[]),
+            ("object_stores", &[]),
+            ("runtime", &[]),
+            ("settings", &["error", "object_stores", "runtime"]),
+            ("types", &[]),
+            ("planning", &["settings", "types"]),
+            ("copy_format", &[]),
+            ("warehouse", &["error", "object_stores", "planning", "runtime", "settings", "types"]),
+            ("external", &["error", "object_stores", "runtime", "warehouse"]),
+            ("binder", &["planning", "types", "warehouse"]),
+            ("engine", &["error", "object_stores", "runtime", "settings", "warehouse"]),
+            (
+                "session",
+                &[
+                    "binder",
+                    "copy_format",
+                    "engine",
+                    "error",
+                    "external",
+                    "object_stores",
+                    "planning",
+                    "runtime",
+                    "settings",
+                    "warehouse",
+                ],
+            ),
+            (
+                "statement",
+                &[
+                    "binder",
+                    "copy_format",
+                    "engine",
+                    "error",
+                    "external",
+                    "object_stores",
+                    "planning",
+                    "runtime",
+                    "session",
+                    "settings",
+                    "types",
+                    "warehouse",
                 ],
             ),
         ],
