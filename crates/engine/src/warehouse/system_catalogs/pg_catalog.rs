@@ -72,6 +72,17 @@ pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
     fn sessions_max(&self) -> usize;
 }
 
+/// What the contents of the catalogs depend on beside the state.
+#[derive(Debug, PartialEq, Eq)]
+struct ContentsKey {
+    /// The version of who may do what.
+    access: i64,
+    /// The statement says `main`.
+    says_main: bool,
+    /// Names that the search path does not lead to are shown with their schemas.
+    search_path: Vec<String>,
+}
+
 /// Finds PostgreSQL's names of the types of a plan's columns.
 pub(crate) type TypeNames = fn(&LogicalPlan) -> Vec<Option<String>>;
 
@@ -90,9 +101,8 @@ pub(crate) struct SessionSource {
     access: Mutex<Arc<Access>>,
     /// What there is without a warehouse, and the schema that names without one are in.
     listed: Mutex<Option<(Arc<Contents>, String)>>,
-    /// Made of the state that the statement sees, with the version of who may do what, and whether the
-    /// statement says `main`.
-    contents: Mutex<Option<(Arc<State>, (i64, bool), Arc<Contents>)>>,
+    /// Made of the state that the statement sees, with what else they depend on.
+    contents: Mutex<Option<(Arc<State>, ContentsKey, Arc<Contents>)>>,
     views: Mutex<HashMap<(ObjectId, String), SchemaRef>>,
     /// Of this session alone.
     own: Mutex<Vec<OwnTable>>,
@@ -228,7 +238,7 @@ impl SessionSource {
         *self.named.lock() = named;
     }
 
-    fn contents_of(&self, state: &State, says_main: bool) -> Result<Contents> {
+    fn contents_of(&self, state: &State, says_main: bool, path: &[String]) -> Result<Contents> {
         let access = self.access();
         let told = Told { access: &access, owner: self.owner() };
         let schemas = state.schemas.values().map(|schema| Schema {
@@ -253,7 +263,7 @@ impl SessionSource {
             let columns = types.iter().zip(&table.columns).map(|(field, column)| Column {
                 field: Arc::clone(field),
                 default: match &column.default {
-                    _ if column.tags.contains_key(SEQUENCE_TAG) => next_value(state, column, says_main),
+                    _ if column.tags.contains_key(SEQUENCE_TAG) => next_value(state, column, says_main, path),
                     Some(DefaultValue::Literal(text)) => Some(literal(field, text)),
                     Some(DefaultValue::Expression { sql: text, .. }) => Some(text.clone()),
                     None => None,
@@ -381,8 +391,14 @@ impl SessionSource {
     }
 }
 
-/// The default of a column whose values come from a sequence: none of an identity column.
-fn next_value(state: &State, column: &harrier_catalog::state::Column, says_main: bool) -> Option<String> {
+/// The default of a column whose values come from a sequence: none of an identity column. As `regclass`, the
+/// name has its schema where the search path does not lead to it.
+fn next_value(
+    state: &State,
+    column: &harrier_catalog::state::Column,
+    says_main: bool,
+    path: &[String],
+) -> Option<String> {
     let sequence = sequence_of(state, column).filter(|_| sequences::identity_of(column).is_none())?;
     let schema = state.schemas.get(&sequence.schema)?;
     let quoted = |name: &str| match name
@@ -392,7 +408,13 @@ fn next_value(state: &State, column: &harrier_catalog::state::Column, says_main:
         true => name.to_string(),
         false => format!("\"{}\"", name.replace('"', "\"\"")),
     };
-    let name = match is_public(state, schema) {
+    let has_relation = |schema: &ObjectId| {
+        state.table(*schema, &sequence.name).is_some()
+            || state.view(*schema, &sequence.name).is_some()
+            || state.sequences.values().any(|own| own.schema == *schema && own.name == sequence.name)
+    };
+    let first = path.iter().filter_map(|name| Some(state.named_schema(name)?.id)).find(has_relation);
+    let name = match first == Some(schema.id) {
         true => quoted(&sequence.name),
         false => format!("{}.{}", quoted(told_name(state, schema, says_main)), quoted(&sequence.name)),
     };
@@ -518,15 +540,19 @@ impl Source for SessionSource {
             );
             return Ok(Arc::new(contents));
         };
-        let version = self.access().version;
+        let key = ContentsKey {
+            access: self.access().version,
+            says_main,
+            search_path: self.parameters.search_path(),
+        };
         if let Some((known, of, contents)) = &*self.contents.lock()
             && Arc::ptr_eq(known, &state)
-            && *of == (version, says_main)
+            && *of == key
         {
             return Ok(Arc::clone(contents));
         }
-        let contents = Arc::new(self.contents_of(&state, says_main)?);
-        *self.contents.lock() = Some((state, (version, says_main), Arc::clone(&contents)));
+        let contents = Arc::new(self.contents_of(&state, says_main, &key.search_path)?);
+        *self.contents.lock() = Some((state, key, Arc::clone(&contents)));
         Ok(contents)
     }
 
