@@ -1,4 +1,4 @@
-//! What can go wrong while files are made: the call is dead, and files that were finished stay.
+//! Errors of the generator. The call fails; files already finished stay.
 
 use std::fmt;
 use std::io;
@@ -9,37 +9,36 @@ use parquet::errors::ParquetError;
 
 use crate::{Benchmark, SCALE_MAX, SCALE_MIN};
 
-/// Why files were not made. Nothing but [`Error::Busy`] and [`Error::Stopped`] passes by itself: only these
-/// are worth another try of the same call.
+/// Error of a generator run. Only [`Error::Busy`] and [`Error::Stopped`] are transient and worth retrying.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no data of this scale. Nothing was changed.
+    /// The scale is out of range. Nothing was changed.
     Scale { scale: f64 },
-    /// No table can have so many parts. Nothing was changed.
+    /// The number of parts is out of range. Nothing was changed.
     Parts,
     /// The benchmark has no table of this name. Nothing was changed.
     NoTable { benchmark: Benchmark, table: String },
-    /// Another call, in this process or another, makes files in the folder. Nothing was changed.
+    /// Another call, in this process or another, holds the folder's lock. Nothing was changed.
     Busy { folder: PathBuf },
-    /// A table's folder has a file that was not generated, and is not touched.
+    /// A table's folder has a file that was not generated. The folder is not touched.
     ForeignFile { folder: PathBuf, file: String },
-    /// A table's folder has other data than what is wanted, and is not touched. `present` and `wanted`: JSON,
-    /// as it is written down beside the files; nothing may be known of what is present.
+    /// A table's folder has data of other parameters. The folder is not touched. `present` and `wanted`:
+    /// JSON, as recorded beside the files; `present` is `None` if the record is missing.
     OtherData { folder: PathBuf, present: Option<String>, wanted: String },
-    /// [`crate::Progress::is_stopped`] asked for it.
+    /// [`crate::Progress::is_stopped`] returned true.
     Stopped,
-    /// The operating system refused something. `action`: what could not be done, as in `create file`.
+    /// An I/O error. `action`: the failed operation, as in `create file`.
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    /// The rows of a file could not be made or encoded.
+    /// The rows of a file could not be generated or encoded.
     Write { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Whatever went wrong while a file was written.
+/// Any error while a file is written.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
-    /// What else is known, as a sentence.
+    /// Returns further facts as a sentence.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Scale { .. } => Some(format!("A scale is between {SCALE_MIN} and {SCALE_MAX}.")),
@@ -52,7 +51,7 @@ impl Error {
         }
     }
 
-    /// What to do about it, as a sentence.
+    /// Returns a remedy as a sentence.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoTable { benchmark, .. } => {
@@ -69,8 +68,7 @@ impl Error {
         Self::Io { action, path: path.to_owned(), source }
     }
 
-    /// What went wrong with the file at `path`, taken out of the errors of the libraries that it went
-    /// through.
+    /// Builds the error for the file at `path`, unwrapped from the errors of the libraries it passed through.
     pub(crate) fn of_writing(path: &Path, failure: Failure) -> Self {
         let failure = match failure.downcast::<Self>() {
             Ok(error) => return *error,

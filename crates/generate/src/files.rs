@@ -1,6 +1,6 @@
-//! The folder of the files: what is there already, what is missing, and the threads that make it.
+//! The target folder: which files exist, which are missing, and the threads that make them.
 //!
-//! How the Parquet files are laid out is said, with measurements, at [`ROW_GROUP_ROWS_MAX`] and
+//! The layout of the Parquet files is explained, with measurements, at [`ROW_GROUP_ROWS_MAX`] and
 //! [`parquet_properties`].
 
 use std::fs::{self, File, TryLockError};
@@ -21,32 +21,31 @@ use parquet::file::properties::WriterProperties;
 use crate::error::Failure;
 use crate::{Benchmark, Error, Format, Options, Part, Table};
 
-/// The most rows of a Parquet row group; a file's row groups are all about the same size.
+/// Maximum rows of a Parquet row group; a file's row groups are all about the same size.
 ///
-/// A row group is what DataFusion skips by its statistics and the least it can give to a core or a rank, so
-/// the ranks' work is even only if there are several for each. Measured at scale 1 (CPU seconds of DataFusion
-/// 55, two partitions): five scans and joins over lineitem and orders take the same with 2^17, 2^18 and 2^20
-/// rows (2.3, 2.2, 2.2), a search for a range of keys half as long as with 2^20.
+/// A row group is the unit that DataFusion prunes by statistics and the smallest unit of work for a core or a
+/// rank, so the ranks' work is even only with several row groups each. Measured at scale 1 (CPU seconds of
+/// DataFusion 55, two partitions): five scans and joins over lineitem and orders take the same with 2^17,
+/// 2^18 and 2^20 rows (2.3, 2.2, 2.2), a search for a range of keys half as long as with 2^20.
 const ROW_GROUP_ROWS_MAX: u64 = 1 << 17;
 
-/// The folder inside the target folder for unfinished files, the lock, and what was asked for.
+/// Folder inside the target folder for unfinished files, the lock, and the recorded parameters.
 const STATE_FOLDER: &str = ".harrier-generate";
 
-/// Whoever waits for the files. Called by several threads at once; while a call blocks, its thread makes
-/// nothing.
+/// Progress callback. Called by several threads concurrently; a call that blocks stalls its thread.
 pub trait Progress: Sync {
-    /// So many more rows are made: some thousand, or what was left of a part.
-    fn made(&self, rows: u64);
-    /// Something is worth a line, which has no line feed: a table is finished, as in
-    /// `lineitem: 6001215 rows, 4 files, 217.0 MB`, or all is.
-    fn tell(&self, line: &str);
-    /// Whether to stop; asked with every [`Progress::made`].
+    /// Adds newly written rows: some thousand, or the rest of a part.
+    fn advance(&self, rows: u64);
+    /// Reports a line without a line feed: a finished table, as in `lineitem: 6001215 rows, 4 files, 217.0
+    /// MB`, or the end of the run.
+    fn report(&self, line: &str);
+    /// Whether to stop; checked after every [`Progress::advance`].
     fn is_stopped(&self) -> bool {
         false
     }
 }
 
-/// The files of a benchmark in a folder, which is locked until this is dropped.
+/// A benchmark's files in a folder, which stays locked until this is dropped.
 pub struct Files {
     scale: f64,
     targets: Vec<Target>,
@@ -54,10 +53,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes the folder ready for the files that are missing. Does I/O for each table; writes no rows.
+    /// Prepares the folder for the missing files. Does I/O for each table; writes no rows.
     ///
     /// Errors: those of [`Options::tables_of`]; [`Error::Busy`]; [`Error::ForeignFile`] and
-    /// [`Error::OtherData`], before which other tables may have been made ready; [`Error::Io`].
+    /// [`Error::OtherData`], before which other tables may have been prepared; [`Error::Io`].
     pub fn prepare(benchmark: Benchmark, folder: &Path, options: &Options) -> Result<Self, Error> {
         let tables = options.tables_of(benchmark)?;
         let state = folder.join(STATE_FOLDER);
@@ -72,18 +71,18 @@ impl Files {
         Ok(Self { scale: options.scale, targets, _lock: lock })
     }
 
-    /// About how many rows are missing.
+    /// Returns the approximate number of missing rows.
     pub fn rows(&self) -> u64 {
         self.jobs().map(|(target, _)| (target.table.rows)(self.scale) / u64::from(target.parts)).sum()
     }
 
-    /// Makes all missing files: blocks until every one is there, while a thread per core makes them.
+    /// Makes all missing files with one thread per core; blocks until every file exists.
     ///
-    /// Errors: [`Error::Stopped`], [`Error::Io`], [`Error::Write`]; what was finished before stays.
+    /// Errors: [`Error::Stopped`], [`Error::Io`], [`Error::Write`]; files finished before stay.
     pub fn make(self, progress: &dyn Progress) -> Result<(), Error> {
         let start = Instant::now();
         for target in self.targets.iter().filter(|target| target.missing.is_empty()) {
-            progress.tell(&target.summary());
+            progress.report(&target.summary());
         }
 
         let jobs: Vec<(&Target, u32)> = self.jobs().collect();
@@ -95,41 +94,43 @@ impl Files {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some((target, part)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let made = watch.go_on().and_then(|()| target.make(*part, self.scale, &watch));
+                        let made =
+                            watch.check_stopped().and_then(|()| target.make(*part, self.scale, &watch));
                         if let Err(e) = made {
-                            // The error first, or another thread would report that it was told to stop.
+                            // Record the error first: otherwise another thread would report `Stopped`
+                            // instead.
                             error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
                             watch.failed.store(true, Ordering::Release);
                             return;
                         }
                         if target.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                            progress.tell(&target.summary());
+                            progress.report(&target.summary());
                         }
                     }
                 });
             }
         });
-        if !jobs.is_empty() && watch.go_on().is_ok() {
-            progress.tell(&format!("generated in {:.1} s", start.elapsed().as_secs_f64()));
+        if !jobs.is_empty() && watch.check_stopped().is_ok() {
+            progress.report(&format!("generated in {:.1} s", start.elapsed().as_secs_f64()));
         }
         error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// The missing parts, each with its table.
+    /// Iterates over the missing parts, each with its table.
     fn jobs(&self) -> impl Iterator<Item = (&Target, u32)> {
         self.targets.iter().flat_map(|target| target.missing.iter().map(move |part| (target, *part)))
     }
 }
 
-/// What stops the threads.
+/// Stop conditions that the threads check.
 struct Watch<'a> {
     progress: &'a dyn Progress,
-    /// One of the threads has met an error.
+    /// A thread has hit an error.
     failed: AtomicBool,
 }
 
 impl Watch<'_> {
-    fn go_on(&self) -> Result<(), Error> {
+    fn check_stopped(&self) -> Result<(), Error> {
         match self.failed.load(Ordering::Acquire) || self.progress.is_stopped() {
             true => Err(Error::Stopped),
             false => Ok(()),
@@ -137,7 +138,7 @@ impl Watch<'_> {
     }
 }
 
-/// Holds the folder until the returned file is closed.
+/// Locks the folder until the returned file is closed.
 fn lock(state: &Path) -> Result<File, Error> {
     let path = state.join("lock");
     let file = File::create(&path).map_err(|e| Error::io("create file", &path, e))?;
@@ -150,7 +151,7 @@ fn lock(state: &Path) -> Result<File, Error> {
     }
 }
 
-/// Removes what an earlier call did not finish.
+/// Removes unfinished files of an earlier call.
 fn sweep(state: &Path) -> Result<(), Error> {
     let entries = fs::read_dir(state).map_err(|e| Error::io("read folder", state, e))?;
     for entry in entries {
@@ -162,23 +163,23 @@ fn sweep(state: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A table with its folder, and how far it is.
+/// A table, its folder, and its progress.
 struct Target {
     table: &'static Table,
     format: Format,
     folder: PathBuf,
-    /// Where its unfinished files are.
+    /// Folder of unfinished files.
     state: PathBuf,
     parts: u32,
-    /// Parts to make; the others are there already.
+    /// Parts to make; the others exist.
     missing: Vec<u32>,
     left: AtomicU32,
     rows: AtomicU64,
 }
 
 impl Target {
-    /// Makes the table's folder ready for its missing parts. Nothing is changed unless the folder's files are
-    /// those that are wanted or may be overwritten.
+    /// Prepares the table's folder for its missing parts. Changes nothing unless the existing files match the
+    /// parameters or may be overwritten.
     fn prepare(
         benchmark: Benchmark,
         table: &'static Table,
@@ -249,7 +250,7 @@ impl Target {
         self.folder.join(self.file_name(part))
     }
 
-    /// Makes one part, from an empty file to its final name.
+    /// Makes one part: writes it to a partial file, syncs, and renames it.
     fn make(&self, part: u32, scale: f64, watch: &Watch<'_>) -> Result<(), Error> {
         let partial = Partial::new(self.state.join(format!("{}.partial", self.file_name(part))));
         let file = File::create(&partial.path).map_err(|e| Error::io("create file", &partial.path, e))?;
@@ -266,8 +267,8 @@ impl Target {
 
     fn write_parquet(&self, part: Part, file: File, watch: &Watch<'_>) -> Result<File, Failure> {
         let batches = (self.table.batches)(part);
-        // Without the Arrow schema in its metadata the file says nothing of string views, and each engine
-        // reads its own string type.
+        // Without the embedded Arrow schema the file does not mention string views, and each engine reads its
+        // own string type.
         let file_rows = (self.table.rows)(part.scale).div_ceil(u64::from(part.parts));
         let options = ArrowWriterOptions::new()
             .with_properties(parquet_properties(file_rows))
@@ -276,14 +277,14 @@ impl Target {
         for batch in batches {
             let batch = batch?;
             writer.write(&batch)?;
-            self.wrote(batch.num_rows(), watch)?;
+            self.count_rows(batch.num_rows(), watch)?;
         }
         Ok(writer.into_inner()?)
     }
 
     fn write_csv(&self, part: Part, mut file: File, watch: &Watch<'_>) -> Result<File, Failure> {
         let batches = (self.table.batches)(part);
-        // Each batch is formatted in memory because the CSV writer turns an error of its file into text.
+        // Format each batch in memory, because the CSV writer turns a file error into text.
         let mut text = Vec::new();
         WriterBuilder::new().build(&mut text).write(&RecordBatch::new_empty(batches.schema()))?;
         for batch in batches {
@@ -291,7 +292,7 @@ impl Target {
             WriterBuilder::new().with_header(false).build(&mut text).write(&batch)?;
             file.write_all(&text)?;
             text.clear();
-            self.wrote(batch.num_rows(), watch)?;
+            self.count_rows(batch.num_rows(), watch)?;
         }
         file.write_all(&text)?;
         Ok(file)
@@ -301,20 +302,20 @@ impl Target {
         let mut writer = LineCounter {
             file: BufWriter::with_capacity(1 << 20, file),
             lines: 0,
-            every: |lines| self.wrote(lines, watch),
+            every: |lines| self.count_rows(lines, watch),
         };
         (self.table.text)(part, &mut writer)?;
-        self.wrote(writer.lines, watch)?;
+        self.count_rows(writer.lines, watch)?;
         Ok(writer.file.into_inner().map_err(io::IntoInnerError::into_error)?)
     }
 
-    fn wrote(&self, rows: usize, watch: &Watch<'_>) -> Result<(), Error> {
+    fn count_rows(&self, rows: usize, watch: &Watch<'_>) -> Result<(), Error> {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        watch.progress.made(rows as u64);
-        watch.go_on()
+        watch.progress.advance(rows as u64);
+        watch.check_stopped()
     }
 
-    /// One line for a finished table, as `lineitem: 6001215 rows, 4 files, 217.0 MB`.
+    /// Returns the line for a finished table, as in `lineitem: 6001215 rows, 4 files, 217.0 MB`.
     fn summary(&self) -> String {
         let bytes: u64 = (1..=self.parts)
             .filter_map(|part| fs::metadata(self.path(part)).ok())
@@ -331,7 +332,7 @@ impl Target {
     }
 }
 
-/// The names of the files in a folder.
+/// Lists the names of the files in a folder.
 fn files(folder: &Path) -> Result<Vec<String>, Error> {
     let error = |e: io::Error| Error::io("read folder", folder, e);
     let mut names = Vec::new();
@@ -342,7 +343,7 @@ fn files(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Whether this is the name of a file that this command makes for the table, in any format.
+/// Whether this is a file name that the generator makes for the table, in any format.
 fn is_ours(name: &str, table: &str) -> bool {
     name.strip_prefix(table)
         .and_then(|rest| rest.strip_prefix('.'))
@@ -352,7 +353,7 @@ fn is_ours(name: &str, table: &str) -> bool {
         })
 }
 
-/// An unfinished file: removed when dropped, unless it got its final name.
+/// An unfinished file: removed on drop unless renamed to its final name.
 struct Partial {
     path: PathBuf,
 }
@@ -369,12 +370,12 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After a rename there is nothing under this name.
+        // After a rename there is no file under this name.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Calls `every` once for some thousand lines.
+/// Counts lines and calls `every` once per some thousand.
 struct LineCounter<F> {
     file: BufWriter<File>,
     lines: usize,
@@ -396,13 +397,12 @@ impl<F: FnMut(usize) -> Result<(), Error>> Write for LineCounter<F> {
     }
 }
 
-/// The layout of the Parquet files, beside [`ROW_GROUP_ROWS_MAX`]: the writer's defaults, which are
-/// statistics per page and a page index for all columns, dictionaries while they are small, and pages of 20
-/// 000 rows.
+/// Writer properties besides [`ROW_GROUP_ROWS_MAX`]. The defaults: statistics per page and a page index for
+/// all columns, dictionaries while they are small, and pages of 20 000 rows.
 ///
-/// Snappy: every reader has it. Measured as there: zstd at level 1 makes the files 24 % smaller (200 instead
-/// of 262 MB) and the queries 13 % slower (2.45 instead of 2.18 s); LZ4 is as large and 5 % faster, but many
-/// readers lack it.
+/// Snappy: every reader supports it. Measured as above: zstd at level 1 makes the files 24 % smaller (200
+/// instead of 262 MB) and the queries 13 % slower (2.45 instead of 2.18 s); LZ4 is as large and 5 % faster,
+/// but many readers lack it.
 fn parquet_properties(file_rows: u64) -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(concat!("harrier ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -411,8 +411,8 @@ fn parquet_properties(file_rows: u64) -> WriterProperties {
         .build()
 }
 
-/// Rows of the row groups of a file with about `file_rows` rows: a little more than an even share, so that a
-/// few rows more than expected do not make a row group of their own.
+/// Returns the rows per row group of a file with about `file_rows` rows: slightly more than an even share, so
+/// that a few extra rows do not form a row group of their own.
 fn row_group_rows(file_rows: u64) -> usize {
     let groups = file_rows.div_ceil(ROW_GROUP_ROWS_MAX).max(1);
     (file_rows.div_ceil(groups) * 101 / 100).max(1) as usize
@@ -429,13 +429,13 @@ fn remove(path: &Path) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// Nobody waits.
-    struct Unwatched;
+    /// Ignores progress.
+    struct NoProgress;
 
-    impl Progress for Unwatched {
-        fn made(&self, _: u64) {}
+    impl Progress for NoProgress {
+        fn advance(&self, _: u64) {}
 
-        fn tell(&self, _: &str) {}
+        fn report(&self, _: &str) {}
     }
 
     fn options() -> Options {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     fn tpch(folder: &Path, options: &Options) -> Result<(), Error> {
-        Files::prepare(Benchmark::Tpch, folder, options)?.make(&Unwatched)
+        Files::prepare(Benchmark::Tpch, folder, options)?.make(&NoProgress)
     }
 
     #[test]
@@ -456,7 +456,7 @@ mod tests {
         let before: Vec<_> = (1..=3).map(read).collect();
         fs::remove_file(folder.path().join("orders/orders.2.csv")).unwrap();
         fs::write(folder.path().join("orders/orders.1.csv"), "kept").unwrap();
-        // One that is made anew, and one that nobody makes any more.
+        // One file that is made again, and one that is no longer part of the table.
         for n in [2, 3] {
             let partial = format!(".harrier-generate/orders.{n}.csv.partial");
             fs::write(folder.path().join(partial), "half").unwrap();
@@ -510,11 +510,11 @@ mod tests {
         struct Hasty(AtomicBool);
 
         impl Progress for Hasty {
-            fn made(&self, _: u64) {
+            fn advance(&self, _: u64) {
                 self.0.store(true, Ordering::Release);
             }
 
-            fn tell(&self, _: &str) {}
+            fn report(&self, _: &str) {}
 
             fn is_stopped(&self) -> bool {
                 self.0.load(Ordering::Acquire)

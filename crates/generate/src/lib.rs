@@ -1,24 +1,23 @@
-//! The data of TPC-H and TPC-DS as Parquet, CSV or the benchmark's own text files; it must never know a query
-//! engine, a catalog or a command line.
+//! Generator of TPC-H and TPC-DS data as Parquet, CSV or the benchmark's own text files. It must not depend
+//! on a query engine, a catalog or a command line.
 //!
-//! One folder per table, `DIR/<table>/<table>.<n>.<format>`, n from 1. The parts of all tables are dealt to
-//! one thread per core, largest table first. Rows and their order depend on scale and number of parts alone,
-//! and the number of parts on the scale alone, so two machines make the same files.
+//! One folder per table: `DIR/<table>/<table>.<n>.<format>`, n from 1. One thread per core takes parts from a
+//! common queue, largest table first. Rows and their order depend only on scale and number of parts, and the
+//! default number of parts depends only on the scale, so two machines make the same files.
 //!
-//! Invariants: a file under its final name is whole, because it is written in `DIR/.harrier-generate`,
+//! Invariants: a file under its final name is complete, because it is written in `DIR/.harrier-generate`,
 //! synced, and then renamed. A table's folder holds the files of one benchmark, scale, format and number of
-//! parts, because those are written down in `DIR/.harrier-generate/<table>.json` before its first file
-//! appears, and who asks for others is refused unless [`Options::overwrite`] is set.
-//! Order of calls: [`Files::prepare`], then [`Files::make`]. One at a time in a folder, from the one to the
-//! end of the other; a second one, in this process or another, is refused.
+//! parts: these are recorded in `DIR/.harrier-generate/<table>.json` before the first file appears, and a
+//! request for other data is refused unless [`Options::overwrite`] is set.
+//! Order of calls: [`Files::prepare`], then [`Files::make`]. The folder is locked from the first to the end
+//! of the second; a concurrent call, in this process or another, is refused.
 //! Memory bound: one row group per thread.
 //! Errors: nothing is retried; the first error stops all threads.
 //! Cancellation: [`Progress::is_stopped`] stops all threads at the next batch and is reported as an error.
-//! Crash: what was finished stays and is not made again by the next call, which also sweeps what was not
-//! finished.
+//! Crash: finished files stay and are not made again by the next call, which also removes unfinished ones.
 //!
-//! The program `harrier-generate` (`main.rs`) depends on nothing else of the workspace, so that it makes
-//! files while the rest of it is being compiled.
+//! The program `harrier-generate` (`main.rs`) depends on nothing else of the workspace, so it can make files
+//! while the rest is being compiled.
 
 mod error;
 mod files;
@@ -28,31 +27,30 @@ pub use error::Error;
 pub use files::{Files, Progress};
 pub use sources::{Part, Table};
 
-/// Rows of a file beyond which a table gets more files.
+/// Maximum rows per file; a larger table gets more files.
 const FILE_ROWS_MAX: u64 = 6_000_000;
 
-/// A table with more rows than this gets more files too, but at most [`SMALL_FILES_MAX`], so that several
-/// cores make it.
+/// A table with more rows than this is split into up to [`SMALL_FILES_MAX`] files, so that several cores
+/// generate it.
 const SMALL_FILE_ROWS: u64 = 750_000;
 const SMALL_FILES_MAX: u64 = 4;
 
-/// Below this TPC-H has less than ten suppliers and its rule that gives each part four of them has no
-/// meaning.
+/// Below this scale TPC-H has fewer than ten suppliers, and its rule of four suppliers per part cannot hold.
 const SCALE_MIN: f64 = 0.001;
-/// The largest scale that both specifications define.
+/// Largest scale that both specifications define.
 const SCALE_MAX: f64 = 100_000.0;
 
-/// Whose tables they are.
+/// The benchmark that defines the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Benchmark {
-    /// TPC-H, of 8 tables.
+    /// TPC-H, 8 tables.
     Tpch,
-    /// TPC-DS, of 24 tables.
+    /// TPC-DS, 24 tables.
     Tpcds,
 }
 
 impl Benchmark {
-    /// As it is written down beside the files: `tpch` or `tpcds`.
+    /// Name in the state files and on the command line: `tpch` or `tpcds`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tpch => "tpch",
@@ -60,7 +58,7 @@ impl Benchmark {
         }
     }
 
-    /// Its tables, those with the most rows first.
+    /// The benchmark's tables, largest first.
     pub fn tables(self) -> &'static [Table] {
         match self {
             Self::Tpch => sources::TPCH,
@@ -69,13 +67,13 @@ impl Benchmark {
     }
 }
 
-/// The kind of the files.
+/// File format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Parquet,
     /// Comma-separated with a header line.
     Csv,
-    /// The benchmark's own text: fields ended by `|`, no header line.
+    /// The benchmark's own text format: fields ended by `|`, no header line.
     Tbl,
 }
 
@@ -89,28 +87,28 @@ impl Format {
     }
 }
 
-/// What to generate.
+/// Parameters of a generator run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// 1 is about 1 GB as text; from 0.001 to 100 000.
+    /// Scale factor, from 0.001 to 100 000; 1 is about 1 GB as text.
     pub scale: f64,
     pub format: Format,
-    /// Files per table, at least 1; small tables have one. Without it the table's size decides, or what is
-    /// there already.
+    /// Files per table, at least 1; small tables have one. `None`: derived from the table's size, or taken
+    /// from the existing files.
     pub parts: Option<u32>,
-    /// Only these tables; without any, all.
+    /// Tables to generate; empty means all.
     pub tables: Vec<String>,
-    /// Whether what is there already is made again, and other data replaced.
+    /// Whether to make existing files again and to replace other data.
     pub overwrite: bool,
 }
 
 impl Options {
-    /// All tables at a scale, as Parquet, where they are missing.
+    /// All tables at a scale, as Parquet, keeping existing files.
     pub fn new(scale: f64) -> Self {
         Self { scale, format: Format::Parquet, parts: None, tables: Vec::new(), overwrite: false }
     }
 
-    /// The tables that are asked for, in the order of [`Benchmark::tables`].
+    /// Returns the requested tables, in the order of [`Benchmark::tables`].
     ///
     /// Errors: [`Error::Scale`], [`Error::Parts`], [`Error::NoTable`].
     pub fn tables_of(&self, benchmark: Benchmark) -> Result<Vec<&'static Table>, Error> {
@@ -129,7 +127,7 @@ impl Options {
         Ok(tables.iter().filter(is_wanted).collect())
     }
 
-    /// The number of files of a table: one for every 6 million rows, and up to four for every 750 000.
+    /// Returns a table's number of files: one per 6 million rows, or up to four at one per 750 000.
     pub fn parts_of(&self, table: &Table) -> u32 {
         if !(table.divisible)(self.scale) {
             return 1;

@@ -1,11 +1,11 @@
-//! `harrier-generate tpch|tpcds SCALE DIR`: what `harrier generate` makes with `--scale SCALE --out DIR`, by
-//! a program that is built long before the rest is.
+//! `harrier-generate tpch|tpcds SCALE DIR`: makes the same files as `harrier generate` with `--scale SCALE
+//! --out DIR`, in a binary that compiles long before the rest does.
 //!
-//! It is for the demo, which generates data while the rest is being compiled; `harrier generate` finds
-//! everything there.
+//! Used by the demo, which generates data while the rest is being compiled; `harrier generate` then finds
+//! everything in place.
 //!
-//! Cancellation: a signal ends it at once, as a crash does; the next call, of either program, sweeps what was
-//! not finished and goes on from there.
+//! Cancellation: a signal ends it at once, as a crash does; the next call, of either program, removes
+//! unfinished files and resumes.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use harrier_generate::{Benchmark, Error, Files, Options, Progress};
 
-/// The exit statuses of `harrier`.
+/// Exit statuses, as of `harrier`.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -51,13 +51,13 @@ fn generate(benchmark: Benchmark, scale: f64, folder: PathBuf) -> Result<(), Err
     Files::prepare(benchmark, &folder, &Options::new(scale))?.make(&Lines)
 }
 
-/// One line for each table, on standard error.
+/// Prints one line for each table to standard error.
 struct Lines;
 
 impl Progress for Lines {
-    fn made(&self, _: u64) {}
+    fn advance(&self, _: u64) {}
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         eprintln!("{line}");
     }
 }

@@ -1,8 +1,7 @@
-//! The tables of TPC-H and TPC-DS, each with the generator that makes any part of it as batches or as text.
+//! Tables of TPC-H and TPC-DS, each with the generator that makes any part of it as batches or as text.
 //!
-//! A source is a pure function of table, scale and part: part `n` of `m` holds the same rows wherever and
-//! whenever it is made, and the parts 1 to m, put together, are the table. No file and no thread is known
-//! here.
+//! A source is a pure function of table, scale and part: part `n` of `m` always holds the same rows, and the
+//! parts 1 to m, concatenated, are the table. This module uses no files and no threads.
 //!
 //! Sources: the TPC-H specification, clause 4.2.5 (rows per table); the TPC-DS specification, clause 3.1;
 //! `tpchgen` and `tpcdsgen`, which give the same rows as the benchmarks' own `dbgen` and `dsdgen`.
@@ -12,8 +11,8 @@ use std::io::{self, Write};
 use arrow::record_batch::RecordBatchReader;
 use tpcdsgen::config::{Session, SessionBuilder};
 
-/// TPC-DS tables with fewer source rows than this are made in one piece, whatever the number of parts: so
-/// does `dsdgen` (`parallel.c`), and the generator would give the further parts no row.
+/// TPC-DS tables with fewer source rows than this are made in one piece, whatever the number of parts, as
+/// `dsdgen` does (`parallel.c`); the generator would leave the other parts empty.
 const TPCDS_SPLIT_ROWS_MIN: u64 = 1_000_000;
 
 /// A part of a table at a scale: `part` counts from 1 to `parts`.
@@ -27,15 +26,15 @@ pub struct Part {
 /// One table of a benchmark.
 pub struct Table {
     pub name: &'static str,
-    /// Rows at a scale, near enough to choose a number of parts and to show progress. For the sales and
-    /// returns tables of TPC-DS these are orders, as its generator counts and splits them.
+    /// Approximate rows at a scale, for the number of parts and for progress. For the sales and returns
+    /// tables of TPC-DS these are orders, the unit its generator counts and splits.
     pub rows: fn(f64) -> u64,
-    /// Whether the table can be made in several parts at a scale.
+    /// Whether the table can be split into parts at a scale.
     pub divisible: fn(f64) -> bool,
     /// The part's rows, in batches of a few thousand rows. Strings are views.
     pub batches: fn(Part) -> Box<dyn RecordBatchReader + Send>,
-    /// Writes the part's rows as `dbgen` and `dsdgen` do: fields ended by `|`, one row a line, null as
-    /// nothing. Stops at the first error of the writer.
+    /// Writes the part's rows in the format of `dbgen` and `dsdgen`: fields ended by `|`, one row a line,
+    /// NULL as an empty field. Stops at the writer's first error.
     pub text: fn(Part, &mut dyn Write) -> io::Result<()>,
 }
 
@@ -51,8 +50,7 @@ pub static TPCH: &[Table] = &[
     tpch::REGION,
 ];
 
-/// The tables of TPC-DS. `dbgen_version`, which no query reads and which holds the time of its making, is
-/// left out.
+/// The tables of TPC-DS, except `dbgen_version`, which no query reads and which holds its creation time.
 pub static TPCDS: &[Table] = &[
     tpcds::CATALOG_SALES,
     tpcds::STORE_SALES,
@@ -112,16 +110,16 @@ mod tpch {
         };
     }
 
-    table!(LINEITEM, "lineitem", LineItemGenerator, LineItemArrow, |s| scaled(6_000_000, s), divisible: true);
-    table!(ORDERS, "orders", OrderGenerator, OrderArrow, |s| scaled(1_500_000, s), divisible: true);
-    table!(PARTSUPP, "partsupp", PartSuppGenerator, PartSuppArrow, |s| scaled(800_000, s), divisible: true);
-    table!(PART, "part", PartGenerator, PartArrow, |s| scaled(200_000, s), divisible: true);
-    table!(CUSTOMER, "customer", CustomerGenerator, CustomerArrow, |s| scaled(150_000, s), divisible: true);
-    table!(SUPPLIER, "supplier", SupplierGenerator, SupplierArrow, |s| scaled(10_000, s), divisible: true);
+    table!(LINEITEM, "lineitem", LineItemGenerator, LineItemArrow, |s| scale_rows(6_000_000, s), divisible: true);
+    table!(ORDERS, "orders", OrderGenerator, OrderArrow, |s| scale_rows(1_500_000, s), divisible: true);
+    table!(PARTSUPP, "partsupp", PartSuppGenerator, PartSuppArrow, |s| scale_rows(800_000, s), divisible: true);
+    table!(PART, "part", PartGenerator, PartArrow, |s| scale_rows(200_000, s), divisible: true);
+    table!(CUSTOMER, "customer", CustomerGenerator, CustomerArrow, |s| scale_rows(150_000, s), divisible: true);
+    table!(SUPPLIER, "supplier", SupplierGenerator, SupplierArrow, |s| scale_rows(10_000, s), divisible: true);
     table!(NATION, "nation", NationGenerator, NationArrow, |_| 25, divisible: false);
     table!(REGION, "region", RegionGenerator, RegionArrow, |_| 5, divisible: false);
 
-    fn scaled(rows_at_scale_1: u64, scale: f64) -> u64 {
+    fn scale_rows(rows_at_scale_1: u64, scale: f64) -> u64 {
         (rows_at_scale_1 as f64 * scale) as u64
     }
 }

@@ -174,11 +174,11 @@ impl Progress {
 }
 
 impl generator::Progress for Progress {
-    fn made(&self, rows: u64) {
+    fn advance(&self, rows: u64) {
         self.bar.inc(rows);
     }
 
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         if self.terminal {
             self.bar.println(line);
         } else {
