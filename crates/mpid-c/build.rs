@@ -1,5 +1,5 @@
-//! Has `libmpid.so` stay loaded once it is: the C library calls it when the process ends (`src/ends.rs`),
-//! also if it was closed before.
+//! Keeps `libmpid.so` loaded after `dlclose`: the C library calls its exit hook (`src/exit.rs`) when the
+//! process ends.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

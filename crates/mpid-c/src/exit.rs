@@ -1,52 +1,53 @@
-//! Programs that end without `MPI_D_Finalize`: their job has no answer, so they must not end as if it had.
+//! Exit hook for programs that end without `MPI_D_Finalize`: their job has no result, so they must not exit
+//! with status 0.
 //!
-//! Nothing is said to the other ranks, which would be waited for: they lose this one, as its launcher tells,
-//! or the end of its connections. But each says why the job has failed before it ends, whichever rank it was
-//! that failed it: launchers end the others as soon as one has ended, so the first has to say it.
+//! The other ranks are not notified, since the exit would have to wait for them: they detect the loss through
+//! the launcher or through closed connections. Each rank prints why the job failed before it ends, whichever
+//! rank failed it: launchers kill the others as soon as one has ended, so the first must print the reason.
 
-use crate::{BEGUN, UNTOLD};
+use crate::{JOB_BEGAN, UNREPORTED_FAILURE};
 use std::ffi::{c_int, c_void};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a program ends with that has not said otherwise.
+/// Exit status that replaces 0.
 const FAILED: c_int = 1;
 
-/// The process that has begun a job: one that it forks ends by itself.
+/// The process that began a job: a forked child may end without a message.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
-    /// Of the GNU C library: as `atexit`, and tells with which status.
+    /// GNU C library: like `atexit`, with the exit status.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     fn exit(status: c_int) -> !;
 }
 
-/// Watches the end of this process from now on. A job has begun.
-pub fn watch() {
+/// Registers the exit hook. Called when a job begins.
+pub fn register() {
     static WATCHED: Once = Once::new();
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     #[cfg(target_env = "gnu")]
     WATCHED.call_once(|| {
-        // SAFETY: the function takes what it is said to take, and the library that it is in stays loaded: see
+        // SAFETY: the function has the signature that `on_exit` requires, and its library stays loaded: see
         // build.rs.
-        unsafe { on_exit(ends, std::ptr::null_mut()) };
+        unsafe { on_exit(check_finalized, std::ptr::null_mut()) };
     });
 }
 
-/// Called when the process ends by `exit`, or as its `main` returns. The state of the thread that ends it is
-/// gone by then.
+/// Runs when the process ends by `exit` or `main` returns. The exiting thread's thread-locals are gone by
+/// then.
 #[cfg(target_env = "gnu")]
-extern "C" fn ends(status: c_int, _: *mut c_void) {
-    if !BEGUN.load(Ordering::Relaxed) || PROCESS.load(Ordering::Relaxed) != std::process::id() {
+extern "C" fn check_finalized(status: c_int, _: *mut c_void) {
+    if !JOB_BEGAN.load(Ordering::Relaxed) || PROCESS.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
-    let why = UNTOLD.lock().ok().and_then(|mut untold| untold.take());
+    let why = UNREPORTED_FAILURE.lock().ok().and_then(|mut failure| failure.take());
     let why = why.map_or(String::new(), |why| format!(": {why}"));
     harrier_mpid::last_words(&format!("the program ends without MPI_D_Finalize, so its job has failed{why}"));
     if status == 0 {
-        // SAFETY: the C library lets a function that it calls at the end say another status, and goes on from
-        // there.
+        // SAFETY: glibc allows `exit` within an `on_exit` handler: it replaces the status and goes on with
+        // the remaining handlers.
         unsafe { exit(FAILED) };
     }
 }
