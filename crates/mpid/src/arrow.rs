@@ -1,5 +1,5 @@
-//! Rows of Arrow columns as keys or values: bytes that order as the rows do, by the row format of the `arrow`
-//! crate.
+//! Rows of Arrow columns as keys or values, in the row format of the `arrow` crate, whose byte order is the
+//! row order.
 //!
 //! ```
 //! use arrow::array::{ArrayRef, Int64Array, StringArray};
@@ -33,51 +33,50 @@
 //! ```
 //!
 //! # Errors
-//! Which columns bytes are rows of is not in them: a job emits and receives with the same [`Columns`]. Bytes
-//! that are no row panic where they are made columns again, which fails the task.
+//! The bytes do not name their columns: a job must emit and receive with the same [`Columns`]. Bytes that are
+//! not a row panic when they are converted to columns, which fails the task.
 
 use crate::datum::{Datum, Rejected};
 use arrow::array::ArrayRef;
 use arrow::error::ArrowError;
 use arrow::row::{OwnedRow, Row, RowConverter, RowParser, Rows, SortField};
 
-/// The types and orders of the columns of rows, with which they become bytes and columns again. Used by all
-/// threads.
+/// Types and sort options of row columns; converts between columns and bytes. Shared by all threads.
 pub struct Columns {
     converter: RowConverter,
     parser: RowParser,
 }
 
 impl Columns {
-    /// Rows of columns of these types, in these orders.
+    /// Creates a converter for columns of these types and sort options.
     ///
-    /// Errors: a type that has no rows.
+    /// Errors: a type that the row format does not support.
     pub fn new(fields: Vec<SortField>) -> Result<Columns, ArrowError> {
         let converter = RowConverter::new(fields)?;
         let parser = converter.parser();
         Ok(Columns { converter, parser })
     }
 
-    /// The rows of a batch: as many as its columns have values.
+    /// Converts a batch to rows, one per value of its columns.
     ///
     /// Errors: columns of other types, or of different lengths.
     pub fn rows(&self, columns: &[ArrayRef]) -> Result<Rows, ArrowError> {
         self.converter.convert_columns(columns)
     }
 
-    /// No rows, for [`Columns::row`] to be pushed to.
+    /// Empty rows, to which [`Columns::row`] values are pushed.
     pub fn empty(&self) -> Rows {
         self.converter.empty_rows(0, 0)
     }
 
-    /// A received row. Panics where it is made a column if the bytes are none.
+    /// A received row. If the bytes are invalid, its conversion to columns panics.
     pub fn row<'a>(&'a self, bytes: &'a [u8]) -> Row<'a> {
         self.parser.parse(bytes)
     }
 
-    /// The columns of rows.
+    /// Converts rows to columns.
     ///
-    /// Errors: bytes that are no text where there should be text.
+    /// Errors: invalid UTF-8 in a text column.
     pub fn columns(&self, rows: &Rows) -> Result<Vec<ArrayRef>, ArrowError> {
         self.converter.convert_rows(rows)
     }
@@ -99,7 +98,7 @@ impl Datum for OwnedRow {
     }
 }
 
-/// For [`crate::OTask::emit_as`]: no row is copied before it is sent.
+/// For [`crate::OTask::emit_as`]: avoids copying a row before it is sent.
 impl Datum for Row<'_> {
     type View<'a> = &'a [u8];
     const BYTE_ORDER: bool = true;

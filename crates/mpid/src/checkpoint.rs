@@ -1,27 +1,26 @@
-//! What a job has received, kept in files, so that after a death only the O tasks that were not done run
-//! again.
+//! Checkpoint of a job: a log of received pairs, so that after a crash only unfinished O tasks run again.
 //!
 //! # Invariants
-//! - Every block is in the log of its A task before its pairs are used.
-//! - An O task is committed once every A task has logged all of it, and its end; then, and only then, does it
-//!   not run again. Rank 0 alone writes commits. A log without the end of a committed O task has lost
-//!   something, or is not the one that was written.
-//! - A run of a job that goes on from a checkpoint is a new generation, with logs of its own. They may hold
-//!   blocks of an O task of several generations; only those of the generation that was committed count. So a
-//!   rank that was given up as lost and still writes does no harm: nothing of what it writes is committed any
-//!   more, and it writes to files that are only read.
+//! - Write-ahead: every block is in the log of its A task before its pairs are used.
+//! - An O task is committed once every A task has logged all of it, and its end mark; only then is it not
+//!   rerun. Rank 0 alone writes commits. A log without the end mark of a committed O task is truncated or was
+//!   replaced.
+//! - A run of a job that resumes from a checkpoint is a new generation, with logs of its own. The logs may
+//!   hold blocks of an O task from several generations; only those of the committed generation count. So a
+//!   rank that was declared lost but still writes does no harm: none of its writes is committed any more, and
+//!   it writes to files that are now only read.
 //!
-//! - A checkpoint belongs to one program with its arguments, in one folder of work, and to one run of it at a
-//!   time. A program that was changed is another one: what it would add need not fit what is there.
+//! - A checkpoint belongs to one program with its arguments, in one working directory, and to one run of it
+//!   at a time. A changed program counts as another one: its output need not be consistent with the log.
 //!
 //! # Order of calls
-//! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which gives back what
-//! counts; then [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`] on rank 0.
-//! Last, [`Commits::remove`].
+//! Rank 0: [`Commits::open`]. Then every rank: [`Log::open`] for each of its A tasks, which replays the
+//! committed blocks; then [`Log::append`], [`Log::flush`] when an O task has ended, and [`Commits::commit`]
+//! on rank 0. Last, [`Commits::remove`].
 //!
 //! # Crash
-//! A record that was cut off is known by its checksum, and what follows it is not looked at. Files are
-//! written, not synced: they survive the end of processes, not that of the machine.
+//! A truncated record fails its checksum, and the rest of its file is ignored. Files are written without
+//! fsync: they survive a crash of processes, not of the machine.
 
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use bytes::Bytes;
@@ -34,45 +33,43 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// O tasks that are committed, each with the generation whose blocks count.
+/// Committed O tasks, each with the generation whose blocks count.
 pub(crate) type Committed = HashMap<u32, u32>;
 
-/// How long a checkpoint is waited for that another process has: one that is killed has it for a moment
-/// still.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// Time to wait for the lock of a checkpoint in use: a killed process holds its lock for a moment longer.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The list of commits, in the folder of a job. It has the lock of that.
+/// The commit log, in a job's folder. Its file lock protects the folder.
 const COMMITS: &str = "commits";
 
-/// A record of the commit file: its kind, a number, and a checksum of both.
+/// A record of the commit log: kind, number, and a checksum of both.
 const RECORD_BYTES: usize = 12;
 
 const KIND_SHAPE: u32 = 1;
 const KIND_GENERATION: u32 = 2;
 const KIND_COMMIT: u32 = 3;
 
-/// The folder of a job's checkpoint.
+/// Folder of a job's checkpoint.
 pub(crate) fn folder(checkpoint: &Path, job: u32, name: &str) -> PathBuf {
     let name: String =
         name.chars().map(|character| if character.is_alphanumeric() { character } else { '-' }).collect();
     checkpoint.join(format!("{job}-{name}"))
 }
 
-/// What a checkpoint belongs to: the same when the ranks are started again.
+/// Identity of the program that a checkpoint belongs to: the same after a restart of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The program and its arguments, told apart whatever is in them. What a launcher was given is not among
-    /// them.
+    /// The program and its arguments, quoted unambiguously, without the launcher's arguments.
     pub words: String,
-    /// Of what is in the executable file and, if that is Python, in its script; modules and libraries are not
-    /// looked at.
+    /// Size and checksum of the executable and, for Python, of its script; modules and libraries are not
+    /// included.
     pub content: String,
-    /// Where it runs, on which names of files depend.
+    /// Working directory, which relative file names depend on.
     folder: String,
 }
 
 impl Program {
-    /// This process, as it was started.
+    /// Identity of this process.
     pub fn this() -> &'static Program {
         static THIS: OnceLock<Program> = OnceLock::new();
         THIS.get_or_init(|| {
@@ -83,24 +80,25 @@ impl Program {
     }
 
     fn of(executable: &Path, words: &[OsString], folder: &Path) -> Program {
-        // It may be called by another path.
+        // The same program may be called by another path.
         let name = words.first().map(|word| Path::new(word).file_name().unwrap_or(word));
         let shown = name.into_iter().chain(words.iter().skip(1).map(OsString::as_os_str));
         let shown: Vec<String> = shown.map(|word| format!("{word:?}")).collect();
-        let mut content = content_of(executable);
+        let mut content = fingerprint(executable);
         if let Some(script) = script(executable, words) {
             content += "-";
-            content += &content_of(&folder.join(script));
+            content += &fingerprint(&folder.join(script));
         }
         Program { words: shown.join(" "), content, folder: format!("{folder:?}") }
     }
 
-    /// As the file `program` of a checkpoint has it.
+    /// Content of the checkpoint's file `program`.
     fn text(&self) -> String {
         format!("{} in {}\n{}\n", self.words, self.folder, self.content)
     }
 
-    /// Errors: why the checkpoint in `folder`, whose file has `before`, is another one's.
+    /// Errors: how this program differs from the one of the checkpoint in `folder`, whose file contains
+    /// `before`.
     fn check(&self, before: &str, folder: &Path) -> io::Result<()> {
         let now = self.text();
         if before == now {
@@ -117,8 +115,8 @@ impl Program {
     }
 }
 
-/// The script that an executable runs, if that is Python: the first argument that is no option, unless that
-/// is a module's name or the text of the program itself.
+/// Returns the script of a Python executable: the first argument that is not an option, unless that is a
+/// module's name or program text.
 fn script<'a>(executable: &Path, words: &'a [OsString]) -> Option<&'a Path> {
     let executable = executable.canonicalize().ok()?;
     if !executable.file_name()?.to_string_lossy().starts_with("python") {
@@ -136,8 +134,8 @@ fn script<'a>(executable: &Path, words: &'a [OsString]) -> Option<&'a Path> {
     None
 }
 
-/// Bytes of a file and their checksum. One that cannot be read is as any other that cannot.
-fn content_of(path: &Path) -> String {
+/// Returns a file's size and checksum. All unreadable files count as equal.
+fn fingerprint(path: &Path) -> String {
     let mut checksum = crc32fast::Hasher::new();
     let mut length = 0;
     let read = File::open(path).and_then(|mut file| {
@@ -158,29 +156,29 @@ fn content_of(path: &Path) -> String {
     }
 }
 
-/// How many tasks a job has, and whether its program says so; if not, it goes on with as many as it had,
-/// however many ranks are left.
+/// A job's number of tasks. Unless fixed by its program, a resumed job keeps its number, however many ranks
+/// are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tasks {
     pub count: u32,
     pub fixed: bool,
 }
 
-/// Rank 0's list of what is done.
+/// Commit log of rank 0.
 pub(crate) struct Commits {
     folder: PathBuf,
     file: File,
     pub generation: u32,
-    /// O and A tasks of the job.
+    /// Numbers of O and A tasks.
     pub tasks: (u32, u32),
 }
 
 impl Commits {
-    /// Opens the checkpoint in `folder`, or makes it for a job of `program` with so many tasks. Returns what
-    /// is done already.
+    /// Opens the checkpoint in `folder`, or creates it for a job of `program` with these numbers of tasks.
+    /// Returns the committed O tasks.
     ///
-    /// Errors: the folder cannot be used, or another program uses it, or it belongs to another program, or to
-    /// a job with other numbers of tasks, of which the program has said one.
+    /// Errors: the folder cannot be used, or another process uses it, or it belongs to another program, or to
+    /// a job with a different number of tasks where the program fixes one.
     pub fn open(
         folder: &Path,
         program: &Program,
@@ -188,9 +186,9 @@ impl Commits {
         a_tasks: Tasks,
     ) -> io::Result<(Commits, Committed)> {
         let path = folder.join(COMMITS);
-        let mut file = open_locked(folder, &path).map_err(named(&path))?;
+        let mut file = open_locked(folder, &path).map_err(with_path(&path))?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(named(&path))?;
+        file.read_to_end(&mut bytes).map_err(with_path(&path))?;
         let (mut committed, mut generation, mut valid) = (Committed::new(), 0, 0);
         let mut shape = Vec::new();
         for record in bytes.chunks_exact(RECORD_BYTES) {
@@ -208,8 +206,8 @@ impl Commits {
                 _ => return Err(io::Error::other("a record of no kind in the list of commits")),
             }
         }
-        file.set_len(valid).map_err(named(&path))?;
-        file.seek(SeekFrom::Start(valid)).map_err(named(&path))?;
+        file.set_len(valid).map_err(with_path(&path))?;
+        file.seek(SeekFrom::Start(valid)).map_err(with_path(&path))?;
         let tasks = (o_tasks.count, a_tasks.count);
         let mut commits = Commits { folder: folder.to_path_buf(), file, generation: generation + 1, tasks };
         let known = folder.join("program");
@@ -225,9 +223,9 @@ impl Commits {
             }
             commits.tasks = (o_before, a_before);
         } else {
-            std::fs::write(&known, program.text()).map_err(named(&known))?;
-            commits.file.set_len(0).map_err(named(&path))?;
-            commits.file.seek(SeekFrom::Start(0)).map_err(named(&path))?;
+            std::fs::write(&known, program.text()).map_err(with_path(&known))?;
+            commits.file.set_len(0).map_err(with_path(&path))?;
+            commits.file.seek(SeekFrom::Start(0)).map_err(with_path(&path))?;
             commits.write(KIND_SHAPE, o_tasks.count)?;
             commits.write(KIND_SHAPE, a_tasks.count)?;
         }
@@ -241,30 +239,30 @@ impl Commits {
         record[4..8].copy_from_slice(&number.to_le_bytes());
         let checksum = crc32fast::hash(&record[..8]);
         record[8..].copy_from_slice(&checksum.to_le_bytes());
-        // One call: either all of it is there after a death, or the checksum tells.
-        self.file.write_all(&record).map_err(named(&self.folder.join(COMMITS)))
+        // A single write: after a crash either all of it is there, or the checksum fails.
+        self.file.write_all(&record).map_err(with_path(&self.folder.join(COMMITS)))
     }
 
-    /// Every A task has logged all of `o_task`.
+    /// Commits `o_task`: every A task has logged all of it.
     pub fn commit(&mut self, o_task: u32) -> io::Result<()> {
         self.write(KIND_COMMIT, o_task)
     }
 
-    /// The job is done.
+    /// Removes the checkpoint of a finished job.
     pub fn remove(self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.folder)? {
             let path = entry?.path();
             if !path.ends_with(COMMITS) {
-                std::fs::remove_file(&path).map_err(named(&path))?;
+                std::fs::remove_file(&path).map_err(with_path(&path))?;
             }
         }
-        // The last one, as it has the lock: whoever has that has the folder's files.
+        // Remove the commit log last, as its lock protects the folder's files.
         std::fs::remove_file(self.folder.join(COMMITS))?;
-        // On NFS, a file that is removed is in its folder under another name until it is closed.
+        // On NFS, a removed file stays in its folder under another name until it is closed.
         let Self { folder, file, .. } = self;
         drop(file);
         match std::fs::remove_dir(&folder) {
-            // Another run has begun, or has come to its end as well.
+            // Another run has begun, or has finished as well.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) =>
             {
@@ -275,22 +273,22 @@ impl Commits {
     }
 }
 
-/// Opens the list of commits, and makes sure that no other run of a job uses the checkpoint: both would write
-/// to the same files.
+/// Opens and locks the commit log, so that no other run of the job uses the checkpoint: both would write to
+/// the same files.
 ///
-/// Errors: another process has it, and keeps it.
+/// Errors: another process holds the lock for too long.
 fn open_locked(folder: &Path, path: &Path) -> io::Result<File> {
-    let deadline = Instant::now() + LOCK_PATIENCE;
+    let deadline = Instant::now() + LOCK_WAIT_MAX;
     loop {
         std::fs::create_dir_all(folder)?;
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = match opened {
-            // Its folder was just removed.
+            // The folder was just removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => continue,
             opened => opened?,
         };
         lock(&file, deadline)?;
-        // The run that had the lock may have ended well, and have removed the file.
+        // The previous lock holder may have finished, and have removed the file.
         let (mine, there) = (file.metadata()?, std::fs::metadata(path));
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())) {
             return Ok(file);
@@ -298,7 +296,7 @@ fn open_locked(folder: &Path, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Errors: another process has it until `deadline`.
+/// Errors: another process holds the lock until `deadline`.
 fn lock(file: &File, deadline: Instant) -> io::Result<()> {
     loop {
         match file.try_lock() {
@@ -315,12 +313,12 @@ fn lock(file: &File, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Says which file an error is of.
-fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
+/// Adds the file's path to an error.
+fn with_path(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// What one A task has received.
+/// Log of the blocks that one A task has received.
 pub(crate) struct Log {
     file: BufWriter<File>,
     path: PathBuf,
@@ -330,10 +328,10 @@ pub(crate) struct Log {
 const BLOCK_RECORD_BYTES: usize = 8;
 
 impl Log {
-    /// Makes the log of `a_task` for this generation, and gives `replay` every block of a committed O task
-    /// that earlier ones have.
+    /// Creates the log of `a_task` for this generation, and passes every block of a committed O task from
+    /// earlier generations to `replay`.
     ///
-    /// Errors: earlier ones do not have all of what was committed.
+    /// Errors: earlier logs do not contain all committed blocks.
     pub fn open<E: From<io::Error>>(
         folder: &Path,
         a_task: u32,
@@ -341,15 +339,15 @@ impl Log {
         committed: &Committed,
         mut replay: impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
     ) -> Result<Log, E> {
-        std::fs::create_dir_all(folder).map_err(named(folder))?;
+        std::fs::create_dir_all(folder).map_err(with_path(folder))?;
         let path = |generation: u32| folder.join(format!("a{a_task}.{generation}.pairs"));
         let mut missing: HashSet<u32> = committed.keys().copied().collect();
         for earlier in 1..generation {
             match File::open(path(earlier)) {
                 Ok(file) => read_log(file, &path(earlier), committed, &mut missing, &mut replay)?,
-                // It had no blocks for this A task, or ended before it began.
+                // The generation had no blocks for this A task, or ended before creating its log.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(named(&path(earlier))(error).into()),
+                Err(error) => return Err(with_path(&path(earlier))(error).into()),
             }
         }
         if let Some(o_task) = missing.iter().min() {
@@ -362,7 +360,7 @@ impl Log {
         }
         let path = path(generation);
         let opened = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
-        let file = opened.map_err(named(&path))?;
+        let file = opened.map_err(with_path(&path))?;
         Ok(Log { file: BufWriter::with_capacity(1 << 16, file), path })
     }
 
@@ -379,17 +377,17 @@ impl Log {
             self.file.write_all(&header)?;
             self.file.write_all(pairs)
         };
-        write().map_err(named(&self.path))
+        write().map_err(with_path(&self.path))
     }
 
-    /// Everything that was appended is with the system.
+    /// Writes all appended blocks to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.file.flush().map_err(named(&self.path))
+        self.file.flush().map_err(with_path(&self.path))
     }
 }
 
-/// Gives `replay` the blocks of a log that count, and takes O tasks whose end it has out of `missing`. A
-/// record that was cut off, or is being written, ends it.
+/// Passes the committed blocks of a log to `replay`, and removes O tasks from `missing` whose end mark it
+/// finds. Stops at a truncated record.
 fn read_log<E: From<io::Error>>(
     file: File,
     path: &Path,
@@ -397,12 +395,12 @@ fn read_log<E: From<io::Error>>(
     missing: &mut HashSet<u32>,
     replay: &mut impl FnMut(BlockHeader, Bytes) -> Result<(), E>,
 ) -> Result<(), E> {
-    let length = file.metadata().map_err(named(path))?.len();
+    let length = file.metadata().map_err(with_path(path))?.len();
     let mut input = BufReader::with_capacity(1 << 20, file);
     let mut at = 0;
     while at + BLOCK_RECORD_BYTES as u64 <= length {
         let mut head = [0; BLOCK_RECORD_BYTES];
-        input.read_exact(&mut head).map_err(named(path))?;
+        input.read_exact(&mut head).map_err(with_path(path))?;
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let block_bytes = number(0) as usize;
         at += (BLOCK_RECORD_BYTES + block_bytes) as u64;
@@ -410,7 +408,7 @@ fn read_log<E: From<io::Error>>(
             break;
         }
         let mut block = vec![0; block_bytes];
-        input.read_exact(&mut block).map_err(named(path))?;
+        input.read_exact(&mut block).map_err(with_path(path))?;
         if crc32fast::hash(&block) != number(4) {
             break;
         }
@@ -450,7 +448,7 @@ mod tests {
         BlockHeader { kind: BlockKind::TaskEnd, pairs: 0, ..header(o_task, generation) }
     }
 
-    fn replayed(folder: &Path, generation: u32, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
+    fn replay_log(folder: &Path, generation: u32, committed: &Committed) -> Vec<(u32, Vec<u8>)> {
         let mut blocks = Vec::new();
         Log::open::<io::Error>(folder, 0, generation, committed, |header, pairs| {
             blocks.push((header.o_task, pairs.to_vec()));
@@ -473,7 +471,7 @@ mod tests {
         log.flush().unwrap();
         commits.commit(0).unwrap();
         drop((commits, log));
-        // A death in the middle of a record, in both files.
+        // A crash in the middle of a record, in both files.
         for (name, bytes) in
             [("commits", &[3u8, 0, 0, 0, 2][..]), ("a0.1.pairs", &[200, 0, 0, 0, 1, 2, 3, 4, 5])]
         {
@@ -483,7 +481,7 @@ mod tests {
         let (mut commits, committed) = open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert_eq!(committed, Committed::from([(0, first)]));
         let second = commits.generation;
-        assert_eq!(replayed(folder.path(), second, &committed), [(0, b"zero".to_vec())]);
+        assert_eq!(replay_log(folder.path(), second, &committed), [(0, b"zero".to_vec())]);
         assert_ne!(first, second);
         let mut log = Log::open::<io::Error>(folder.path(), 0, second, &committed, |_, _| Ok(())).unwrap();
         log.append(header(1, second), b"one").unwrap();
@@ -493,7 +491,7 @@ mod tests {
         drop((commits, log));
         let (commits, committed) = open(folder.path(), "grep this", FIXED_3, FIXED_1).unwrap();
         assert_eq!(
-            replayed(folder.path(), commits.generation, &committed),
+            replay_log(folder.path(), commits.generation, &committed),
             [(0, b"zero".to_vec()), (1, b"one".to_vec())]
         );
         commits.remove().unwrap();
@@ -526,7 +524,7 @@ mod tests {
         assert!(error.contains("3 O tasks"), "{error}");
         let error = open(folder.path(), "grep that", FIXED_3, FIXED_1).err().unwrap().to_string();
         assert!(error.contains("\"grep\" \"this\"") && error.contains("\"grep\" \"that\""), "{error}");
-        // Numbers that nobody has said are those of the checkpoint.
+        // Numbers that are not fixed are taken from the checkpoint.
         let any = Tasks { count: 4, fixed: false };
         assert_eq!(open(folder.path(), "grep this", any, any).unwrap().0.tasks, (3, 1));
     }
@@ -558,7 +556,7 @@ mod tests {
         assert!(Commits::open(&checkpoint, &before, FIXED_3, FIXED_1).is_ok());
     }
 
-    /// The script counts, and not what it reads; of other programs no argument does.
+    /// Changing the script counts, changing its input does not; for other programs no argument is a script.
     #[test]
     fn the_script_of_python_counts() {
         let folder = tempfile::tempdir().unwrap();
@@ -582,7 +580,7 @@ mod tests {
         assert!(changed[0] != before[0] && changed[1] != before[1] && changed[2] == before[2]);
     }
 
-    /// Who waits for a checkpoint whose job comes to its end has a new one, and not the file that is gone.
+    /// A process that waits for a checkpoint whose job finishes gets a new one, not the removed file.
     #[test]
     fn a_checkpoint_that_is_removed_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();

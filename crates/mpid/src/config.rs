@@ -1,4 +1,5 @@
-//! Every knob of a job, with its unit, its default and the reason for that; and the variables that set them.
+//! Settings of a job, each with unit, default and its justification, and the environment variables that set
+//! them.
 
 use crate::error::Error;
 use crate::sizes::bytes_of;
@@ -6,68 +7,66 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Share of a rank's memory that holds received pairs. Source: hive-on-datampi, figure 8: both workloads are
-/// fastest at 0.4.
+/// Share of a rank's memory for received pairs. Source: hive-on-datampi, figure 8: both workloads are fastest
+/// at 0.4.
 pub const MEMORY_SHARE: f64 = 0.4;
 
-/// Blocks that wait to be sent to one rank. Source: hive-on-datampi, figure 8: no more is gained above 6.
+/// Length of the send queue to one rank, in blocks. Source: hive-on-datampi, figure 8: no gain above 6.
 pub const SEND_QUEUE_BLOCKS: usize = 6;
 
-/// Bytes of a block of pairs, with its headers: the size the interconnect is made for.
+/// Size of a block of pairs, including headers: the interconnect's target size.
 pub const BLOCK_BYTES: usize = harrier_interconnect::limits::BLOCK_BYTES_TARGET;
 
-/// Bytes of a block at least: headers and a few pairs.
+/// Minimum size of a block: headers and a few pairs.
 pub const BLOCK_BYTES_MIN: usize = 1024;
 
-/// Bytes of pairs that an A task sorts at once. Larger runs are fewer to merge; smaller ones are sorted in
-/// the cache, and sooner, while O tasks still run.
+/// Bytes of pairs that an A task sorts into one run. Larger runs mean fewer to merge; smaller ones are sorted
+/// in cache, and earlier, while O tasks still run.
 pub const RUN_BYTES: usize = 32 << 20;
 
-/// Bytes of pairs that an O task combines before it sends them.
+/// Size of an O task's combine buffer.
 pub const COMBINE_BYTES: usize = 32 << 20;
 
-/// Bytes of memory of a rank at most, which no machine has.
+/// Maximum memory of a rank, more than any machine has.
 const MEMORY_BYTES_MAX: u64 = 1 << 50;
 
-/// Blocks that wait for one rank at most. Queues are made for so many, and have a bound of their own far
-/// above.
+/// Maximum length of a send queue. Queues are allocated for it, and their own limit is far above.
 const SEND_QUEUE_BLOCKS_MAX: usize = 1 << 16;
 
-/// Bytes of pairs that are sorted at once at most: in blocks of the smallest size their number fits the index
-/// of a run.
+/// Maximum run size: with the smallest blocks, the number of blocks still fits the run's index.
 const RUN_BYTES_MAX: usize = 1 << 36;
 
-/// Tasks that a rank runs at once at most: each has a thread, and so has what receives for it.
+/// Maximum concurrent tasks of a rank: each has a thread, and a merger thread.
 const THREADS_MAX: usize = 1024;
 
-/// Share of the memory for pairs that is used when pairs are spilled.
+/// Share of the memory for pairs above which pairs are spilled.
 pub const SPILL_THRESHOLD: f64 = 0.9;
 
-/// A tasks of a job at most. Each costs every rank 20 to 40 KB even if it is sent little, and up to
+/// Maximum A tasks of a job. Each costs every rank 20 to 40 KB even if it receives little, and up to
 /// [`BLOCK_BYTES`] for each O task that runs there and fills a block for it.
 pub const A_TASKS_MAX: usize = 1 << 16;
 
-/// O tasks of a job at most, and splits of an input: rank 0 has a list of those that are left.
+/// Maximum O tasks of a job, and splits of an input: rank 0 keeps a list of those left.
 pub const O_TASKS_MAX: usize = 1 << 20;
 
-/// Variables with this prefix that are no knobs: which library Python loads, where the exit status is told,
-/// and which programs a benchmark starts.
+/// Variables with the settings' prefix that are not settings: the library that Python loads, the file for the
+/// exit status, and the programs that a benchmark starts.
 const OTHER_VARIABLES: [&str; 3] = ["HARRIER_MPID_LIBRARY", crate::world::OUTCOME, "HARRIER_MPID_PROGRAMS"];
 
-/// How pairs travel.
+/// Execution mode of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Jobs of O tasks, then A tasks.
     #[default]
     Common,
-    /// Rounds over what stays in memory.
+    /// Rounds over data that stays in memory.
     Iteration,
-    /// Input without end, in windows.
+    /// Unbounded input, in windows.
     Streaming,
 }
 
 impl fmt::Display for Mode {
-    /// As `mpidrun -mode` and `HARRIER_MPID_MODE` have it.
+    /// As in `mpidrun -mode` and `HARRIER_MPID_MODE`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Mode::Common => "COM",
@@ -77,23 +76,22 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How many A tasks there are if nobody says. Source: hive-on-datampi, section IV-D.
+/// Default number of A tasks. Source: hive-on-datampi, section IV-D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parallelism {
-    /// As many as can run at once.
+    /// As many as can run concurrently.
     #[default]
     Default,
-    /// As many as O tasks: smaller ones, so that a skewed one hurts less.
+    /// As many as O tasks: smaller ones, so that skew hurts less.
     Enhanced,
 }
 
-/// The knobs. Every rank must be given the same.
+/// Settings of a job. Every rank must have the same.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the program was started for: one that does something else says so before it begins. `None`: it
-    /// may do anything.
+    /// Mode that the program was started in; jobs of another mode fail before they begin. `None`: any mode.
     pub mode: Option<Mode>,
-    /// Bytes of memory of this rank that the job may count on. `None`: what the machine has free, shared
+    /// Memory of this rank, in bytes, that the job may rely on. `None`: the machine's free memory, divided
     /// among its ranks.
     pub memory_bytes: Option<u64>,
     pub memory_share: f64,
@@ -103,22 +101,22 @@ pub struct Config {
     pub combine_bytes: usize,
     pub spill_threshold: f64,
     pub parallelism: Parallelism,
-    /// Whether an O task waits, whenever a block is full, until what it has is received: the style that
-    /// non-blocking sends are measured against.
+    /// Blocking mode: an O task with a full block waits until its blocks are received. The baseline for
+    /// non-blocking sends.
     pub blocking: bool,
-    /// Where to spill; several disks are used in turn.
+    /// Spill folders; several disks are used in turn.
     pub spill_folders: Vec<PathBuf>,
-    /// Where to keep what was received, so that a job that died goes on from there. Every rank must see the
-    /// folder. Rounds and streams have no checkpoint, of which rank 0 warns once on stderr.
+    /// Folder for the checkpoint, from which a crashed job resumes. Every rank must see the folder. Rounds
+    /// and streams have no checkpoint, of which rank 0 warns once on stderr.
     pub checkpoint: Option<PathBuf>,
-    /// Tasks that a rank runs at once. `None`: its share of the host's cores.
+    /// Concurrent tasks of a rank. `None`: its share of the host's cores.
     pub threads: Option<usize>,
-    /// How many O and A tasks, if the program leaves it open. One that has numbers of its own refuses others.
+    /// Numbers of O and A tasks, unless the program fixes them: then other numbers are rejected.
     pub o_tasks: Option<usize>,
     pub a_tasks: Option<usize>,
-    /// Whether rank 0 tells on stderr how far it is, and the counters at the end.
+    /// Whether rank 0 prints progress to stderr, and the counters at the end.
     pub progress: bool,
-    /// Where rank 0 writes when which task ran where, as CSV.
+    /// File for rank 0's timeline of tasks, as CSV.
     pub timeline: Option<PathBuf>,
 }
 
@@ -146,7 +144,7 @@ impl Default for Config {
     }
 }
 
-/// The variables that [`Config::from_environment`] reads, each with what it sets.
+/// Environment variables that [`Config::from_environment`] reads, each with its meaning.
 pub const VARIABLES: [(&str, &str); 17] = [
     ("HARRIER_MPID_MODE", "COM, ITER or STREAM"),
     ("HARRIER_MPID_O", "number of O tasks, 1 to 1048576"),
@@ -168,20 +166,21 @@ pub const VARIABLES: [(&str, &str); 17] = [
 ];
 
 impl Config {
-    /// The defaults, changed by what the environment says: see [`VARIABLES`]. Of this process alone: ranks
-    /// call [`crate::World::configure`], so that none of them waits for one whose environment is wrong.
+    /// Returns the defaults, overridden by the environment: see [`VARIABLES`]. Covers this process only:
+    /// ranks call [`crate::World::configure`], so that none waits for one whose environment is invalid.
     ///
-    /// Errors: a variable with a value that it cannot have, or of no knob.
+    /// Errors: an invalid value, or an unknown variable with the prefix.
     pub fn from_environment() -> Result<Config, Error> {
-        no_others(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
-        Config::default().changed_by(|name| std::env::var_os(name))
+        check_unknown(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
+        Config::default().with_variables(|name| std::env::var_os(name))
     }
 
-    fn changed_by(mut self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Config, Error> {
+    fn with_variables(mut self, variable: impl Fn(&str) -> Option<OsString>) -> Result<Config, Error> {
         for (name, meaning) in VARIABLES {
             let Some(value) = variable(name) else { continue };
             if value.is_empty() {
-                // Of a script, say, whose own variable is not set: the knob would be left out without a word.
+                // An empty value, for example from a script whose own variable is unset, would silently leave
+                // the default.
                 return Err(Error::Configuration(format!("{name} is empty; it takes: {meaning}")));
             }
             let wrong = |error: Error| Error::Configuration(format!("{name} is {value:?}: {error}"));
@@ -246,7 +245,7 @@ impl Config {
         Some(())
     }
 
-    /// Errors: a value out of its range.
+    /// Errors: a value out of range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let share = |value: f64| (0.0..=1.0).contains(&value);
         let no_name = |path: &PathBuf| path.as_os_str().is_empty();
@@ -276,14 +275,14 @@ impl Config {
         Err(Error::Configuration(wrong.to_string()))
     }
 
-    /// Bytes of received pairs that a rank keeps in memory. `ranks_here`: that share its host.
+    /// Memory for received pairs on a rank, in bytes. `ranks_here`: ranks that share the host.
     pub(crate) fn cache_bytes(&self, ranks_here: usize) -> usize {
         let memory = self.memory_bytes.unwrap_or_else(|| available_memory() / ranks_here.max(1) as u64);
         (memory as f64 * self.memory_share * self.spill_threshold) as usize
     }
 }
 
-/// Errors: more tasks than a job may have.
+/// Errors: too many tasks.
 pub(crate) fn check_counts(o_tasks: usize, a_tasks: usize) -> Result<(), Error> {
     for (tasks, most, side) in [(o_tasks, O_TASKS_MAX, "O"), (a_tasks, A_TASKS_MAX, "A")] {
         if tasks > most {
@@ -293,8 +292,8 @@ pub(crate) fn check_counts(o_tasks: usize, a_tasks: usize) -> Result<(), Error> 
     Ok(())
 }
 
-/// Errors: one of these variables looks like a knob, and is none.
-fn no_others(names: impl Iterator<Item = String>) -> Result<(), Error> {
+/// Errors: a variable has the settings' prefix but is unknown.
+fn check_unknown(names: impl Iterator<Item = String>) -> Result<(), Error> {
     for name in names {
         let Some(knob) = name.strip_prefix("HARRIER_MPID_") else { continue };
         let is_known = VARIABLES.iter().any(|(known, _)| *known == name);
@@ -305,12 +304,12 @@ fn no_others(names: impl Iterator<Item = String>) -> Result<(), Error> {
     Ok(())
 }
 
-/// `told`: what the system says, which is nothing where TMPDIR is empty.
-fn temporary_folder(told: PathBuf) -> PathBuf {
-    if told.as_os_str().is_empty() { PathBuf::from("/tmp") } else { told }
+/// `folder`: the system's temporary folder, which is empty if TMPDIR is.
+fn temporary_folder(folder: PathBuf) -> PathBuf {
+    if folder.as_os_str().is_empty() { PathBuf::from("/tmp") } else { folder }
 }
 
-/// Bytes that the host, or this process's control group, has left.
+/// Returns the available memory of the host or of this process's control group, in bytes.
 fn available_memory() -> u64 {
     const UNKNOWN: u64 = 2 << 30;
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -319,14 +318,14 @@ fn available_memory() -> u64 {
         Some(kib.trim().parse::<u64>().ok()? * 1024)
     });
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = left_to_groups(&groups, Path::new("/sys/fs/cgroup"));
+    let group = available_to_groups(&groups, Path::new("/sys/fs/cgroup"));
     [host, group].into_iter().flatten().min().unwrap_or(UNKNOWN)
 }
 
-/// Bytes that the control groups of this process have left: the least of all on the way up to the root, for
-/// version 2 (one line `0::/path`) and version 1 (a line whose controllers contain `memory`). What holds
-/// files that were read is given back when it is needed, and counts as left.
-fn left_to_groups(groups: &str, root: &Path) -> Option<u64> {
+/// Returns the available memory of this process's control groups, in bytes: the minimum along the path up to
+/// the root, for version 2 (one line `0::/path`) and version 1 (a line whose controllers contain `memory`).
+/// Page cache is reclaimable and counts as available.
+fn available_to_groups(groups: &str, root: &Path) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -340,7 +339,7 @@ fn left_to_groups(groups: &str, root: &Path) -> Option<u64> {
         for folder in group.ancestors().take_while(|folder| folder.starts_with(&base)) {
             let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
             let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
-            // One without a limit says "max", or in version 1 a number that loses against the host's memory.
+            // Without a limit: "max", or in version 1 a number larger than the host's memory.
             let Some(limit) = number(limit) else { continue };
             let stat = read("memory.stat").unwrap_or_default();
             let held = |name: &str| {
@@ -363,7 +362,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     fn of(variables: &[(&str, &str)]) -> Result<Config, Error> {
-        Config::default().changed_by(|name| {
+        Config::default().with_variables(|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
         })
     }
@@ -394,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Nothing is left out without a word, whichever variable it is.
+    /// An empty value is never ignored silently, whichever variable it is.
     #[test]
     fn empty_values_are_refused() {
         for (name, meaning) in VARIABLES {
@@ -457,28 +456,29 @@ mod tests {
         assert!(of(&[("HARRIER_MPID_BLOCK", "1TiB")]).is_err());
     }
 
-    /// A path may be any bytes; what is none, and is no text, is refused.
+    /// A path may be any bytes; a setting that is not a path must be UTF-8.
     #[test]
     fn bytes_that_are_no_text_are_not_left_out() {
         let bytes = OsStr::from_bytes(b"/tmp/\xff");
         for (name, _) in VARIABLES {
-            let told = Config::default().changed_by(|asked| (asked == name).then(|| bytes.into()));
+            let config =
+                Config::default().with_variables(|variable| (variable == name).then(|| bytes.into()));
             match name {
-                "HARRIER_MPID_SPILL" => assert_eq!(told.unwrap().spill_folders, [Path::new(bytes)]),
+                "HARRIER_MPID_SPILL" => assert_eq!(config.unwrap().spill_folders, [Path::new(bytes)]),
                 "HARRIER_MPID_CHECKPOINT" => {
-                    assert_eq!(told.unwrap().checkpoint.as_deref(), Some(Path::new(bytes)));
+                    assert_eq!(config.unwrap().checkpoint.as_deref(), Some(Path::new(bytes)));
                 }
                 "HARRIER_MPID_TIMELINE" => {
-                    assert_eq!(told.unwrap().timeline.as_deref(), Some(Path::new(bytes)));
+                    assert_eq!(config.unwrap().timeline.as_deref(), Some(Path::new(bytes)));
                 }
-                _ => assert!(told.unwrap_err().to_string().contains(name)),
+                _ => assert!(config.unwrap_err().to_string().contains(name)),
             }
         }
     }
 
     #[test]
     fn what_is_no_knob_is_refused() {
-        let names = |names: &[&str]| no_others(names.iter().map(|name| name.to_string()));
+        let names = |names: &[&str]| check_unknown(names.iter().map(|name| name.to_string()));
         assert!(names(&["HARRIER_MPID_O", "HARRIER_MPID_TIMELINE", "HARRIER_MPIRUN", "PATH"]).is_ok());
         assert!(names(&OTHER_VARIABLES).is_ok());
         let error = names(&["PATH", "HARRIER_MPID_NOSUCH"]).unwrap_err().to_string();
@@ -510,9 +510,9 @@ mod tests {
         write("memory/old/memory.limit_in_bytes", "400\n");
         write("memory/old/memory.usage_in_bytes", "100\n");
         write("memory/old/memory.stat", "total_inactive_file 60\ntotal_active_file 0\n");
-        assert_eq!(left_to_groups("0::/job/step\n", root), Some(500));
-        assert_eq!(left_to_groups("3:cpu:/c\n2:memory:/old\n", root), Some(360));
-        assert_eq!(left_to_groups("0::/\n", root), None);
+        assert_eq!(available_to_groups("0::/job/step\n", root), Some(500));
+        assert_eq!(available_to_groups("3:cpu:/c\n2:memory:/old\n", root), Some(360));
+        assert_eq!(available_to_groups("0::/\n", root), None);
     }
 
     #[test]

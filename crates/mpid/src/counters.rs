@@ -1,4 +1,4 @@
-//! What a job counted, over all ranks, and when which task ran.
+//! Counters of a job, summed over all ranks, and the timeline of its tasks.
 
 use crate::error::{Damaged, Side};
 use crate::wire::{Reader, Writer};
@@ -31,35 +31,35 @@ macro_rules! counters {
 }
 
 counters! {
-    /// O tasks that ran; those a checkpoint had are not among them.
+    /// O tasks that ran, without those restored from a checkpoint.
     o_tasks_run,
     /// A tasks that ran; when streaming, windows of A tasks.
     a_tasks_run,
     /// Pairs that user functions emitted, and the bytes of their keys and values.
     pairs_emitted,
     bytes_emitted,
-    /// Pairs that were combined into others before they were sent.
+    /// Pairs combined into others before sending.
     combined_before_sending,
     /// Blocks that O tasks filled, and the bytes of pairs in them.
     blocks_sent,
     bytes_sent,
-    /// Pairs that came to A tasks, and their bytes.
+    /// Pairs that A tasks received, and their bytes.
     pairs_received,
     bytes_received,
-    /// Pairs that were combined into others after they were received.
+    /// Pairs combined into others after receiving.
     combined_after_receiving,
     /// Runs on disk, and their bytes.
     runs_spilled,
     bytes_spilled,
-    /// Folders for spilled pairs that failed and were not used again.
+    /// Spill folders that failed and were not used again.
     spill_folders_dropped,
     /// Nanoseconds that O tasks waited because a send queue was full.
     send_wait_ns,
-    /// Streaming: pairs that came after their window was closed, and were left out.
+    /// Streaming: late pairs, which were dropped because their window was closed.
     late,
 }
 
-/// When a task ran.
+/// Time interval of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub side: Side,
@@ -68,7 +68,7 @@ pub struct Span {
     /// Since 1970.
     pub begin: Duration,
     pub end: Duration,
-    /// Emitted by an O task, received by an A task.
+    /// Pairs emitted by an O task, or received by an A task.
     pub pairs: u64,
 }
 
@@ -90,11 +90,11 @@ impl Span {
     }
 }
 
-/// Spans that a rank keeps of a job: as many tasks as few batch jobs have, in 4 MiB. A stream has one more
-/// for each window, for ever.
+/// Maximum spans that a rank keeps of a job: few batch jobs have as many tasks, and they take 4 MiB. A stream
+/// adds one for each window, without end.
 pub const SPANS_MAX: usize = 1 << 16;
 
-/// The last spans of a rank, and how many there were before.
+/// A rank's latest spans, and the number of dropped earlier ones.
 #[derive(Default)]
 pub(crate) struct Spans {
     last: VecDeque<Span>,
@@ -120,19 +120,19 @@ pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What a job tells of itself at its end; the same on every rank.
+/// Statistics of a finished job; the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub name: String,
     pub counters: Counters,
-    /// By side, task, and time. The last ones of each rank: at most [`SPANS_MAX`].
+    /// By side, task, and time. The latest of each rank: at most [`SPANS_MAX`].
     pub spans: Vec<Span>,
-    /// How many more there were before those.
+    /// Number of earlier spans that were dropped.
     pub spans_left_out: u64,
 }
 
 impl Report {
-    /// Adds what a rank has said of its spans.
+    /// Adds a rank's encoded spans.
     pub(crate) fn add_spans(&mut self, input: &mut Reader<'_>) -> Result<(), Damaged> {
         self.spans_left_out += input.u64()?;
         for _ in 0..input.u64()? {
@@ -141,23 +141,24 @@ impl Report {
         Ok(())
     }
 
-    /// The most pairs that an A task received, as a multiple of their mean; 1 is even. Of the spans that
-    /// there are.
+    /// Returns the largest number of pairs of an A task divided by the mean; 1 is even. Covers the spans
+    /// kept.
     pub fn skew(&self) -> f64 {
         let received = || self.spans.iter().filter(|span| span.side == Side::A).map(|span| span.pairs);
         let (sum, count) = (received().sum::<u64>(), received().count());
         if sum == 0 { 1.0 } else { received().max().unwrap_or(0) as f64 * count as f64 / sum as f64 }
     }
 
-    /// From the first task's begin to the last one's end.
+    /// Time from the first task's begin to the last one's end.
     pub fn wall(&self) -> Duration {
         let begin = self.spans.iter().map(|span| span.begin).min().unwrap_or_default();
         let end = self.spans.iter().map(|span| span.end).max().unwrap_or_default();
         end.saturating_sub(begin)
     }
 
-    /// One line for each task, with a header: side, task, rank, begin and end in seconds from the first
-    /// begin, pairs. If there are spans that were left out, a last line says how many, behind a `#`.
+    /// Formats the timeline: one line for each task, with a header: side, task, rank, begin and end in
+    /// seconds from the first begin, pairs. If spans were dropped, a last line after a `#` gives their
+    /// number.
     pub fn timeline_csv(&self) -> String {
         let first = self.spans.iter().map(|span| span.begin).min().unwrap_or_default();
         let mut csv = String::from("job,side,task,rank,begin_s,end_s,pairs\n");

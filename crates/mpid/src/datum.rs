@@ -1,17 +1,16 @@
-//! Keys and values as bytes: the codec trait, and the ready codecs for numbers, text, bytes, arrays and
-//! tuples.
+//! Codecs of keys and values: the trait, and implementations for numbers, text, bytes, arrays and tuples.
 //!
 //! # Invariants
-//! - What [`Datum::encode`] gives, [`Datum::decode`] accepts, and gives back an equal value.
-//! - Equal values have equal bytes: keys are grouped by their bytes. (Of floating-point numbers, equal in
-//!   IEEE 754's total order: -0 and 0 are two keys.)
-//! - [`Datum::compare`] orders encoded values as the values are ordered; where [`Datum::BYTE_ORDER`] says so,
-//!   that is the order of the bytes themselves, which sorts and merges use without decoding anything.
+//! - Round trip: [`Datum::decode`] accepts the bytes of [`Datum::encode`] and returns an equal value.
+//! - Equal values have equal bytes, since keys are grouped by their bytes. (Floating-point numbers are equal
+//!   in IEEE 754's total order: -0 and 0 are two keys.)
+//! - [`Datum::compare`] orders encoded values as the values are ordered; if [`Datum::BYTE_ORDER`] is set,
+//!   that is byte order, and sorts and merges decode nothing.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Bytes that are no value of the type they are read as.
+/// Bytes that are not a value of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected(pub String);
 
@@ -23,26 +22,26 @@ impl fmt::Display for Rejected {
 
 impl std::error::Error for Rejected {}
 
-/// A type that keys or values may have. See the module for what an implementation has to keep.
+/// Codec of a key or value type. See the module's invariants for implementations.
 pub trait Datum {
-    /// What a received value looks like; borrows from the block it came in.
+    /// View of a received value; borrows from its block.
     type View<'a>;
 
-    /// Whether the order of the bytes is the order of the values.
+    /// Whether byte order is the order of values.
     const BYTE_ORDER: bool;
 
-    /// How many bytes every value has, if all have as many.
+    /// Size of every value in bytes, if fixed.
     const WIDTH: Option<usize> = None;
 
-    /// The value's bytes: of the value itself, or written behind what `scratch` already has.
+    /// Returns the value's bytes: borrowed from the value, or appended to `scratch`.
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8];
 
-    /// The value that `bytes` are.
+    /// Decodes a value.
     ///
-    /// Errors: they are none.
+    /// Errors: the bytes are not a value.
     fn decode(bytes: &[u8]) -> Result<Self::View<'_>, Rejected>;
 
-    /// The order of two encoded values. Bytes that are no values may be ordered anyhow.
+    /// Compares two encoded values. Invalid bytes may be ordered arbitrarily.
     fn compare(left: &[u8], right: &[u8]) -> Ordering {
         left.cmp(right)
     }
@@ -53,7 +52,7 @@ fn wrong_length(what: &str, bytes: &[u8], wanted: usize) -> Rejected {
 }
 
 #[inline]
-fn written(scratch: &mut Vec<u8>, bytes: impl AsRef<[u8]>) -> &[u8] {
+fn append_bytes(scratch: &mut Vec<u8>, bytes: impl AsRef<[u8]>) -> &[u8] {
     let from = scratch.len();
     scratch.extend_from_slice(bytes.as_ref());
     &scratch[from..]
@@ -68,7 +67,7 @@ macro_rules! unsigned {
 
             #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-                written(scratch, self.to_be_bytes())
+                append_bytes(scratch, self.to_be_bytes())
             }
 
             #[inline]
@@ -86,7 +85,7 @@ unsigned!(u8, u16, u32, u64, u128);
 
 macro_rules! signed {
     ($($number:ty as $unsigned:ty),*) => {$(
-        /// The sign bit is turned over, so that negative numbers come first.
+        /// Big-endian with the sign bit flipped, so that negative numbers come first.
         impl Datum for $number {
             type View<'a> = $number;
             const BYTE_ORDER: bool = true;
@@ -94,7 +93,7 @@ macro_rules! signed {
 
             #[inline]
             fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-                written(scratch, (*self as $unsigned ^ <$unsigned>::MAX ^ (<$unsigned>::MAX >> 1)).to_be_bytes())
+                append_bytes(scratch, (*self as $unsigned ^ <$unsigned>::MAX ^ (<$unsigned>::MAX >> 1)).to_be_bytes())
             }
 
             #[inline]
@@ -110,7 +109,7 @@ signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
 
 macro_rules! floating {
     ($($number:ty as $bits:ty),*) => {$(
-        /// IEEE 754's total order: negative numbers with all bits turned over, others with the sign bit.
+        /// IEEE 754's total order: all bits of negative numbers flipped, the sign bit of others.
         impl Datum for $number {
             type View<'a> = $number;
             const BYTE_ORDER: bool = true;
@@ -121,7 +120,7 @@ macro_rules! floating {
                 let sign = <$bits>::MAX ^ (<$bits>::MAX >> 1);
                 let bits = self.to_bits();
                 let ordered = if bits & sign != 0 { !bits } else { bits ^ sign };
-                written(scratch, ordered.to_be_bytes())
+                append_bytes(scratch, ordered.to_be_bytes())
             }
 
             #[inline]
@@ -143,7 +142,7 @@ impl Datum for bool {
 
     #[inline]
     fn encode<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        written(scratch, [u8::from(*self)])
+        append_bytes(scratch, [u8::from(*self)])
     }
 
     #[inline]
@@ -252,7 +251,7 @@ impl<T: Datum + ?Sized> Datum for &T {
     }
 }
 
-/// An array of values that all have as many bytes: its bytes one after the other.
+/// An array of fixed-width values: their bytes concatenated.
 impl<T: Datum, const N: usize> Datum for [T; N] {
     type View<'a> = [T::View<'a>; N];
     const BYTE_ORDER: bool = T::BYTE_ORDER;
@@ -291,11 +290,11 @@ impl<T: Datum, const N: usize> Datum for [T; N] {
     }
 }
 
-/// Any number of values that all have as many bytes, such as the neighbours of a node.
+/// Any number of fixed-width values, such as the neighbours of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
 
-/// The values of a received [`List`], decoded as they are asked for.
+/// View of a received [`List`], decoded lazily.
 pub struct ListView<'a, T> {
     bytes: &'a [u8],
     what: std::marker::PhantomData<T>,
@@ -310,7 +309,7 @@ impl<'a, T: Datum> ListView<'a, T> {
         self.bytes.is_empty()
     }
 
-    /// Errors: bytes that are no value.
+    /// Errors: bytes that are not a value.
     pub fn iter(&self) -> impl Iterator<Item = Result<T::View<'a>, Rejected>> + use<'a, T> {
         let width = T::WIDTH.expect("checked when the list was decoded");
         self.bytes.chunks_exact(width).map(T::decode)
@@ -349,20 +348,19 @@ impl<T: Datum> Datum for List<T> {
     }
 }
 
-/// Writes the bytes of `value` behind what `out` has.
+/// Appends the encoded `value` to `out`.
 #[inline]
 pub fn append<T: Datum + ?Sized>(value: &T, out: &mut Vec<u8>) {
     let from = out.len();
     let own_bytes = value.encode(out).len();
-    // A value that has its bytes itself leaves `out` as it was.
+    // A value that returns its own bytes leaves `out` unchanged.
     if out.len() == from && own_bytes > 0 {
         let mut unused = Vec::new();
         out.extend_from_slice(value.encode(&mut unused));
     }
 }
 
-/// A part of a tuple: with its length before it if it is not the last one and parts of its type differ in
-/// length.
+/// Appends a tuple element, prefixed with its length unless it is the last one or of fixed width.
 #[inline]
 fn append_part<T: Datum + ?Sized>(value: &T, last: bool, out: &mut Vec<u8>) {
     if last || T::WIDTH.is_some() {
@@ -375,7 +373,7 @@ fn append_part<T: Datum + ?Sized>(value: &T, last: bool, out: &mut Vec<u8>) {
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// The part that `bytes` begin with, and what follows it.
+/// Splits the first tuple element off `bytes`.
 #[inline]
 fn split_part<T: Datum + ?Sized>(bytes: &[u8], last: bool) -> Option<(&[u8], &[u8])> {
     if last {

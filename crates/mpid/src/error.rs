@@ -1,10 +1,10 @@
-//! What can go wrong in a job, grouped by the largest thing that is dead.
+//! Errors of a job, grouped by the largest unit that is dead.
 
 use crate::wire::{Reader, Writer};
 use harrier_interconnect::StartError;
 use std::fmt;
 
-/// Bytes that are not what this library wrote: a bug, or damaged memory or disk.
+/// Bytes that this library did not write: a bug, or corrupted memory or disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged(pub &'static str);
 
@@ -16,7 +16,7 @@ impl fmt::Display for Damaged {
 
 impl std::error::Error for Damaged {}
 
-/// What user functions may fail with.
+/// Error type of user functions.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The two sides of a job.
@@ -35,25 +35,25 @@ impl fmt::Display for Side {
     }
 }
 
-/// How a task failed.
+/// Kind of a task's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The user's function said so.
+    /// The user's function returned an error.
     Failed,
     /// The user's function panicked.
     Panicked,
-    /// A codec did not accept the bytes of a key or a value.
+    /// A codec rejected the bytes of a key or a value.
     Rejected,
 }
 
-/// A task that failed, and where in its input.
+/// A failed task and its position in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskError {
     pub side: Side,
     pub task: u32,
     pub rank: usize,
     pub cause: Cause,
-    /// Of the record that was worked on; empty if the task had not come to one.
+    /// Position of the current record; empty before the first one.
     pub place: String,
     pub message: String,
 }
@@ -75,25 +75,25 @@ impl fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// Why a job has no answer. Its text says all there is to say, also that of its source; and so does its
-/// `Debug`, as which Rust prints what `main` returns.
+/// Why a job has no result. The text includes that of its source; `Debug` prints the same text, because Rust
+/// prints an error returned by `main` that way.
 #[non_exhaustive]
 pub enum Error {
-    /// The ranks could not meet: no job can run.
+    /// The rendezvous of the ranks failed: no job can run.
     Start(StartError),
-    /// What the job or this process was told cannot be: nothing has run.
+    /// The configuration is invalid for the job or this process: nothing has run.
     Configuration(String),
     /// The job is dead: one of its tasks failed.
     Task(TaskError),
-    /// The job is dead: its program ended it on a rank before the rank's tasks were done.
+    /// The job is dead: the program ended it on a rank before the rank's tasks were done.
     Unfinished { rank: usize, message: String },
-    /// The job is dead: pairs had to go to disk and could not.
+    /// The job is dead: spilling pairs to disk failed.
     Spill { rank: usize, message: String },
     /// The job is dead: a checkpoint could not be written or read.
     Checkpoint { rank: usize, message: String },
     /// The rank is dead, and with it every job.
     RankLost { rank: usize, reason: String },
-    /// The job is dead: bytes on their way or on disk were not what was written. A bug, or a damaged machine.
+    /// The job is dead: bytes in transit or on disk were corrupted. A bug, or damaged hardware.
     Damaged { rank: usize, message: String },
 }
 
@@ -103,7 +103,7 @@ impl Error {
         !matches!(self, Error::Start(_) | Error::RankLost { .. })
     }
 
-    /// For other ranks; a [`Error::Start`] never gets there.
+    /// Encodes the error for other ranks; [`Error::Start`] never gets there.
     pub(crate) fn encode(&self, out: &mut Writer) {
         match self {
             Error::Start(error) => out.u8(1).text(&error.to_string()),
@@ -190,7 +190,7 @@ impl std::error::Error for Error {
         match self {
             Error::Start(error) => Some(error),
             Error::Task(error) => Some(error),
-            // What another rank has told is a text.
+            // An error of another rank arrives as text.
             _ => None,
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     use std::error::Error as _;
     use std::io;
 
-    /// Each says something, and what is behind it: programs print the one and look for the other.
+    /// Each error has a text that includes its source: programs print the text and search for the source.
     #[test]
     fn errors_have_texts_and_sources() {
         let task = TaskError {
@@ -255,10 +255,10 @@ mod tests {
             (Box::new(StoreError::Rejected(rejected())), "the value"),
             (Box::new(WriteError::<StoreError>::Folder(io())), "the disk"),
         ];
-        for (error, told) in sources {
+        for (error, text) in sources {
             let source = error.source().unwrap_or_else(|| panic!("{error:?} has no source"));
             assert!(
-                error.to_string().contains(told) && source.to_string().contains(told),
+                error.to_string().contains(text) && source.to_string().contains(text),
                 "{error:?}: {source}"
             );
         }

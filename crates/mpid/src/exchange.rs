@@ -1,4 +1,4 @@
-//! How the blocks of one job get from O tasks to the stores of A tasks.
+//! Exchange of one job's blocks, from O tasks to the stores of A tasks.
 //!
 //! ```text
 //!   O task ─ block full ─► send queue of a rank ─ credit ─► stream ═══► mover of that rank ─► merger ─► stores of its A tasks
@@ -8,20 +8,20 @@
 //! # Invariants
 //! - A task `a` belongs to rank `a` modulo the number of ranks, and to one merger thread of it. Blocks of one
 //!   O task for one A task arrive in the order in which they were sent.
-//! - A merger never waits for an O task or for another rank, so O tasks, which wait for mergers, always go
-//!   on.
+//! - A merger never waits for an O task or for another rank, so O tasks, which wait for mergers, always make
+//!   progress.
 //!
 //! # Memory bound
 //! For each pair of ranks: the send queue, the stream's credits, and one block for each A task and running O
-//! task. Behind a merger: the job's share of memory, above which stores are spilled.
+//! task. Behind a merger: the job's share of memory, above which stores spill.
 //!
 //! # Cancellation
-//! A failure is told to rank 0, which tells every rank. Then blocks are dropped instead of sent or stored,
-//! and streams end.
+//! A failure is reported to rank 0, which announces it to every rank. Then blocks are dropped instead of sent
+//! or stored, and streams end.
 
 use crate::checkpoint::{Committed, Log};
 use crate::config::Config;
-use crate::control::Up;
+use crate::control::ToRank0;
 use crate::error::{Cause, Error, Side, TaskError};
 use crate::origin::{self, Work};
 use crate::records::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
@@ -46,10 +46,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// SQLSTATE of a stream whose job is to stop; the reason goes another way.
+/// SQLSTATE of a stream whose job is stopping; the reason travels by a control message.
 const STOPPED: SqlState = SqlState::QUERY_CANCELED;
 
-/// Everything about a job that its exchange has to know; but for what is counted the same on every rank.
+/// Parameters of a job that its exchange needs; the same on every rank, except for the counts.
 pub(crate) struct Plan {
     pub job: u32,
     pub o_tasks: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub cache_bytes: usize,
     pub mergers: usize,
     pub checkpoint: Option<CheckpointPlan>,
-    /// When streaming: windows of A tasks that this rank has closed, and where the last of them ended.
+    /// Streaming: number of windows that this rank has closed, and the end of the last one.
     pub closed: AtomicU64,
     pub closed_until: AtomicU64,
 }
@@ -80,16 +80,16 @@ impl Plan {
     }
 }
 
-/// Why a job on this rank stops before its end.
+/// Early stop of a job on this rank.
 pub(crate) struct Stop {
     world: World,
     job: u32,
     first: Mutex<Option<Error>>,
-    told: watch::Receiver<bool>,
+    stopped: watch::Receiver<bool>,
 }
 
 impl Stop {
-    /// Ends the job on all ranks. The first error of a rank is its word.
+    /// Stops the job on all ranks. Only the first error of a rank is reported.
     pub fn fail(&self, error: Error) {
         let why;
         {
@@ -102,22 +102,23 @@ impl Stop {
             *first = Some(error);
         }
         self.world.client().abort_here(self.job);
-        self.world.tell(Up::Fail { job: self.job, why });
+        self.world.send_to_rank_0(ToRank0::Fail { job: self.job, why });
     }
 
-    /// Ends the job on this rank, because another one has ended it.
-    fn follow(&self) {
+    /// Stops the job on this rank, because another one has stopped it.
+    fn stop_here(&self) {
         self.world.client().abort_here(self.job);
     }
 
     pub fn is_set(&self) -> bool {
-        *self.told.borrow()
+        *self.stopped.borrow()
     }
 
-    /// Why the job stops, if it does and any rank has said so: this one, or the one that was heard first.
+    /// Returns why the job stops, if it does and any rank has reported a reason: this rank's own, or the
+    /// first one received.
     pub fn why(&self) -> Option<String> {
         let own = self.error().map(|error| error.to_string());
-        own.or_else(|| self.world.client().why(self.job))
+        own.or_else(|| self.world.client().stop_reason(self.job))
     }
 
     pub fn error(&self) -> Option<Error> {
@@ -125,38 +126,38 @@ impl Stop {
     }
 }
 
-async fn stopped(told: &mut watch::Receiver<bool>) {
-    if told.wait_for(|told| *told).await.is_err() {
-        // Nobody can tell any more, so nobody will.
+async fn wait_for_stop(stopped: &mut watch::Receiver<bool>) {
+    if stopped.wait_for(|stopped| *stopped).await.is_err() {
+        // The sender is gone, so no stop can arrive.
         std::future::pending::<()>().await;
     }
 }
 
-/// A block on its way to another rank.
+/// A block queued for another rank.
 struct Parcel {
     block: Block,
     pairs: u32,
-    /// Told when it was received; in the blocking style.
+    /// Notified when the block was received; only in blocking mode.
     received: Option<oneshot::Sender<()>>,
 }
 
-/// A block that has come to its rank.
+/// A block that has arrived at its rank.
 struct Arrival {
     header: BlockHeader,
     pairs: Bytes,
     received: Option<oneshot::Sender<()>>,
 }
 
-/// The ways out of this rank. Every O task has one; when the last is dropped, the streams end.
-pub(crate) struct Outs {
+/// Send queues of this rank. Every O task holds a reference; when the last is dropped, the streams end.
+pub(crate) struct SendQueues {
     pub world: World,
     pub plan: Arc<Plan>,
     pub stop: Arc<Stop>,
-    /// By rank; none for this one.
+    /// By rank; `None` for this one.
     remote: Vec<Option<mpsc::Sender<Parcel>>>,
     mergers: Vec<mpsc::Sender<Arrival>>,
-    /// Those of O tasks that have ended, with what is not sent yet, and the last task that each had; as many
-    /// as run at once.
+    /// Tables of finished O tasks with pairs not sent yet, each with the last task that used it; at most as
+    /// many as tasks run concurrently.
     pub tables: Mutex<Vec<(u32, Table)>>,
     pub blocks: AtomicU64,
     pub bytes: AtomicU64,
@@ -164,12 +165,12 @@ pub(crate) struct Outs {
     pub wait_ns: AtomicU64,
 }
 
-/// The job is to stop: nothing is sent any more.
+/// The job is stopping: nothing more is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JobStopped;
 
-impl Outs {
-    /// An empty block for pairs to `a_task`, with room for `pair_bytes` of them.
+impl SendQueues {
+    /// Allocates an empty block for pairs to `a_task`, with room for `pair_bytes` of them.
     pub fn block(&self, a_task: u32, pair_bytes: usize) -> Block {
         let to = self.plan.owner(a_task, self.world.ranks());
         let mut block = self.world.block(to, BLOCK_HEADER_BYTES + pair_bytes);
@@ -177,8 +178,8 @@ impl Outs {
         block
     }
 
-    /// Sends a block from [`Outs::block`]. Waits while its queue is full. Returns what is told when it was
-    /// received, if that is asked for.
+    /// Sends a block from [`SendQueues::block`]. Waits while its queue is full. Returns the acknowledgement
+    /// to wait for, if one is requested.
     pub fn send(
         &self,
         header: BlockHeader,
@@ -192,22 +193,22 @@ impl Outs {
             .copy_from_slice(&header.encode());
         self.blocks.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add((block.len() - HEADER_BYTES - BLOCK_HEADER_BYTES) as u64, Ordering::Relaxed);
-        let (told, telling) = if ask {
-            let (told, telling) = oneshot::channel();
-            (Some(told), Some(telling))
+        let (received, acknowledgement) = if ask {
+            let (received, acknowledgement) = oneshot::channel();
+            (Some(received), Some(acknowledgement))
         } else {
             (None, None)
         };
         let to = self.plan.owner(header.a_task, self.world.ranks());
         match &self.remote[to] {
-            Some(queue) => self.push(queue, Parcel { block, pairs: header.pairs, received: told })?,
+            Some(queue) => self.push(queue, Parcel { block, pairs: header.pairs, received })?,
             None => {
                 let merger = self.plan.merger(header.a_task, self.world.ranks());
                 let pairs = Bytes::from_owner(Owned(block)).slice(HEADER_BYTES + BLOCK_HEADER_BYTES..);
-                self.push(&self.mergers[merger], Arrival { header, pairs, received: told })?;
+                self.push(&self.mergers[merger], Arrival { header, pairs, received })?;
             }
         }
-        Ok(telling)
+        Ok(acknowledgement)
     }
 
     fn push<T>(&self, queue: &mpsc::Sender<T>, item: T) -> Result<(), JobStopped> {
@@ -232,32 +233,31 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
-/// What a merger does with blocks.
+/// Consumer of a merger's blocks.
 pub(crate) trait Sink: Send {
-    fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error>;
+    fn push(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error>;
 
-    /// Every block has come. Returns the stores that are left, by A task.
+    /// Called after the last block. Returns the remaining stores, by A task.
     fn finish(self: Box<Self>) -> Result<Vec<(u32, Store)>, Error>;
 }
 
-/// The exchange of a job on this rank.
+/// Exchange of a job on this rank.
 pub(crate) struct Exchange {
     /// `None` once the O phase is over.
-    outs: Mutex<Option<Arc<Outs>>>,
+    queues: Mutex<Option<Arc<SendQueues>>>,
     mergers: Vec<JoinHandle<Vec<(u32, Store)>>>,
     pub stop: Arc<Stop>,
 }
 
 impl Exchange {
-    /// Opens the streams from all other ranks, and starts the mergers, each with the sink that `sink` makes
-    /// for it.
+    /// Opens the streams from all other ranks, and starts the mergers, each with a sink from `sink`.
     pub fn open(world: &World, plan: &Arc<Plan>, sink: impl Fn(usize) -> Box<dyn Sink>) -> Exchange {
         let (rank, ranks) = (world.rank(), world.ranks());
         let stop = Arc::new(Stop {
             world: world.clone(),
             job: plan.job,
             first: Mutex::default(),
-            told: world.client().aborts(plan.job),
+            stopped: world.client().aborts(plan.job),
         });
         let queue_blocks = plan.config.send_queue_blocks;
         let mut mergers = Vec::new();
@@ -267,7 +267,7 @@ impl Exchange {
             queues.push(queue);
             let (sink, stop) = (sink(merger), Arc::clone(&stop));
             let thread = std::thread::Builder::new().name(format!("mpid merger {merger}"));
-            let launched = world.launched_rank();
+            let launched = world.own_launcher_rank();
             let work = move || merge(arrivals, sink, launched, &stop);
             mergers.push(thread.spawn(work).expect("threads can be had"));
         }
@@ -279,7 +279,7 @@ impl Exchange {
             }
             let window_bytes = if plan.config.blocking { 0 } else { MOTION_WINDOW_BYTES };
             let receiver = world.open(other, plan.job, window_bytes);
-            let told = stop.told.clone();
+            let stopped = stop.stopped.clone();
             world.spawn(receive(
                 receiver,
                 other,
@@ -287,13 +287,13 @@ impl Exchange {
                 Arc::clone(plan),
                 queues.clone(),
                 Arc::clone(&stop),
-                told.clone(),
+                stopped.clone(),
             ));
             let (queue, parcels) = mpsc::channel(queue_blocks);
-            world.spawn(send(world.sender(plan.job, other), parcels, told));
+            world.spawn(send(world.sender(plan.job, other), parcels, stopped));
             remote.push(Some(queue));
         }
-        let outs = Outs {
+        let queues = SendQueues {
             world: world.clone(),
             plan: Arc::clone(plan),
             stop: Arc::clone(&stop),
@@ -304,24 +304,24 @@ impl Exchange {
             bytes: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
         };
-        Exchange { outs: Mutex::new(Some(Arc::new(outs))), mergers, stop }
+        Exchange { queues: Mutex::new(Some(Arc::new(queues))), mergers, stop }
     }
 
-    pub fn outs(&self) -> Option<Arc<Outs>> {
-        self.outs.lock().clone()
+    pub fn queues(&self) -> Option<Arc<SendQueues>> {
+        self.queues.lock().clone()
     }
 
-    /// This rank sends nothing more.
-    pub fn close_outs(&self) {
-        *self.outs.lock() = None;
+    /// Closes this rank's send queues.
+    pub fn close_queues(&self) {
+        *self.queues.lock() = None;
     }
 
-    /// Waits until everything from all ranks is merged, and returns the stores of this rank's A tasks.
+    /// Waits until the blocks of all ranks are merged, and returns the stores of this rank's A tasks.
     pub fn end_o_phase(&mut self) -> Vec<(u32, Store)> {
-        self.close_outs();
+        self.close_queues();
         let mut stores = Vec::new();
         for merger in self.mergers.drain(..) {
-            // A merger catches what its sink panics with.
+            // A merger catches the panics of its sink.
             stores.extend(merger.join().unwrap_or_default());
         }
         stores.sort_by_key(|(a_task, _)| *a_task);
@@ -329,39 +329,39 @@ impl Exchange {
     }
 }
 
-/// Hands the blocks of a queue to the stream as there is credit.
+/// Sends the blocks of a queue over the stream as credit allows.
 async fn send(
     stream: oneshot::Receiver<StreamSender>,
     mut parcels: mpsc::Receiver<Parcel>,
-    mut told: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<bool>,
 ) {
     let stream = tokio::select! {
         stream = stream => stream,
-        () = stopped(&mut told) => return,
+        () = wait_for_stop(&mut stopped) => return,
     };
-    // The rank that would open it is lost, which is told another way.
+    // The receiving rank is lost, which is detected elsewhere.
     let Ok(mut stream) = stream else { return };
     let give_up = |stream: StreamSender| stream.fail(&Failure::new(STOPPED, "the job is to stop"));
     loop {
         let parcel = tokio::select! {
             biased;
-            () = stopped(&mut told) => return give_up(stream),
+            () = wait_for_stop(&mut stopped) => return give_up(stream),
             parcel = parcels.recv() => parcel,
         };
         let Some(parcel) = parcel else { return stream.finish() };
         tokio::select! {
             biased;
-            () = stopped(&mut told) => return give_up(stream),
+            () = wait_for_stop(&mut stopped) => return give_up(stream),
             credit = stream.credit() => if credit.is_err() {
                 return give_up(stream);
             },
         }
         stream.send(parcel.pairs as usize, parcel.block);
         if let Some(received) = parcel.received {
-            // There is one credit, and the reader gives it back when it takes the block.
+            // There is one credit, and the reader returns it when it takes the block.
             tokio::select! {
                 biased;
-                () = stopped(&mut told) => return give_up(stream),
+                () = wait_for_stop(&mut stopped) => return give_up(stream),
                 credit = stream.credit() => if credit.is_err() {
                     return give_up(stream);
                 },
@@ -371,7 +371,7 @@ async fn send(
     }
 }
 
-/// Hands the blocks of a stream to the mergers.
+/// Distributes the blocks of a stream to the mergers.
 async fn receive(
     mut stream: StreamReceiver,
     from: usize,
@@ -379,13 +379,13 @@ async fn receive(
     plan: Arc<Plan>,
     mergers: Vec<mpsc::Sender<Arrival>>,
     stop: Arc<Stop>,
-    mut told: watch::Receiver<bool>,
+    mut stopped: watch::Receiver<bool>,
 ) {
-    let (rank, ranks, launched) = (world.rank(), world.ranks(), world.launched_rank());
+    let (rank, ranks, launched) = (world.rank(), world.ranks(), world.own_launcher_rank());
     loop {
         let received = tokio::select! {
             biased;
-            () = stopped(&mut told) => return,
+            () = wait_for_stop(&mut stopped) => return,
             received = stream.next() => received,
         };
         let payload = match received {
@@ -393,9 +393,9 @@ async fn receive(
             Some(Ok(Received::Block { payload, .. })) => payload,
             Some(Ok(Received::Schema(_))) => continue,
             Some(Err(StreamError::Lost { rank, reason })) => {
-                return stop.fail(world.loss_behind(rank, reason).await);
+                return stop.fail(world.find_loss(rank, reason).await);
             }
-            Some(Err(StreamError::Failed { .. })) => return stop.follow(),
+            Some(Err(StreamError::Failed { .. })) => return stop.stop_here(),
             Some(Err(error)) => {
                 return stop.fail(Error::Damaged { rank: launched, message: error.to_string() });
             }
@@ -403,12 +403,13 @@ async fn receive(
         let header = match BlockHeader::decode(&payload) {
             Ok(header) if header.a_task < plan.a_tasks && header.o_task < plan.o_tasks => header,
             _ => {
-                let message = format!("a block of rank {} that belongs to no task", world.launched(from));
+                let message =
+                    format!("a block of rank {} that belongs to no task", world.launcher_rank(from));
                 return stop.fail(Error::Damaged { rank: launched, message });
             }
         };
         if plan.owner(header.a_task, ranks) != rank {
-            let message = format!("a block of rank {} for another rank", world.launched(from));
+            let message = format!("a block of rank {} for another rank", world.launcher_rank(from));
             return stop.fail(Error::Damaged { rank: launched, message });
         }
         let pairs = payload.slice(BLOCK_HEADER_BYTES..);
@@ -419,7 +420,7 @@ async fn receive(
     }
 }
 
-/// The life of a merger thread. Takes blocks until nobody sends any more, also when the job is to stop.
+/// Main loop of a merger thread. Takes blocks until all senders are gone, even when the job is stopping.
 fn merge(
     mut arrivals: mpsc::Receiver<Arrival>,
     sink: Box<dyn Sink>,
@@ -429,8 +430,8 @@ fn merge(
     let mut sink = Some(sink);
     let guarded = |work: &mut dyn FnMut() -> Result<(), Error>| {
         let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-            let work = origin::work();
-            let what = origin::panicked_at();
+            let work = origin::current_work();
+            let what = origin::take_panic_place();
             Err(Error::Task(TaskError {
                 side: Side::A,
                 task: work.a_task,
@@ -448,7 +449,7 @@ fn merge(
         }
         if let Some(open) = &mut sink {
             let mut pairs = Some(pairs);
-            if !guarded(&mut || open.take(header, pairs.take().expect("called once"))) {
+            if !guarded(&mut || open.push(header, pairs.take().expect("called once"))) {
                 sink = None;
             }
         }
@@ -467,7 +468,7 @@ fn merge(
     stores
 }
 
-/// What a panic said.
+/// Returns a panic's message.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text.to_string(),
@@ -476,7 +477,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// `window`: where that of the store begins, when streaming.
+/// `window`: start of the store's window, when streaming.
 pub(crate) fn store_error(error: StoreError, a_task: u32, window: Option<u64>, rank: usize) -> Error {
     match error {
         StoreError::Spill(error) => Error::Spill { rank, message: error.to_string() },
@@ -492,7 +493,7 @@ pub(crate) fn store_error(error: StoreError, a_task: u32, window: Option<u64>, r
     }
 }
 
-/// Keeps pairs in the stores of A tasks until the O phase is over.
+/// Collects pairs in the stores of A tasks until the O phase is over.
 pub(crate) struct BatchSink {
     rank: usize,
     world: World,
@@ -500,7 +501,7 @@ pub(crate) struct BatchSink {
     spiller: Spiller,
     stores: BTreeMap<u32, Store>,
     logs: HashMap<u32, Log>,
-    /// Above this its stores are spilled.
+    /// Spill threshold of its stores.
     bytes_max: usize,
 }
 
@@ -510,7 +511,7 @@ impl BatchSink {
         let mine = (0..plan.a_tasks)
             .filter(|a_task| plan.owner(*a_task, ranks) == rank && plan.merger(*a_task, ranks) == merger);
         BatchSink {
-            rank: world.launched_rank(),
+            rank: world.own_launcher_rank(),
             world: world.clone(),
             plan: Arc::clone(plan),
             spiller: Spiller::new(folders),
@@ -520,20 +521,20 @@ impl BatchSink {
         }
     }
 
-    fn keep(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+    fn store(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         let rank = self.rank;
         let store = self.stores.get_mut(&header.a_task).ok_or_else(|| Error::Damaged {
             rank,
             message: format!("a block for A task {}, which is not merged here", header.a_task),
         })?;
-        origin::works_on(Work { a_task: header.a_task, window: None });
+        origin::set_work(Work { a_task: header.a_task, window: None });
         let added = store.add(pairs, header.pairs, &mut self.spiller);
         added.map_err(|error| store_error(error, header.a_task, None, rank))?;
         while self.stores.values().map(Store::bytes).sum::<usize>() > self.bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let (a_task, store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
-            origin::works_on(Work { a_task: *a_task, window: None });
+            origin::set_work(Work { a_task: *a_task, window: None });
             store.spill(&mut self.spiller).map_err(|error| store_error(error, *a_task, None, rank))?;
             if store.bytes() >= before {
                 break;
@@ -542,23 +543,23 @@ impl BatchSink {
         Ok(())
     }
 
-    /// The log of an A task; what it holds of an earlier run of the job is kept first.
+    /// Returns the log of an A task; when first opened, replays the pairs of earlier generations.
     fn log(&mut self, a_task: u32) -> Result<&mut Log, Error> {
         if !self.logs.contains_key(&a_task) {
             let plan = Arc::clone(&self.plan);
             let checkpoint = plan.checkpoint.as_ref().expect("there is a checkpoint");
             let CheckpointPlan { folder, generation, committed } = checkpoint;
             let log = Log::open::<LogError>(folder, a_task, *generation, committed, |header, pairs| {
-                self.keep(header, pairs).map_err(LogError::Other)
+                self.store(header, pairs).map_err(LogError::Other)
             });
-            let log = log.map_err(|error| error.on(self.rank))?;
+            let log = log.map_err(|error| error.into_error(self.rank))?;
             self.logs.insert(a_task, log);
         }
         Ok(self.logs.get_mut(&a_task).expect("it was just opened"))
     }
 }
 
-/// Why a log of what was received is not kept.
+/// Why a log of received pairs could not be written.
 #[derive(Debug)]
 enum LogError {
     Io(std::io::Error),
@@ -590,7 +591,7 @@ impl std::error::Error for LogError {
 }
 
 impl LogError {
-    fn on(self, rank: usize) -> Error {
+    fn into_error(self, rank: usize) -> Error {
         match self {
             LogError::Io(error) => Error::Checkpoint { rank, message: error.to_string() },
             LogError::Other(error) => error,
@@ -599,7 +600,7 @@ impl LogError {
 }
 
 impl Sink for BatchSink {
-    fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+    fn push(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         if self.plan.checkpoint.is_some() {
             let rank = self.rank;
             let log = self.log(header.a_task)?;
@@ -607,20 +608,20 @@ impl Sink for BatchSink {
             if header.kind == BlockKind::TaskEnd {
                 logged = logged.and_then(|()| log.flush());
             }
-            logged.map_err(|error| LogError::Io(error).on(rank))?;
+            logged.map_err(|error| LogError::Io(error).into_error(rank))?;
             if header.kind == BlockKind::TaskEnd {
-                self.world.tell(Up::Stored { job: self.plan.job, o_task: header.o_task });
+                self.world.send_to_rank_0(ToRank0::Stored { job: self.plan.job, o_task: header.o_task });
             }
         }
         match header.kind {
-            BlockKind::Pairs => self.keep(header, pairs),
+            BlockKind::Pairs => self.store(header, pairs),
             _ => Ok(()),
         }
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<(u32, Store)>, Error> {
         if self.plan.checkpoint.is_some() {
-            // Also for an A task that no O task of this run sent anything.
+            // Also for an A task that received nothing from this generation's O tasks.
             for a_task in self.stores.keys().copied().collect::<Vec<_>>() {
                 self.log(a_task)?;
             }

@@ -1,4 +1,4 @@
-//! The hash of a key's bytes: the same in every process, so that all ranks send a key to the same A task.
+//! Hash of a key's bytes: identical in every process, so that all ranks send a key to the same A task.
 //!
 //! Source: the multiply-and-fold step of wyhash (Wang Yi, 2019), over eight bytes at a time.
 
@@ -16,7 +16,7 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
 }
 
-/// 64 bits of which each depends on every byte of `key`.
+/// Returns 64 bits, each of which depends on every byte of `key`.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     let length = key.len();
@@ -27,7 +27,7 @@ pub fn hash(key: &[u8]) -> u64 {
             state = fold(state ^ word(rest), ODD ^ word(&rest[8..]));
             rest = &rest[16..];
         }
-        // What is left, up to 16 bytes; the last eight may be read a second time.
+        // The remaining bytes, up to 16; the last eight may be read twice.
         let first = if rest.len() >= 8 { word(rest) } else { 0 };
         return fold(fold(state ^ first, ODD ^ word(&key[length - 8..])), SEED);
     }
@@ -43,7 +43,7 @@ pub fn hash(key: &[u8]) -> u64 {
     fold(fold(state ^ low, ODD ^ high), SEED)
 }
 
-/// One of `parts`, evenly, from the upper bits of a hash; tables use the lower ones.
+/// Maps a hash evenly to one of `parts`, by its upper bits; tables use the lower ones.
 #[inline]
 pub fn part_of(hash: u64, parts: usize) -> usize {
     ((u128::from(hash) * parts as u128) >> 64) as usize
@@ -67,7 +67,7 @@ mod tests {
         }
         assert!(parts.iter().all(|count| (9_000..11_000).contains(count)), "{parts:?}");
         assert!(slots.iter().all(|count| (8_000..9_500).contains(count)), "{slots:?}");
-        // Zero bytes only: nothing but the length tells them apart.
+        // All bytes are zero, so that only the length differs.
         assert_eq!((0..64).map(|length| hash(&vec![0; length])).collect::<HashSet<_>>().len(), 64);
         // Every byte matters at every length.
         for length in 1..70usize {

@@ -1,10 +1,9 @@
-//! Text files as the input of O tasks: cut into splits of about the same size, each beginning and ending with
-//! a line. A named pipe is one split without an end, which is read as it is written. [`Share`] is what one
-//! task has of it.
+//! Text files as input of O tasks, cut into splits of about equal size at line boundaries. A named pipe is
+//! one split of unknown length, read as it is written. [`Share`] is one task's part of an input.
 //!
 //! # Memory bound
-//! The line that is read, and so [`LINE_BYTES_MAX`]; a piece of the file. A split in which no line begins is
-//! read once, and not kept.
+//! The current line, at most [`LINE_BYTES_MAX`], and one read buffer. A split in which no line begins is read
+//! once, and not kept.
 
 use crate::config::O_TASKS_MAX;
 use std::fs::File;
@@ -12,19 +11,19 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a split if nobody says otherwise: what an O task reads in a fraction of a second, and large
-/// enough that asking for the next one costs nothing.
+/// Default size of a split: an O task reads it in a fraction of a second, and it is large enough that
+/// requesting the next one costs nothing.
 pub const SPLIT_BYTES: u64 = 16 << 20;
 
-/// Bytes that are read at once.
+/// Read buffer size.
 const READ_BYTES: usize = 1 << 20;
 
-/// Bytes of a line at most, with its end. A longer one is no text, or not for this: a pair has no more than 2
-/// GiB, and without a limit the process would be ended for want of memory, without a word.
+/// Maximum line length, including the line ending. A longer line is not text, or cannot be a pair, whose
+/// limit is 2 GiB; without a limit the process would be killed silently for lack of memory.
 pub const LINE_BYTES_MAX: u64 = 1 << 30;
 
-/// A range of bytes of a file. The lines that begin in it are its own, also the end of the last one, which
-/// may lie behind it. From 0 to [`u64::MAX`] for what is no file and can be read only once.
+/// A byte range of a file. It owns the lines that begin in it; the last one may end after the range. From 0
+/// to [`u64::MAX`] for inputs that are not regular files and can be read only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     pub path: PathBuf,
@@ -32,32 +31,33 @@ pub struct Split {
     pub end: u64,
 }
 
-/// The splits of files and of all files in folders, in the order of their names. The same wherever the files
-/// are. Nothing is opened.
+/// Returns the splits of files, and of all files in folders, in name order. Independent of where the files
+/// are. Opens nothing.
 ///
-/// Errors: a file that cannot be looked at, named in the text; more splits than a job may have O tasks.
+/// Errors: a file cannot be inspected, and the message names it; more splits than a job may have O tasks.
 pub fn splits(paths: &[PathBuf], split_bytes: u64) -> io::Result<Vec<Split>> {
-    cut(files(paths)?, split_bytes)
+    make_splits(files(paths)?, split_bytes)
 }
 
-/// The same for so many tasks: splits of [`SPLIT_BYTES`], or of less where tasks would have nothing to read.
+/// Returns splits for this many tasks: of [`SPLIT_BYTES`], or smaller where tasks would otherwise have no
+/// input.
 ///
 /// Errors: as those of [`splits`].
 pub fn splits_for(paths: &[PathBuf], tasks: usize) -> io::Result<Vec<Split>> {
     let files = files(paths)?;
     let bytes: u64 = files.iter().filter_map(|(_, length)| *length).sum();
-    cut(files, bytes.div_ceil(tasks.max(1) as u64).clamp(1, SPLIT_BYTES))
+    make_splits(files, bytes.div_ceil(tasks.max(1) as u64).clamp(1, SPLIT_BYTES))
 }
 
-/// The part that task `index` of `count` has of a range of bytes, rows or whatever: all tasks together have
-/// each once, in their order, and as many as one another, or one more.
+/// Returns the part of task `index` of `count` in a range of bytes, rows or other units: the parts are
+/// contiguous, in task order, and their sizes differ by at most one.
 pub fn part(range: Range<u64>, index: usize, count: usize) -> Range<u64> {
     let length = u128::from(range.end.saturating_sub(range.start));
     let edge = |at: usize| range.start + (length * at as u128 / count.max(1) as u128) as u64;
     edge(index.min(count))..edge((index + 1).min(count))
 }
 
-fn cut(files: Vec<(PathBuf, Option<u64>)>, split_bytes: u64) -> io::Result<Vec<Split>> {
+fn make_splits(files: Vec<(PathBuf, Option<u64>)>, split_bytes: u64) -> io::Result<Vec<Split>> {
     let mut splits = Vec::new();
     for (path, length) in files {
         let Some(length) = length else {
@@ -73,7 +73,7 @@ fn cut(files: Vec<(PathBuf, Option<u64>)>, split_bytes: u64) -> io::Result<Vec<S
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         for at in 0..count as usize {
-            // Evenly, so that no split is a small rest.
+            // Even sizes, so that no split is a small remainder.
             let Range { start: begin, end } = part(0..length, at, count as usize);
             splits.push(Split { path: path.clone(), begin, end });
         }
@@ -81,7 +81,7 @@ fn cut(files: Vec<(PathBuf, Option<u64>)>, split_bytes: u64) -> io::Result<Vec<S
     Ok(splits)
 }
 
-/// Of folders too, with their lengths, if they have one.
+/// Lists files, including those in folders, with their lengths if known.
 fn files(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, Option<u64>)>> {
     let mut files = Vec::new();
     paths.iter().try_for_each(|path| collect(path, &mut files))?;
@@ -102,7 +102,7 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, Option<u64>)>) -> io::Result<(
     entries.iter().try_for_each(|entry| collect(entry, files))
 }
 
-/// The lines of a split, one at a time.
+/// Iterator over the lines of a split.
 pub struct Lines {
     file: BufReader<File>,
     position: u64,
@@ -118,8 +118,8 @@ impl Split {
         let line_bytes_max = LINE_BYTES_MAX;
         let mut lines = Lines { position: self.begin, end: self.end, line: Vec::new(), line_bytes_max, file };
         if self.begin > 0 {
-            // One byte before: if that is the end of a line, the first line begins here. Not further than its
-            // lines may begin.
+            // Start one byte earlier: if that byte is a line ending, the first line begins here. Do not scan
+            // beyond the range in which its lines may begin.
             lines.file.seek(SeekFrom::Start(self.begin - 1))?;
             lines.position = self.begin - 1;
             lines.skip_to_line()?;
@@ -127,7 +127,7 @@ impl Split {
         Ok(lines)
     }
 
-    /// Whether it can be read once more.
+    /// Whether the input can be read again.
     pub fn is_file(&self) -> bool {
         self.end < u64::MAX
     }
@@ -139,9 +139,9 @@ impl Split {
 }
 
 impl Lines {
-    /// Goes to the next line that begins in the split; if there is none, to the end of the split.
+    /// Skips to the next line that begins in the split; without one, to the split's end.
     fn skip_to_line(&mut self) -> io::Result<()> {
-        // The end of a line whose next one begins in the split lies before the split's last byte.
+        // The line ending before a line of the split lies before the split's last byte.
         while self.position + 1 < self.end {
             let read = self.file.fill_buf()?;
             if read.is_empty() {
@@ -160,9 +160,9 @@ impl Lines {
         Ok(())
     }
 
-    /// Reads up to the end of a line, which is in `line` then. Returns how many bytes.
+    /// Reads through the end of the line into `line`. Returns the number of bytes.
     ///
-    /// Errors: it is too long.
+    /// Errors: the line is too long.
     fn read_line(&mut self) -> io::Result<u64> {
         let room = self.line_bytes_max.saturating_sub(self.line.len() as u64);
         let bytes = (&mut self.file).take(room).read_until(b'\n', &mut self.line)? as u64;
@@ -175,7 +175,7 @@ impl Lines {
         Ok(bytes)
     }
 
-    /// The next line without its end, and where it begins in the file.
+    /// Returns the next line without its line ending, and its offset in the file.
     pub fn next_line(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         if self.position >= self.end {
             return Ok(None);
@@ -191,7 +191,7 @@ impl Lines {
 
     /// The line that was read last.
     fn current(&self) -> (u64, &[u8]) {
-        // Without the end of a line a carriage return is the line's own.
+        // Without a newline, a trailing carriage return belongs to the line.
         let line = match self.line.strip_suffix(b"\n") {
             Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
             None => &self.line[..],
@@ -199,8 +199,8 @@ impl Lines {
         (self.position - self.line.len() as u64, line)
     }
 
-    /// As many whole lines as are read at once, with their ends, and where they begin in the file; for those
-    /// who look for words and do not mind lines.
+    /// Returns as many complete lines as one read contains, with line endings, and their offset in the file;
+    /// for callers that scan words instead of lines.
     pub fn next_lines(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         if self.position >= self.end {
             return Ok(None);
@@ -225,7 +225,7 @@ impl Lines {
     }
 }
 
-/// What one task reads of an input, split after split, and line after line.
+/// One task's input, split by split and line by line.
 #[derive(Default)]
 pub struct Share {
     left: std::vec::IntoIter<Split>,
@@ -234,21 +234,21 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of task `index` of `count`: splits are dealt to tasks in turn.
+    /// The share of task `index` of `count`: splits are dealt round-robin.
     pub fn of(splits: Vec<Split>, index: usize, count: usize) -> Share {
         let own: Vec<Split> = splits.into_iter().skip(index).step_by(count.max(1)).collect();
         Share { left: own.into_iter(), current: None, lines: None }
     }
 
-    /// Goes to the next split. `None`: there is none left.
+    /// Advances to the next split. `None`: no split is left.
     pub fn next_split(&mut self) -> Option<&Split> {
         self.lines = None;
         self.current = self.left.next();
         self.current.as_ref()
     }
 
-    /// The next line that begins in the current split, without its end, and where it begins in the file.
-    /// `None` behind the last one, and without a split.
+    /// Returns the next line that begins in the current split, without its line ending, and its offset in the
+    /// file. `None` after the last one, and without a split.
     ///
     /// Errors: the file cannot be read; the line is too long.
     pub fn next_line(&mut self) -> io::Result<Option<(u64, &[u8])>> {
@@ -259,7 +259,7 @@ impl Share {
         self.lines.as_mut().map_or(Ok(None), Lines::next_line)
     }
 
-    /// The line that [`Share::next_line`] came to last.
+    /// The last line that [`Share::next_line`] returned.
     pub(crate) fn line(&self) -> Option<(u64, &[u8])> {
         self.lines.as_ref().map(Lines::current)
     }
@@ -272,7 +272,7 @@ mod tests {
     use rand::seq::IndexedRandom;
     use rand::{Rng, SeedableRng};
 
-    /// The file at once, cut at the ends of its lines: where each begins, and what it has.
+    /// Reference: the whole file cut at line endings, as offset and content.
     fn plain_lines(text: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut at = 0;
         let whole = text.split_inclusive(|byte| *byte == b'\n').map(|line| {
@@ -287,8 +287,8 @@ mod tests {
         whole.collect()
     }
 
-    /// Whatever a file is cut into, all splits together have each line once: also lines that are longer than
-    /// many splits, and than what is read at once.
+    /// However a file is cut, the splits together contain each line once, even lines longer than many splits
+    /// or than a read buffer.
     #[test]
     fn splits_have_each_line_once() {
         let seed: u64 =
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Whatever they are given, all tasks together have all of it once.
+    /// The tasks' shares together contain the whole input once.
     #[test]
     fn tasks_share_an_input() {
         let folder = tempfile::tempdir().unwrap();
@@ -369,7 +369,7 @@ mod tests {
             expected.sort();
             assert_eq!(read, expected, "{tasks}");
         }
-        // Large splits stay as they are, and no task needs to have one.
+        // Large splits stay as they are, and a task may have none.
         assert_eq!(splits_for(&[], 3).unwrap(), []);
         assert_eq!(splits(&paths, SPLIT_BYTES).unwrap(), splits_for(&paths, 1).unwrap());
     }
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(part(4..9, 0, 0), 4..4);
     }
 
-    /// A split that lies within a line reads what it has, and not the line to its end.
+    /// A split within a long line reads only its own bytes, not the line to its end.
     #[test]
     fn splits_within_a_long_line_are_read_once() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Jobs: O tasks emit pairs, A tasks receive them, each with the user's functions and types.
+//! Typed jobs: O tasks emit pairs, A tasks receive them, with the user's functions and types.
 
 use crate::config::{Config, Mode};
 use crate::counters::{Report, now};
@@ -6,12 +6,12 @@ use crate::datum::{Datum, Rejected};
 use crate::emit::{EmitError, Emitter, Partition};
 use crate::error::{BoxError, Cause, Error, Side};
 use crate::input::Split;
-use crate::origin::{self, Work, shown};
+use crate::origin::{self, Work, format_key};
 use crate::records;
 use crate::running::{Running, Spec};
 use crate::runs::KeyOrder;
 use crate::store::{Arrangement, Shape, Source, Store, StoreError};
-use crate::table::{Combine, Refusal};
+use crate::table::{Combine, CombineError};
 use crate::world::World;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,10 +22,10 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of the blocks into which pairs are put that stay.
+/// Target size of the blocks of kept pairs.
 const KEPT_BLOCK_BYTES: usize = 1 << 20;
 
-/// A bipartite job over keys `K` and values `V`. Every rank makes the same one and runs it.
+/// A bipartite job over keys `K` and values `V`. Every rank builds and runs the same one.
 ///
 /// ```
 /// use harrier_mpid::{Config, Job, World};
@@ -61,7 +61,7 @@ pub struct Job<K: ?Sized, V: ?Sized> {
 }
 
 impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
-    /// A job whose A tasks get all values of a key together, keys in no order.
+    /// A job whose A tasks receive all values of a key together, with keys in no order.
     pub fn new(name: &str) -> Job<K, V> {
         let shape =
             Shape { arrangement: Arrangement::Grouped, order: KeyOrder::Bytes, combine: None, run_bytes: 0 };
@@ -69,7 +69,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             name: name.to_string(),
             o_tasks: None,
             a_tasks: None,
-            o_tasks_unless_told: None,
+            o_tasks_default: None,
             shape,
             partition: None,
             owned: false,
@@ -81,39 +81,39 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         Job { spec, types: PhantomData }
     }
 
-    /// How many O tasks: these and no others. A configuration that says another number is refused.
+    /// Fixes the number of O tasks. A configuration with another number is rejected.
     pub fn o_tasks(mut self, tasks: usize) -> Self {
         self.spec.o_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
     }
 
-    /// How many O tasks if the configuration does not say ([`Config::o_tasks`], `mpidrun -O`): for tasks that
-    /// share their input with [`OTask::share_of`], of which any number will do.
+    /// Default number of O tasks if the configuration does not set one ([`Config::o_tasks`], `mpidrun -O`):
+    /// for tasks that divide their input with [`OTask::share_of`], which works for any number.
     pub fn o_tasks_unless_told(mut self, tasks: usize) -> Self {
-        self.spec.o_tasks_unless_told = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
+        self.spec.o_tasks_default = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
     }
 
-    /// Lets [`Job::run`] run this job also in a program that was started for rounds or streams
-    /// ([`Config::mode`], `mpidrun -mode`): one that loads what they go over, say. Others are refused there.
+    /// Lets [`Job::run`] run this job also in a program started for rounds or streams ([`Config::mode`],
+    /// `mpidrun -mode`), for example to load their input. Other jobs are rejected there.
     pub fn in_any_mode(mut self) -> Self {
         self.spec.in_any_mode = true;
         self
     }
 
-    /// How many A tasks: these and no others. A configuration that says another number is refused.
+    /// Fixes the number of A tasks. A configuration with another number is rejected.
     pub fn a_tasks(mut self, tasks: usize) -> Self {
         self.spec.a_tasks = Some(u32::try_from(tasks).expect("fewer than 2^32 tasks"));
         self
     }
 
-    /// A tasks get pairs as they come.
+    /// A tasks receive pairs in arrival order.
     pub fn plain(mut self) -> Self {
         self.spec.shape.arrangement = Arrangement::Plain;
         self
     }
 
-    /// A tasks get keys in their order.
+    /// A tasks receive keys in sorted order.
     pub fn sorted(mut self) -> Self {
         self.spec.shape.arrangement = Arrangement::Sorted;
         if !K::BYTE_ORDER {
@@ -122,8 +122,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// A tasks get keys in this order. Keys that are equal in it and differ otherwise stay groups of their
-    /// own.
+    /// A tasks receive keys in this order. Keys that compare equal but differ in bytes stay separate groups.
     pub fn sorted_by(
         mut self,
         compare: impl for<'a> Fn(K::View<'a>, K::View<'a>) -> Ordering + Send + Sync + 'static,
@@ -132,15 +131,15 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self.spec.shape.order = KeyOrder::Custom(Arc::new(move |left, right| {
             match (K::decode(left), K::decode(right)) {
                 (Ok(left), Ok(right)) => compare(left, right),
-                // They are refused when they are read; until then any order will do.
+                // They are rejected when read; until then any order will do.
                 _ => left.cmp(right),
             }
         }));
         self
     }
 
-    /// Joins two values of a key into one, wherever they meet: before they are sent, and after. `combine`
-    /// must be associative and commutative. What it returns is encoded as a `V`.
+    /// Combines two values of a key into one, before they are sent and after they are received. `combine`
+    /// must be associative and commutative. Its result is encoded as a `V`.
     pub fn combine<W: Datum + 'static>(
         mut self,
         combine: impl for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync + 'static,
@@ -149,7 +148,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// Chooses the A task of a key, among so many.
+    /// Chooses the A task of a key, given the number of A tasks.
     pub fn partition(
         mut self,
         partition: impl for<'a> Fn(K::View<'a>, usize) -> usize + Send + Sync + 'static,
@@ -159,16 +158,16 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         self
     }
 
-    /// Runs the job. Collective: every rank calls it, with the same job and the same knobs.
+    /// Runs the job. Collective: every rank calls it, with the same job and the same configuration.
     ///
     /// `o` is called for each O task, on some rank, on any of its threads; `a` for each A task, on the rank
-    /// that has its pairs. Returns what the A tasks of this rank returned.
+    /// that has its pairs. Returns the results of this rank's A tasks.
     ///
-    /// With a checkpoint ([`Config::checkpoint`]) the job goes on when a rank other than 0 is lost: the ranks
-    /// that are left take over its A tasks and run again the O tasks whose pairs were not all received. Then
-    /// `a` is called once more for A tasks that had begun, also for those that had ended; what it returned
-    /// before is dropped. It does not go on where an earlier job of the program has come to its end: what a
-    /// rank had of its results is lost with it.
+    /// With a checkpoint ([`Config::checkpoint`]) the job continues when a rank other than 0 is lost: the
+    /// remaining ranks take over its A tasks and rerun the O tasks whose pairs were not all received. Then
+    /// `a` is called again for A tasks that had begun, also for those that had finished; their earlier
+    /// results are dropped. The job does not continue if an earlier job of the program has finished: the lost
+    /// rank held results of it.
     ///
     /// Errors: the same on every rank. Other jobs may follow unless a rank was lost.
     pub fn run<R: Send>(
@@ -180,12 +179,12 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
     ) -> Result<Outcome<R>, Error> {
         let number = world.next_job();
         let has_checkpoint = config.checkpoint.is_some();
-        // What a rank had before the job is lost with it, and no checkpoint has it.
+        // Data that a rank held before the job is lost with it and is in no checkpoint.
         let mut goes_on = has_checkpoint && world.is_new();
         loop {
             let outcome = Running::start(world, config, self.spec.clone(), number).and_then(|mut running| {
                 goes_on = has_checkpoint && !world.has_results();
-                on_threads(running.threads, || {
+                run_on_threads(running.threads, || {
                     while let Some(o_task) = running.take_task() {
                         run_o(&running, o_task, &o);
                     }
@@ -193,11 +192,11 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                 finish(running.end_o_phase(), running, |_, task| a(task))
             });
             let lost = match &outcome {
-                Err(Error::RankLost { .. }) if goes_on => world.go_on(),
+                Err(Error::RankLost { .. }) if goes_on => world.continue_after_loss(),
                 _ => None,
             };
             let Some(lost) = lost else { return outcome };
-            // All that are left find the same.
+            // All remaining ranks decide the same.
             let (name, ranks) = (&self.spec.name, world.ranks());
             match world.rank() {
                 0 if config.progress => {
@@ -209,7 +208,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         }
     }
 
-    /// Runs a round over what stays on its rank: O task `i` and A task `i` are given part `i`. Collective.
+    /// Runs a round over kept parts: O task `i` and A task `i` get part `i` on its rank. Collective.
     pub fn round<S: Send, R: Send>(
         &self,
         world: &World,
@@ -227,7 +226,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
             ..self.spec.clone()
         };
         let mut running = Running::start(world, config, spec, world.next_job())?;
-        on_threads(running.threads, || {
+        run_on_threads(running.threads, || {
             while let Some(o_task) = running.take_task() {
                 run_o(&running, o_task, &|task: &mut OTask<'_, K, V>| o(task, &mut kept.part(o_task).lock()));
             }
@@ -250,19 +249,19 @@ where
     F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
 {
     #[inline]
-    fn join(&self, held: &[u8], value: &[u8]) -> Result<W, Box<Refusal>> {
-        let held = V::decode(held).map_err(Refusal::held)?;
-        Ok((self.combine)(held, V::decode(value).map_err(Refusal::came)?))
+    fn join(&self, held: &[u8], value: &[u8]) -> Result<W, Box<CombineError>> {
+        let held = V::decode(held).map_err(CombineError::invalid_held)?;
+        Ok((self.combine)(held, V::decode(value).map_err(CombineError::invalid_new)?))
     }
 
-    /// What it made is a `V`, too. Looked at at once, while it is known what it was made of; costs nothing
-    /// where the types are one.
+    /// Checks that the combiner's result is a valid `V`, immediately, while its inputs are known; free if the
+    /// types are the same.
     #[inline]
-    fn check(bytes: &[u8]) -> Result<(), Box<Refusal>> {
+    fn check(bytes: &[u8]) -> Result<(), Box<CombineError>> {
         if TypeId::of::<V>() == TypeId::of::<W>() {
             return Ok(());
         }
-        V::decode(bytes).map(drop).map_err(Refusal::made)
+        V::decode(bytes).map(drop).map_err(CombineError::invalid_result)
     }
 }
 
@@ -271,7 +270,13 @@ where
     F: for<'a> Fn(V::View<'a>, V::View<'a>) -> W + Send + Sync,
 {
     #[inline]
-    fn combine(&self, _: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
+    fn combine(
+        &self,
+        _: &[u8],
+        held: &[u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Box<CombineError>> {
         crate::datum::append(&self.join(held, value)?, out);
         Self::check(out)
     }
@@ -283,7 +288,7 @@ where
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, Box<Refusal>> {
+    ) -> Result<bool, Box<CombineError>> {
         let combined = self.join(held, value)?;
         let bytes = combined.encode(out);
         Self::check(bytes)?;
@@ -291,20 +296,20 @@ where
             held.copy_from_slice(bytes);
             return Ok(true);
         }
-        // As `append` does, for values that have their bytes themselves.
+        // As `append` does for values that return their own bytes.
         out.clear();
         crate::datum::append(&combined, out);
         Ok(false)
     }
 }
 
-/// Runs `work` on so many threads, of which this is one.
-pub(crate) fn on_threads(threads: usize, work: impl Fn() + Sync) {
+/// Runs `work` on this many threads, including the calling one.
+pub(crate) fn run_on_threads(threads: usize, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for thread in 1..threads {
             let builder = std::thread::Builder::new().name(format!("mpid task {thread}"));
             if let Err(error) = builder.spawn_scoped(scope, &work) {
-                // The others do its work.
+                // The other threads take over its work.
                 tracing::warn!(%error, "a thread for tasks cannot be had");
             }
         }
@@ -321,14 +326,14 @@ fn run_o<K: Datum + ?Sized, V: Datum + ?Sized>(
     let mut task = OTask::new(running, o_task, running.o_task(o_task));
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         o(&mut task)?;
-        task.emitter.finish().map_err(|error| task.remember(error))?;
+        task.emitter.finish().map_err(|error| task.record_rejection(error))?;
         Ok(())
     }));
     task.settle(outcome);
     running.o_task_done(o_task, begin, &task.emitter, task.late);
 }
 
-/// The A phase and the end of a job.
+/// Runs the A phase and ends the job.
 fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
     stores: Vec<(u32, Store)>,
     running: Running,
@@ -336,7 +341,7 @@ fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
 ) -> Result<Outcome<R>, Error> {
     let outputs = Mutex::new(Vec::new());
     let left = Mutex::new(stores.into_iter());
-    on_threads(running.threads, || {
+    run_on_threads(running.threads, || {
         loop {
             let next = left.lock().next();
             let Some((a_task, store)) = next.filter(|_| !running.stop().is_set()) else { return };
@@ -357,7 +362,7 @@ fn finish<K: Datum + ?Sized, V: Datum + ?Sized, R: Send>(
     Ok(Outcome { outputs, report })
 }
 
-/// Runs one A task over its store. `None`: it failed, and the job is to stop.
+/// Runs one A task over its store. `None`: it failed, and the job is stopping.
 pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
     running: &Running,
     work: Work,
@@ -368,16 +373,16 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
     let mut task = None;
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<R, BoxError> {
         let source = store.finish().map_err(ReceiveError::from)?;
-        a(task.insert(ATask::new(source, a_task as usize, count, running.world.launched_rank())))
+        a(task.insert(ATask::new(source, a_task as usize, count, running.world.own_launcher_rank())))
     }));
     let place = || {
         let place = task.as_ref().map_or("before its first record".to_string(), ATask::place);
         let place = work.place(&place);
         // Keys that were compared or combined to find the next record.
-        origin::panicked_at().map_or(place.clone(), |keys| format!("{place}, {keys}"))
+        origin::take_panic_place().map_or(place.clone(), |keys| format!("{place}, {keys}"))
     };
     let received = |error: &ReceiveError, place: String| {
-        let rank = running.world.launched_rank();
+        let rank = running.world.own_launcher_rank();
         match error {
             ReceiveError::Rejected(rejected) => {
                 running.task_error(Side::A, a_task, place, Cause::Rejected, rejected)
@@ -387,8 +392,8 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
         }
     };
     let error = match (outcome, task.as_ref().and_then(|task| task.failed.get())) {
-        (Err(panic), _) => running.panicked(Side::A, a_task, place(), &*panic),
-        // Also where the function has passed over it: pairs are missing.
+        (Err(panic), _) => running.panic_error(Side::A, a_task, place(), &*panic),
+        // Also if the function ignored the error: pairs are missing.
         (Ok(_), Some((failed, at))) => received(failed, work.place(at)),
         (Ok(Ok(output)), None) => return Some(output),
         (Ok(Err(error)), None) => match error.downcast_ref::<ReceiveError>() {
@@ -400,36 +405,36 @@ pub(crate) fn run_a<K: Datum + ?Sized, V: Datum + ?Sized, R>(
     None
 }
 
-/// What a job gave.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Outcome<R> {
-    /// Of the A tasks that ran on this rank, by their index.
+    /// Results of this rank's A tasks, by index.
     pub outputs: Vec<(usize, R)>,
-    /// The same on every rank.
+    /// Counters, the same on every rank.
     pub report: Report,
 }
 
 impl<R> Outcome<R> {
-    /// The outputs as parts that stay on their ranks, for [`Job::round`].
+    /// Turns the outputs into parts that stay on their ranks, for [`Job::round`].
     pub fn keep(self, a_tasks: usize) -> Kept<R> {
         let parts = self.outputs.into_iter().map(|(part, state)| (part as u32, Mutex::new(state)));
         Kept { parts: parts.collect(), count: a_tasks as u32 }
     }
 }
 
-/// One part for each A task, on the rank of that task.
+/// One part for each A task, on that task's rank.
 pub struct Kept<S> {
     parts: Vec<(u32, Mutex<S>)>,
     count: u32,
 }
 
 impl<S> Kept<S> {
-    /// Parts on all ranks.
+    /// Number of parts on all ranks.
     pub fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// The parts on this rank, each with its index.
+    /// Iterates over this rank's parts and their indexes.
     pub fn here(&mut self) -> impl Iterator<Item = (usize, &mut S)> {
         self.parts.iter_mut().map(|(part, state)| (*part as usize, state.get_mut()))
     }
@@ -440,12 +445,12 @@ impl<S> Kept<S> {
     }
 }
 
-/// An O task as its function sees it.
+/// Handle of an O task, passed to its function.
 pub struct OTask<'a, K: ?Sized, V: ?Sized> {
     running: &'a Running,
     pub(crate) emitter: Emitter,
     index: u32,
-    /// Whether values are combined: then each is looked at when it is sent, while its place is known.
+    /// Whether values are combined: each is then validated when it is sent, while its position is known.
     combines: bool,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -469,36 +474,35 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         }
     }
 
-    /// Of this task among all O tasks.
+    /// Index among all O tasks.
     pub fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// All O tasks.
+    /// Number of O tasks.
     pub fn count(&self) -> usize {
         self.running.plan.o_tasks as usize
     }
 
-    /// All A tasks.
+    /// Number of A tasks.
     pub fn a_tasks(&self) -> usize {
         self.running.plan.a_tasks as usize
     }
 
-    /// The task's share of all there is to read: of what the tasks are given in turn. Together they have each
-    /// once.
+    /// The task's share of `all`, dealt round-robin: the tasks' shares together contain each item once.
     pub fn share_of<'s, T>(&self, all: &'s [T]) -> impl Iterator<Item = &'s T> + use<'s, T, K, V> {
         all.iter().skip(self.index()).step_by(self.count().max(1))
     }
 
-    /// The task's part of a range of bytes, or of whatever is counted: see [`part`].
+    /// The task's part of a range of bytes or other units: see [`part`].
     ///
     /// [`part`]: crate::input::part
     pub fn part_of(&self, range: std::ops::Range<u64>) -> std::ops::Range<u64> {
         crate::input::part(range, self.index(), self.count())
     }
 
-    /// Hands the text of the task's share of these splits to `each`, as [`Lines::next_lines`] gives it. Says
-    /// where it is, for errors.
+    /// Passes the text of the task's share of these splits to `each`, as [`Lines::next_lines`] returns it,
+    /// and records the position for errors.
     ///
     /// [`Lines::next_lines`]: crate::input::Lines::next_lines
     pub fn read(
@@ -517,7 +521,8 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         Ok(())
     }
 
-    /// As [`OTask::read`], line by line: `each` is given where a line begins, and the line without its end.
+    /// Like [`OTask::read`], line by line: `each` gets the line's offset and the line without its line
+    /// ending.
     pub fn read_lines(
         &mut self,
         splits: &[Split],
@@ -526,7 +531,7 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         self.share_of(splits).try_for_each(|split| self.read_split(split, &mut each))
     }
 
-    /// As [`OTask::read_lines`], of one split.
+    /// Like [`OTask::read_lines`], for one split.
     pub fn read_split(
         &mut self,
         split: &Split,
@@ -541,29 +546,29 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         Ok(())
     }
 
-    /// Says what the task reads from now on, for errors.
+    /// Sets the name of the task's input, for errors.
     pub fn reads(&mut self, source: &str) {
-        self.emitter.reads(source);
+        self.emitter.set_source(source);
     }
 
-    /// Says where in what it reads the task is, such as a byte or a row, for errors. Costs next to nothing.
+    /// Sets the task's position in its input, such as a byte or a row, for errors. Nearly free.
     #[inline]
     pub fn at(&mut self, position: u64) {
         self.emitter.origin.position = Some(position);
     }
 
-    /// Sends a pair to the A task of its key. Returns at once, unless the send queue is full.
+    /// Sends a pair to the A task of its key. Returns immediately unless the send queue is full.
     ///
-    /// Errors: the job is to stop, or a codec refuses the pair; the function should return it. One that does
-    /// not fails all the same.
+    /// Errors: the job is stopping, or a codec rejects the pair. The function should return the error; the
+    /// task fails in any case.
     #[inline]
     pub fn emit(&mut self, key: &K, value: &V) -> Result<(), EmitError> {
-        // Where all values have as many bytes, one that has just been encoded is one.
+        // A fixed-width value that was just encoded has the right length and needs no check.
         self.send(key, value, V::WIDTH.is_none())
     }
 
-    /// As [`OTask::emit`], with key and value of other types whose bytes are those of `K` and `V`: borrowed
-    /// parts of a tuple, say, where `K` has a `String`.
+    /// Like [`OTask::emit`], with key and value of other types whose encodings equal those of `K` and `V`:
+    /// for example a tuple of borrowed parts where `K` has a `String`.
     #[inline]
     pub fn emit_as(
         &mut self,
@@ -585,9 +590,9 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         let (key, value) = (key.encode(&mut self.key), value.encode(&mut self.value));
         let sent = match check_value::<V>(check && self.combines, value) {
             Ok(()) => self.emitter.emit(key, value),
-            Err(rejected) => Err(self.emitter.refuse(rejected.into())),
+            Err(rejected) => Err(self.emitter.reject(rejected.into())),
         };
-        sent.map_err(|error| self.remember(error))
+        sent.map_err(|error| self.record_rejection(error))
     }
 
     #[inline]
@@ -597,25 +602,25 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
         let (key, value) = (key.encode(&mut self.key), value.encode(&mut self.value));
         let sent = match check_value::<V>(self.combines, value) {
             Ok(()) => self.emitter.emit_in_window(window, key, value),
-            Err(rejected) => Err(self.emitter.refuse(rejected.into())),
+            Err(rejected) => Err(self.emitter.reject(rejected.into())),
         };
-        sent.map_err(|error| self.remember(error))
+        sent.map_err(|error| self.record_rejection(error))
     }
 
     #[cold]
-    pub(crate) fn remember(&mut self, error: EmitError) -> EmitError {
+    pub(crate) fn record_rejection(&mut self, error: EmitError) -> EmitError {
         if let EmitError::Rejected(rejected) = &error {
             self.rejected = Some(rejected.clone());
         }
         error
     }
 
-    /// Tells the job how the function ended, if it did not end well.
+    /// Fails the job unless the function returned successfully.
     pub(crate) fn settle(&mut self, outcome: std::thread::Result<Result<(), BoxError>>) {
         let place = self.emitter.origin.place();
         let error = match (outcome, &self.rejected) {
-            (Err(panic), _) => self.running.panicked(Side::O, self.index, place, &*panic),
-            // Also where the function has passed over it: pairs are missing.
+            (Err(panic), _) => self.running.panic_error(Side::O, self.index, place, &*panic),
+            // Also if the function ignored the error: pairs are missing.
             (Ok(_), Some(rejected)) => {
                 let (o_task, place) = self.emitter.blame();
                 self.running.task_error(Side::O, o_task, place, Cause::Rejected, rejected)
@@ -630,22 +635,21 @@ impl<'a, K: Datum + ?Sized, V: Datum + ?Sized> OTask<'a, K, V> {
     }
 }
 
-/// Whether the bytes are a `V`, if that is asked.
+/// Checks that the bytes are a valid `V`, if requested.
 #[inline]
-fn check_value<V: Datum + ?Sized>(asked: bool, value: &[u8]) -> Result<(), Rejected> {
-    if asked { V::decode(value).map(drop) } else { Ok(()) }
+fn check_value<V: Datum + ?Sized>(required: bool, value: &[u8]) -> Result<(), Rejected> {
+    if required { V::decode(value).map(drop) } else { Ok(()) }
 }
 
-/// Why an A task was not given its next pair; its function should return it. One that does not fails all the
-/// same.
+/// Why an A task cannot get its next pair. Its function should return the error; the task fails in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// A codec does not accept the bytes of a key or a value.
+    /// A codec rejects the bytes of a key or a value.
     Rejected(Rejected),
     /// Spilled pairs cannot be read back.
     Spill(String),
-    /// The bytes are not what was written.
+    /// The bytes read are not those written.
     Damaged(String),
 }
 
@@ -683,38 +687,38 @@ impl From<Rejected> for ReceiveError {
     }
 }
 
-/// Where an A task is among its pairs.
+/// An A task's position among its pairs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The current pair, if there is one, was given.
-    Given,
-    /// The current pair begins a group that was not given yet.
-    Waiting,
-    /// A group was given, and its first value was not.
+    /// The current pair, if any, was returned.
+    Returned,
+    /// The current pair begins a group that was not returned yet.
+    GroupPending,
+    /// A group was returned, but not its first value.
     GroupBegins,
-    /// A group was given, and the current pair's value too.
+    /// A group was returned, and the current pair's value too.
     InGroup,
     End,
 }
 
-/// Why a pair was not given, and which one.
-type Failed = OnceLock<(ReceiveError, String)>;
+/// First read error, and its pair.
+type ReadFailure = OnceLock<(ReceiveError, String)>;
 
-/// Keeps the first error.
+/// Records the first error.
 #[cold]
-fn note(failed: &Failed, error: ReceiveError, place: String) -> ReceiveError {
+fn record_failure(failed: &ReadFailure, error: ReceiveError, place: String) -> ReceiveError {
     failed.get_or_init(|| (error, place)).0.clone()
 }
 
-/// Of a pair, which is the `number`th that its A task was given.
+/// Describes the pair that its A task received as the `number`th.
 fn place_of(number: u64, key: &[u8]) -> String {
-    format!("record {number} (key {})", shown(key))
+    format!("record {number} (key {})", format_key(key))
 }
 
 /// A received pair.
 pub type PairView<'a, K, V> = (<K as Datum>::View<'a>, <V as Datum>::View<'a>);
 
-/// An A task as its function sees it.
+/// Handle of an A task, passed to its function.
 pub struct ATask<K: ?Sized, V: ?Sized> {
     source: Source,
     index: usize,
@@ -722,12 +726,12 @@ pub struct ATask<K: ?Sized, V: ?Sized> {
     rank: usize,
     records: u64,
     state: State,
-    /// Of the current group.
+    /// Key of the current group.
     key: Vec<u8>,
-    /// The pairs have ended with a group.
+    /// The last pair belonged to a group.
     group_ended: bool,
-    /// No pair is given after it.
-    failed: Failed,
+    /// Once set, no more pairs are returned.
+    failed: ReadFailure,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -739,25 +743,25 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
             count,
             rank,
             records: 0,
-            state: State::Given,
+            state: State::Returned,
             key: Vec::new(),
             group_ended: false,
-            failed: Failed::new(),
+            failed: ReadFailure::new(),
             types: PhantomData,
         }
     }
 
-    /// Of this task among all A tasks.
+    /// Index among all A tasks.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// All A tasks.
+    /// Number of A tasks.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Where it runs.
+    /// The rank that runs the task.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -765,11 +769,13 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
     fn place(&self) -> String {
         match self.state {
             _ if self.records == 0 => "before its first record".to_string(),
-            // The pair behind the group was read to see that it is none of it.
-            State::Waiting => place_of(self.records - 1, &self.key),
+            // The pair after the group was read ahead to find the group's end.
+            State::GroupPending => place_of(self.records - 1, &self.key),
             State::End if self.group_ended => place_of(self.records, &self.key),
             State::End => format!("after its last record, {}", self.records),
-            State::Given | State::GroupBegins | State::InGroup => place_of(self.records, self.source.key()),
+            State::Returned | State::GroupBegins | State::InGroup => {
+                place_of(self.records, self.source.key())
+            }
         }
     }
 
@@ -780,41 +786,42 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
         }
         let more = self.source.advance().map_err(|error| {
             let place = match &error {
-                // Of a pair that cannot be combined from others, whose key is known.
+                // A combined pair whose value was rejected: its key is known.
                 StoreError::Rejected(_) => place_of(self.records + 1, self.source.key()),
                 StoreError::Spill(_) | StoreError::Damaged(_) => String::new(),
             };
-            note(&self.failed, error.into(), place)
+            record_failure(&self.failed, error.into(), place)
         })?;
         self.records += u64::from(more);
         Ok(more)
     }
 
-    /// The next pair, whatever its key.
+    /// Returns the next pair, whatever its key.
     pub fn next_pair(&mut self) -> Result<Option<PairView<'_, K, V>>, ReceiveError> {
         match self.state {
             State::End => return Ok(None),
-            State::Waiting | State::GroupBegins => self.state = State::Given,
-            State::Given | State::InGroup => {
+            State::GroupPending | State::GroupBegins => self.state = State::Returned,
+            State::Returned | State::InGroup => {
                 if !self.advance()? {
                     self.state = State::End;
                     return Ok(None);
                 }
-                self.state = State::Given;
+                self.state = State::Returned;
             }
         }
         let ATask { source, records, failed, .. } = self;
-        let refused = |rejected: Rejected| note(failed, rejected.into(), place_of(*records, source.key()));
-        Ok(Some((K::decode(source.key()).map_err(refused)?, V::decode(source.value()).map_err(refused)?)))
+        let reject =
+            |rejected: Rejected| record_failure(failed, rejected.into(), place_of(*records, source.key()));
+        Ok(Some((K::decode(source.key()).map_err(reject)?, V::decode(source.value()).map_err(reject)?)))
     }
 
-    /// The next key with all its values; those that were not read of the one before are passed over.
+    /// Returns the next key with all its values; skips unread values of the previous group.
     pub fn next_group(&mut self) -> Result<Option<Group<'_, K, V>>, ReceiveError> {
         while matches!(self.state, State::GroupBegins | State::InGroup) {
             self.next_in_group()?;
         }
-        if self.state == State::Given {
-            self.state = if self.advance()? { State::Waiting } else { State::End };
+        if self.state == State::Returned {
+            self.state = if self.advance()? { State::GroupPending } else { State::End };
         }
         if self.state == State::End {
             return Ok(None);
@@ -825,7 +832,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
         Ok(Some(Group { task: self }))
     }
 
-    /// Goes to the next pair of the current group. Returns whether there is one.
+    /// Advances to the next pair of the current group. Returns whether there is one.
     #[inline]
     fn next_in_group(&mut self) -> Result<bool, ReceiveError> {
         match self.state {
@@ -837,30 +844,30 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
                         State::End
                     }
                     true if self.source.key() == self.key => State::InGroup,
-                    true => State::Waiting,
+                    true => State::GroupPending,
                 }
             }
-            State::Given | State::Waiting | State::End => {}
+            State::Returned | State::GroupPending | State::End => {}
         }
         Ok(self.state == State::InGroup)
     }
 
-    /// Keeps the pairs that are left in memory, as a source for later rounds.
+    /// Keeps the remaining pairs in memory, as a source for later rounds.
     pub fn keep(&mut self) -> Result<Pairs<K, V>, ReceiveError> {
         let mut pairs = Pairs { blocks: Vec::new(), count: 0, types: PhantomData };
         let mut block = Vec::new();
         loop {
             match self.state {
                 State::End => break,
-                State::Waiting | State::GroupBegins => {}
-                State::Given | State::InGroup => {
+                State::GroupPending | State::GroupBegins => {}
+                State::Returned | State::InGroup => {
                     if !self.advance()? {
                         self.state = State::End;
                         break;
                     }
                 }
             }
-            self.state = State::Given;
+            self.state = State::Returned;
             let (key, value) = (self.source.key(), self.source.value());
             if !block.is_empty()
                 && block.len() + records::pair_bytes(key.len(), value.len()) > KEPT_BLOCK_BYTES
@@ -874,7 +881,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> ATask<K, V> {
         Ok(pairs)
     }
 
-    /// Of the current pair, in bytes; for languages that have codecs of their own.
+    /// Encoded current pair, for languages with their own codecs.
     #[doc(hidden)]
     pub fn raw_pair(&self) -> (&[u8], &[u8]) {
         (self.source.key(), self.source.value())
@@ -889,7 +896,7 @@ pub struct Group<'a, K: ?Sized, V: ?Sized> {
 impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
     pub fn key(&self) -> Result<K::View<'_>, ReceiveError> {
         let task = &*self.task;
-        K::decode(&task.key).map_err(|rejected| note(&task.failed, rejected.into(), task.place()))
+        K::decode(&task.key).map_err(|rejected| record_failure(&task.failed, rejected.into(), task.place()))
     }
 
     pub fn next_value(&mut self) -> Result<Option<V::View<'_>>, ReceiveError> {
@@ -898,10 +905,10 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
         }
         let task = &*self.task;
         let value = V::decode(task.source.value());
-        value.map(Some).map_err(|rejected| note(&task.failed, rejected.into(), task.place()))
+        value.map(Some).map_err(|rejected| record_failure(&task.failed, rejected.into(), task.place()))
     }
 
-    /// The key, and what `fold` makes of the values that are left.
+    /// Returns the key, and the fold of the remaining values.
     pub fn fold<T>(
         &mut self,
         first: T,
@@ -915,7 +922,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> Group<'_, K, V> {
     }
 }
 
-/// Received pairs that stay in memory.
+/// Received pairs kept in memory.
 pub struct Pairs<K: ?Sized, V: ?Sized> {
     blocks: Vec<Bytes>,
     count: usize,
@@ -931,14 +938,14 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> Pairs<K, V> {
         self.count == 0
     }
 
-    /// In the order in which they were received.
+    /// Iterates in the order of arrival.
     ///
-    /// Errors: a codec does not accept a pair, which the text names.
+    /// Errors: a codec rejects a pair; the message names it.
     pub fn iter(&self) -> impl Iterator<Item = Result<(K::View<'_>, V::View<'_>), Rejected>> {
         self.blocks.iter().flat_map(|block| records::Pairs::new(block)).zip(1..).map(|(pair, number)| {
             let (key, value) = pair.map_err(|damaged| Rejected(damaged.to_string()))?;
-            let refused = |Rejected(why)| Rejected(format!("{}: {why}", place_of(number, key)));
-            Ok((K::decode(key).map_err(refused)?, V::decode(value).map_err(refused)?))
+            let reject = |Rejected(why)| Rejected(format!("{}: {why}", place_of(number, key)));
+            Ok((K::decode(key).map_err(reject)?, V::decode(value).map_err(reject)?))
         })
     }
 }

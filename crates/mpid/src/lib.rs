@@ -1,29 +1,30 @@
-//! MapReduce-style programs in key-value pairs between the O and A tasks of ranks; it must never see SQL or a
-//! plan.
+//! MapReduce-style jobs over key-value pairs: O tasks emit pairs, A tasks receive them. Must not depend on
+//! SQL or query plans.
 //!
 //! ```text
 //!   O task ─ emit ─► combine ─► blocks ══ interconnect ══► sort, combine, spill ─► merge ─► A task
 //!   anywhere          table      one for each A task        while O tasks still run           where its pairs are
 //! ```
 //!
-//! - [`World`]: the ranks that run jobs together; this process alone needs no MPI.
-//! - [`Job`]: what is sent where and how it is given out; [`Job::run`], [`Job::round`] for iterations over
-//!   what stays in memory ([`Kept`]), [`Job::stream`] for windows of an input without end.
-//! - [`Datum`]: the codec of keys and values. [`Config`]: every knob. [`Report`]: what a job counted.
-//! - [`session`]: the same in bytes, for other languages.
+//! - [`World`]: the ranks that run jobs together; a single process needs no MPI.
+//! - [`Job`]: types, partitioner, combiner and order of the pairs. [`Job::run`] runs it once, [`Job::round`]
+//!   iterates over data that stays in memory ([`Kept`]), [`Job::stream`] processes windows of unbounded
+//!   inputs.
+//! - [`Datum`]: codec of keys and values. [`Config`]: all settings. [`Report`]: a job's counters.
+//! - [`session`]: the same API on byte strings, for other languages.
 //! - `arrow` (a feature, off by default): rows of Arrow columns as keys and values.
-//! - [`input`]: text files cut into splits at their lines.
+//! - [`input`]: text files, split at line boundaries.
 //!
 //! # Threads
-//! User functions run on as many threads as [`Config::threads`] says, besides one merger for each and one
-//! mover for each rank.
+//! User functions run on [`Config::threads`] threads, plus one merger thread for each of them and one mover
+//! thread for each rank.
 //!
 //! # Memory bound
-//! [`Config::memory_share`] of a rank's memory for received pairs; what is on its way is bounded by
+//! [`Config::memory_share`] of a rank's memory for received pairs; blocks in flight are bounded by
 //! `exchange.rs`.
 //!
 //! # Errors
-//! [`Error`]: the same on every rank. A panic of a user function fails its job and no more.
+//! [`Error`]: the same on every rank. A panic of a user function fails only its job.
 //!
 //! Source: the papers on MPI-D (Lu et al., 2011) and DataMPI (Hive on DataMPI, sections II and IV).
 

@@ -1,36 +1,36 @@
-//! What errors say of a record's place: where an O task was in its input, and which keys a thread was at when
-//! it panicked.
+//! Record positions for error messages: an O task's position in its input, and the keys a thread was
+//! processing when it panicked.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Bytes of a key that are shown.
-const SHOWN_BYTES: usize = 32;
+/// Maximum number of key bytes in messages.
+const FORMATTED_KEY_BYTES_MAX: usize = 32;
 
-/// Where an O task is in its input.
+/// An O task's position in its input.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     pub o_task: u32,
-    /// What the task reads, if it has said so.
+    /// Name of the input, if set.
     pub source: Option<Arc<str>>,
     pub position: Option<u64>,
 }
 
 impl Origin {
     pub fn place(&self) -> String {
-        self.placed(self.position.map(|position| format!("at {position}")))
+        self.describe(self.position.map(|position| format!("at {position}")))
     }
 
-    /// Of a record that was read there, or later, but not after `until` if that is known.
+    /// Describes a record read at this position or later, up to `until` if known.
     pub fn place_until(&self, until: Option<u64>) -> String {
-        self.placed(self.position.map(|position| match until {
+        self.describe(self.position.map(|position| match until {
             Some(until) if until == position => format!("at {position}"),
             Some(until) => format!("at {position} to {until}"),
             None => format!("at {position} or later"),
         }))
     }
 
-    fn placed(&self, position: Option<String>) -> String {
+    fn describe(&self, position: Option<String>) -> String {
         match (&self.source, position) {
             (None, position) => position.unwrap_or_default(),
             (Some(source), None) => source.to_string(),
@@ -38,8 +38,8 @@ impl Origin {
         }
     }
 
-    /// Whether both are of one task that reads the same.
-    pub fn is_of(&self, other: &Origin) -> bool {
+    /// Whether both belong to one task and the same input.
+    pub fn same_input(&self, other: &Origin) -> bool {
         let same_source = match (&self.source, &other.source) {
             (Some(left), Some(right)) => Arc::ptr_eq(left, right),
             (left, right) => left.is_none() && right.is_none(),
@@ -48,23 +48,24 @@ impl Origin {
     }
 }
 
-/// A key as errors show it: its first bytes as text, in quotes.
-pub fn shown(key: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(&key[..key.len().min(SHOWN_BYTES)]).escape_debug().collect();
-    let more = if key.len() > SHOWN_BYTES { "…" } else { "" };
+/// Formats a key for errors: its first bytes as quoted text.
+pub fn format_key(key: &[u8]) -> String {
+    let text: String =
+        String::from_utf8_lossy(&key[..key.len().min(FORMATTED_KEY_BYTES_MAX)]).escape_debug().collect();
+    let more = if key.len() > FORMATTED_KEY_BYTES_MAX { "…" } else { "" };
     format!("\"{text}{more}\"")
 }
 
-/// What a merger works on.
+/// Current work item of a merger.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub a_task: u32,
-    /// Where the window begins, when streaming.
+    /// Start of the window, when streaming.
     pub window: Option<u64>,
 }
 
 impl Work {
-    /// Of what goes wrong with it.
+    /// Describes the position of an error.
     pub fn place(&self, what: &str) -> String {
         match self.window {
             None => what.to_string(),
@@ -78,40 +79,40 @@ thread_local! {
     static PANICKED_AT: RefCell<Option<String>> = RefCell::default();
 }
 
-/// Says what this thread works on from now on.
-pub fn works_on(work: Work) {
+/// Sets this thread's current work item.
+pub fn set_work(work: Work) {
     WORK.set(work);
 }
 
-pub fn work() -> Work {
+pub fn current_work() -> Work {
     WORK.get()
 }
 
-/// While it lives, a panic of this thread is one at these keys: see [`panicked_at`].
-pub struct AtKeys<'a> {
+/// Guard: a panic of this thread during its lifetime is attributed to these keys, see [`take_panic_place`].
+pub struct PanicKeys<'a> {
     pub what: &'static str,
     pub keys: [&'a [u8]; 2],
 }
 
-impl Drop for AtKeys<'_> {
+impl Drop for PanicKeys<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let [left, right] = self.keys;
             let keys = if left == right {
-                format!("key {}", shown(left))
+                format!("key {}", format_key(left))
             } else {
-                format!("keys {} and {}", shown(left), shown(right))
+                format!("keys {} and {}", format_key(left), format_key(right))
             };
-            // The innermost says most.
+            // The innermost guard is the most specific.
             let at = || format!("while {} ({keys})", self.what);
-            PANICKED_AT.with_borrow_mut(|told| {
-                told.get_or_insert_with(at);
+            PANICKED_AT.with_borrow_mut(|place| {
+                place.get_or_insert_with(at);
             });
         }
     }
 }
 
-/// What this thread did with which keys when it panicked last. It is told once.
-pub fn panicked_at() -> Option<String> {
+/// Takes the description of the operation and keys at which this thread last panicked.
+pub fn take_panic_place() -> Option<String> {
     PANICKED_AT.take()
 }

@@ -1,37 +1,37 @@
-//! Pairs in a block of bytes: how they are laid out one behind the other, and the header of a block of them.
+//! Layout of pairs in a block, and the block header.
 //!
 //! ```text
 //!   block   │ frame header, 64 │ block header, 32 │ pair │ pair │ …
 //!   pair    │ key bytes: varint │ value bytes: varint │ key │ value │
 //! ```
-//! Runs on disk and checkpoints hold the same pairs, so that what is received is written as it is.
+//! Runs on disk and checkpoints have the same layout, so received bytes are written unchanged.
 
 use crate::error::Damaged;
 
-/// Bytes before the pairs of a block, behind the frame's header.
+/// Bytes between the frame header and the pairs.
 pub const BLOCK_HEADER_BYTES: usize = 32;
 
-/// What a block is.
+/// Kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     Pairs,
-    /// The O task sends nothing more to this A task; streaming: of any window.
+    /// End mark: the O task sends nothing more to this A task, in any window.
     TaskEnd,
     /// Streaming: the O task sends nothing more of windows before `window`.
     Watermark,
 }
 
-/// Says where the pairs of a block come from and belong to.
+/// Source and destination of a block's pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
     pub kind: BlockKind,
     pub o_task: u32,
     pub a_task: u32,
-    /// How many pairs follow.
+    /// Number of pairs that follow.
     pub pairs: u32,
-    /// Streaming: the window they belong to.
+    /// Streaming: their window.
     pub window: u64,
-    /// Tells apart runs of the same job that go on from one checkpoint.
+    /// Distinguishes runs of the same job that resume from one checkpoint.
     pub generation: u32,
 }
 
@@ -51,7 +51,7 @@ impl BlockHeader {
         bytes
     }
 
-    /// Errors: the bytes are no header.
+    /// Errors: invalid header.
     pub fn decode(bytes: &[u8]) -> Result<BlockHeader, Damaged> {
         let bytes =
             bytes.get(..BLOCK_HEADER_BYTES).ok_or(Damaged("a block that is shorter than its header"))?;
@@ -73,19 +73,19 @@ impl BlockHeader {
     }
 }
 
-/// Bytes that a length takes.
+/// Encoded size of a length.
 #[inline]
 pub fn varint_bytes(value: usize) -> usize {
     if value < 0x80 { 1 } else { (usize::BITS - value.leading_zeros()).div_ceil(7) as usize }
 }
 
-/// Bytes that a pair takes.
+/// Encoded size of a pair.
 #[inline]
 pub fn pair_bytes(key: usize, value: usize) -> usize {
     varint_bytes(key) + varint_bytes(value) + key + value
 }
 
-/// The two lengths before a pair, and how many bytes of them count.
+/// Encodes the two lengths before a pair; returns the buffer and its used size.
 #[inline]
 pub fn lengths(key: usize, value: usize) -> ([u8; 20], usize) {
     let mut bytes = [0; 20];
@@ -130,7 +130,7 @@ fn read_varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
     }
 }
 
-/// Where a pair lies in the bytes it was read from.
+/// Position of a pair in its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub key: usize,
@@ -138,7 +138,7 @@ pub struct Place {
     pub end: usize,
 }
 
-/// The pair that begins at `at`; `None` if it does not end within `bytes`.
+/// Locates the pair that begins at `at`; `None` if it does not end within `bytes`.
 #[inline]
 pub fn place(bytes: &[u8], at: usize) -> Option<Place> {
     let mut position = at;
@@ -149,7 +149,7 @@ pub fn place(bytes: &[u8], at: usize) -> Option<Place> {
     (end <= bytes.len()).then_some(Place { key: position, value, end })
 }
 
-/// The pairs of a block, in their order.
+/// Iterator over the pairs of a block, in order.
 pub struct Pairs<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -182,7 +182,7 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Writes a pair behind what `out` has.
+/// Appends a pair to `out`.
 #[inline]
 pub fn push_pair(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let (lengths, length_bytes) = lengths(key.len(), value.len());

@@ -1,9 +1,8 @@
-//! A job while it runs on this rank, in bytes: what the typed API and the C API both drive.
+//! State of a running job on this rank, on byte strings; drives both the typed API and the C API.
 //!
 //! # Order of calls
-//! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until there is none,
-//! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last is called whatever
-//! happened.
+//! [`Running::start`] (collective), [`Running::take_task`] and [`Running::o_task`] until none is left,
+//! [`Running::end_o_phase`], the A tasks, [`Running::end`] (collective). The last must be called in any case.
 
 use crate::checkpoint::{self, Commits, Committed, Program, Tasks};
 use crate::config::{A_TASKS_MAX, Config, Mode, Parallelism, check_counts};
@@ -26,32 +25,32 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often rank 0 tells how far a job is.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which rank 0 prints a job's progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a job is, as its program says; the same on every rank.
+/// A job's definition by its program; the same on every rank.
 #[derive(Clone)]
 pub(crate) struct Spec {
     pub name: String,
-    /// The program has so many, and no others.
+    /// Fixed number of O tasks.
     pub o_tasks: Option<u32>,
     pub a_tasks: Option<u32>,
-    /// How many O tasks if nobody says.
-    pub o_tasks_unless_told: Option<u32>,
+    /// Default number of O tasks.
+    pub o_tasks_default: Option<u32>,
     pub shape: Shape,
     pub partition: Option<Arc<Partition>>,
-    /// O task `i` runs where A task `i` does, instead of wherever there is time.
+    /// O task `i` runs on the rank of A task `i`, instead of on any free rank.
     pub owned: bool,
     pub mode: Mode,
     /// A common job that may be part of a program of rounds or windows.
     pub in_any_mode: bool,
-    /// How wide the windows of a stream are; else 0.
+    /// Width of a stream's windows; otherwise 0.
     pub window: u64,
-    /// Why there can be no such job, found on this rank: all are told.
+    /// Error in the definition, found on this rank and reported on all.
     pub refused: Option<String>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Running {
     pub world: World,
     pub plan: Arc<Plan>,
@@ -67,8 +66,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Agrees with all ranks on what the job is, and opens its exchange. `number` is from
-    /// [`World::next_job`], and stays when a job goes on after a loss.
+    /// Agrees with all ranks on the job's definition, and opens its exchange. `number` comes from
+    /// [`World::next_job`], and stays when a job continues after a loss.
     ///
     /// Errors: the ranks do not agree, a checkpoint cannot be used, a rank is lost.
     pub fn start(world: &World, config: &Config, mut spec: Spec, number: u32) -> Result<Running, Error> {
@@ -80,7 +79,7 @@ impl Running {
         Ok(Running::over(world, plan, spec, folders, exchange))
     }
 
-    /// As [`Running::start`], with other sinks.
+    /// Like [`Running::start`], with other sinks.
     pub fn start_with(
         world: &World,
         config: &Config,
@@ -102,14 +101,14 @@ impl Running {
     ) -> Running {
         let threads = threads(&plan.config, world);
         let done =
-            |o_task: &u32| plan.checkpoint.as_ref().is_some_and(|kept| kept.committed.contains_key(o_task));
+            |o_task: &u32| plan.checkpoint.as_ref().is_some_and(|plan| plan.committed.contains_key(o_task));
         let own = match spec.owned {
             true => (0..plan.o_tasks)
                 .filter(|o_task| plan.owner(*o_task, world.ranks()) == world.rank() && !done(o_task))
                 .collect(),
             false => VecDeque::new(),
         };
-        // A round tells of itself when it has ended.
+        // A round prints its report when it has ended.
         let shows = plan.config.progress && world.rank() == 0 && spec.mode != Mode::Iteration;
         let progress = shows.then(|| show_progress(world.clone(), &spec, Arc::clone(&plan)));
         Running {
@@ -128,33 +127,34 @@ impl Running {
 
     fn agree(world: &World, config: &Config, spec: &mut Spec, number: u32) -> Result<Arc<Plan>, Error> {
         let job = world.next_exchange();
-        let (rank, ranks) = (world.launched_rank(), world.ranks());
+        let (rank, ranks) = (world.own_launcher_rank(), world.ranks());
         let threads = threads(config, world);
-        // All that decides where a pair goes, so that a rank that was told otherwise is found out before one
-        // is sent.
-        let mut said = Writer::default();
-        // One more, so that none is not 0.
+        // All settings that determine a pair's destination, so that a rank with other settings is detected
+        // before any pair is sent.
+        let mut message = Writer::default();
+        // Plus one, so that `None` differs from 0.
         let option = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
         let tasks = |value: Option<u32>| option(value.map(|value| value as usize));
-        said.text(&spec.name).u64(tasks(spec.o_tasks)).u64(tasks(spec.a_tasks));
-        said.u64(tasks(spec.o_tasks_unless_told));
-        said.u64(option(config.o_tasks)).u64(option(config.a_tasks));
-        said.u8(config.mode.map_or(u8::MAX, |mode| mode as u8))
+        message.text(&spec.name).u64(tasks(spec.o_tasks)).u64(tasks(spec.a_tasks));
+        message.u64(tasks(spec.o_tasks_default));
+        message.u64(option(config.o_tasks)).u64(option(config.a_tasks));
+        message
+            .u8(config.mode.map_or(u8::MAX, |mode| mode as u8))
             .u8(config.parallelism as u8)
             .u8(u8::from(config.blocking));
-        said.u8(u8::from(config.checkpoint.is_some())).u8(spec.shape.arrangement as u8);
-        said.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
-        said.u8(spec.mode as u8).u8(u8::from(spec.owned)).u64(spec.window);
-        said.u8(u8::from(spec.partition.is_some()));
-        said.u8(u8::from(matches!(spec.shape.order, KeyOrder::Custom(_))));
+        message.u8(u8::from(config.checkpoint.is_some())).u8(spec.shape.arrangement as u8);
+        message.u8(u8::from(spec.shape.combine.is_some())).u64(config.block_bytes as u64);
+        message.u8(spec.mode as u8).u8(u8::from(spec.owned)).u64(spec.window);
+        message.u8(u8::from(spec.partition.is_some()));
+        message.u8(u8::from(matches!(spec.shape.order, KeyOrder::Custom(_))));
         let mut mine = Writer::default();
         let checked = config.check().and_then(|()| check_mode(config.mode, spec));
         let checked = checked.and_then(|()| check_tasks(config, spec)).and_then(|()| check_spec(spec));
         let checked = checked.err().map_or(String::new(), |error| error.to_string());
-        // Ranks may be different programs otherwise.
+        // Otherwise ranks may run different programs.
         let keeps = config.checkpoint.is_some() && spec.mode == Mode::Common;
         let program = keeps.then(|| format!("{} {}", Program::this().words, Program::this().content));
-        mine.u64(threads as u64).text(&checked).bytes(&said.0).text(&program.unwrap_or_default());
+        mine.u64(threads as u64).text(&checked).bytes(&message.0).text(&program.unwrap_or_default());
         let (mut slots, mut first, mut first_program) = (0, None, None);
         for (other, theirs) in world.gather(&mine.0)?.iter().enumerate() {
             let mut theirs = Reader(theirs);
@@ -166,8 +166,8 @@ impl Running {
             }
             let job = theirs.bytes().map_err(damaged)?;
             let program = theirs.text().map_err(damaged)?;
-            let ranks = (world.launched(0), world.launched(other));
-            // Against what rank 0 said, so that every rank finds the same.
+            let ranks = (world.launcher_rank(0), world.launcher_rank(other));
+            // Compare with rank 0's message, so that every rank gets the same result.
             if *first.get_or_insert(job) != job {
                 let message = format!("ranks {} and {} were given different jobs or knobs", ranks.0, ranks.1);
                 return Err(Error::Configuration(message));
@@ -181,11 +181,11 @@ impl Running {
             }
         }
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-        let told = |tasks: Option<usize>| tasks.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
-        let o_said = spec.o_tasks.or(told(config.o_tasks)).or(spec.o_tasks_unless_told);
-        let a_said = spec.a_tasks.or(told(config.a_tasks));
-        let o_tasks = Tasks { count: o_said.unwrap_or(slots), fixed: o_said.is_some() };
-        let a_count = a_said.unwrap_or(match config.parallelism {
+        let configured = |tasks: Option<usize>| tasks.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
+        let o_fixed = spec.o_tasks.or(configured(config.o_tasks)).or(spec.o_tasks_default);
+        let a_fixed = spec.a_tasks.or(configured(config.a_tasks));
+        let o_tasks = Tasks { count: o_fixed.unwrap_or(slots), fixed: o_fixed.is_some() };
+        let a_count = a_fixed.unwrap_or(match config.parallelism {
             Parallelism::Default => slots,
             // Without input there are no O tasks.
             Parallelism::Enhanced => o_tasks.count.clamp(1, A_TASKS_MAX as u32),
@@ -194,9 +194,9 @@ impl Running {
             return Err(Error::Configuration("there is at least one A task".to_string()));
         }
         check_counts(o_tasks.count as usize, a_count as usize)?;
-        let a_tasks = Tasks { count: a_count, fixed: a_said.is_some() };
+        let a_tasks = Tasks { count: a_count, fixed: a_fixed.is_some() };
         let (checkpoint, (o_tasks, a_tasks)) =
-            Running::meet_checkpoint(world, config, spec, (number, job), o_tasks, a_tasks)?;
+            Running::open_checkpoint(world, config, spec, (number, job), o_tasks, a_tasks)?;
         Ok(Arc::new(Plan {
             job,
             o_tasks,
@@ -211,9 +211,9 @@ impl Running {
         }))
     }
 
-    /// Rank 0 opens the checkpoint, if there is to be one, says what O tasks are left, and tells all ranks.
-    /// Returns how many O and A tasks the job has, too.
-    fn meet_checkpoint(
+    /// Opens the checkpoint on rank 0, if configured, computes the O tasks that are left, and broadcasts
+    /// both. Also returns the numbers of O and A tasks.
+    fn open_checkpoint(
         world: &World,
         config: &Config,
         spec: &Spec,
@@ -229,7 +229,7 @@ impl Running {
             );
         }
         let folder = wanted.map(|path| checkpoint::folder(path, number, &spec.name));
-        let mut told = Writer::default();
+        let mut message = Writer::default();
         if world.rank() == 0 {
             let mut tasks = (o_tasks.count, a_tasks.count);
             let opened = folder
@@ -238,19 +238,19 @@ impl Running {
                 .transpose();
             let (commits, committed) = match opened {
                 Err(error) => {
-                    told.u8(1).text(&error.to_string());
+                    message.u8(1).text(&error.to_string());
                     (None, Default::default())
                 }
                 Ok(None) => {
-                    told.u8(0).u32(o_tasks.count).u32(a_tasks.count).u32(0).u64(0);
+                    message.u8(0).u32(o_tasks.count).u32(a_tasks.count).u32(0).u64(0);
                     (None, Default::default())
                 }
                 Ok(Some((commits, committed))) => {
                     tasks = commits.tasks;
-                    told.u8(0).u32(tasks.0).u32(tasks.1);
-                    told.u32(commits.generation).u64(committed.len() as u64);
+                    message.u8(0).u32(tasks.0).u32(tasks.1);
+                    message.u32(commits.generation).u64(committed.len() as u64);
                     committed.iter().for_each(|(o_task, generation)| {
-                        told.u32(*o_task).u32(*generation);
+                        message.u32(*o_task).u32(*generation);
                     });
                     (Some(commits), committed)
                 }
@@ -258,11 +258,11 @@ impl Running {
             let left = (0..tasks.0).filter(|o_task| !spec.owned && !committed.contains_key(o_task));
             world.begin(job, Pool { left: left.collect(), a_tasks: tasks.1, commits, ..Pool::default() });
         }
-        let all = world.gather(&told.0).inspect_err(|_| {
+        let all = world.gather(&message.0).inspect_err(|_| {
             world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));
         })?;
-        type Told = Result<((u32, u32), u32, Committed), String>;
-        let read = |input: &mut Reader<'_>| -> Result<Told, Damaged> {
+        type Broadcast = Result<((u32, u32), u32, Committed), String>;
+        let read = |input: &mut Reader<'_>| -> Result<Broadcast, Damaged> {
             if input.u8()? != 0 {
                 return Ok(Err(input.text()?));
             }
@@ -280,11 +280,13 @@ impl Running {
                 world.coordinator().inspect(|coordinator| drop(coordinator.end(job)));
                 Err(Error::Checkpoint { rank: 0, message })
             }
-            Err(damaged) => Err(Error::Damaged { rank: world.launched_rank(), message: damaged.to_string() }),
+            Err(damaged) => {
+                Err(Error::Damaged { rank: world.own_launcher_rank(), message: damaged.to_string() })
+            }
         }
     }
 
-    /// The next O task for this rank; `None`: there is none left, or the job is to stop.
+    /// Returns the next O task for this rank; `None`: none is left, or the job is stopping.
     pub fn take_task(&self) -> Option<u32> {
         if self.exchange.stop.is_set() {
             return None;
@@ -299,30 +301,30 @@ impl Running {
     }
 
     pub fn o_task(&self, o_task: u32) -> Emitter {
-        let outs = self.exchange.outs().expect("the O phase is not over");
-        Emitter::new(&outs, o_task, self.spec.partition.clone())
+        let queues = self.exchange.queues().expect("the O phase is not over");
+        Emitter::new(&queues, o_task, self.spec.partition.clone())
     }
 
-    /// No O task runs on this rank any more.
-    pub fn close_outs(&self) {
-        if let Some(outs) = self.exchange.outs() {
-            if let Err((o_task, rejected)) = emit::send_kept(&outs) {
+    /// Closes the send queues: no more O tasks run on this rank.
+    pub fn close_queues(&self) {
+        if let Some(queues) = self.exchange.queues() {
+            if let Err((o_task, rejected)) = emit::flush_tables(&queues) {
                 let error = self.task_error(Side::O, o_task, String::new(), Cause::Rejected, rejected);
                 self.exchange.stop.fail(error);
             }
             let mut counters = self.counters.lock();
-            counters.blocks_sent = outs.blocks.load(Ordering::Relaxed);
-            counters.bytes_sent = outs.bytes.load(Ordering::Relaxed);
-            counters.send_wait_ns = outs.wait_ns.load(Ordering::Relaxed);
+            counters.blocks_sent = queues.blocks.load(Ordering::Relaxed);
+            counters.bytes_sent = queues.bytes.load(Ordering::Relaxed);
+            counters.send_wait_ns = queues.wait_ns.load(Ordering::Relaxed);
         }
-        self.exchange.close_outs();
+        self.exchange.close_queues();
     }
 
     pub fn stop(&self) -> &Arc<Stop> {
         &self.exchange.stop
     }
 
-    /// Counts what an O task has emitted.
+    /// Counts the pairs that an O task has emitted.
     pub fn o_task_done(&self, o_task: u32, begin: Duration, emitter: &Emitter, late: u64) {
         let mut counters = self.counters.lock();
         counters.o_tasks_run += 1;
@@ -334,27 +336,27 @@ impl Running {
         self.span(Side::O, o_task, begin, emitter.pairs);
     }
 
-    /// Counts what an A task has received; takes the numbers from its store.
+    /// Counts the pairs that an A task has received, from its store.
     pub fn a_task_begins(&self, store: &Store) {
         count_store(&mut self.counters.lock(), store);
     }
 
     pub fn span(&self, side: Side, task: u32, begin: Duration, pairs: u64) {
-        let span = Span { side, task, rank: self.world.launched_rank(), begin, end: now(), pairs };
+        let span = Span { side, task, rank: self.world.own_launcher_rank(), begin, end: now(), pairs };
         self.spans.lock().push(span);
     }
 
-    /// Waits until all pairs have come. Returns the stores of this rank's A tasks.
+    /// Waits until all pairs have arrived. Returns the stores of this rank's A tasks.
     pub fn end_o_phase(&mut self) -> Vec<(u32, Store)> {
-        self.close_outs();
+        self.close_queues();
         self.exchange.end_o_phase()
     }
 
-    /// The end of the job on all ranks.
+    /// Ends the job on all ranks.
     ///
-    /// Errors: of the first rank that has one; a rank is lost.
+    /// Errors: the error of the first rank that has one; a rank is lost.
     pub fn end(mut self) -> Result<Report, Error> {
-        // If the O phase was given up, what waits for its end must not wait for ever.
+        // If the O phase was aborted, its waiters must be released.
         drop(self.exchange.end_o_phase());
         if let Some((over, thread)) = self.progress.take() {
             drop(over);
@@ -363,20 +365,20 @@ impl Running {
         let mut counters = *self.counters.lock();
         (counters.runs_spilled, counters.bytes_spilled, counters.spill_folders_dropped) =
             self.folders.totals();
-        let mut said = Writer::default();
+        let mut message = Writer::default();
         match (self.exchange.stop.error(), self.exchange.stop.is_set()) {
-            (Some(error), _) => error.encode(said.u8(2)),
-            (None, true) => drop(said.u8(1)),
-            (None, false) => drop(said.u8(0)),
+            (Some(error), _) => error.encode(message.u8(2)),
+            (None, true) => drop(message.u8(1)),
+            (None, false) => drop(message.u8(0)),
         }
-        counters.encode(&mut said);
-        self.spans.lock().encode(&mut said);
+        counters.encode(&mut message);
+        self.spans.lock().encode(&mut message);
         let job = self.plan.job;
-        let gathered = self.world.gather(&said.0);
+        let gathered = self.world.gather(&message.0);
         self.world.end_job(job);
         let commits = self.world.coordinator().and_then(|coordinator| coordinator.end(job));
         let all = gathered?;
-        let rank = self.world.launched_rank();
+        let rank = self.world.own_launcher_rank();
         let damaged = |error: Damaged| Error::Damaged { rank, message: error.to_string() };
         let mut report = Report { name: self.spec.name.clone(), ..Report::default() };
         let (mut failed, mut stopped) = (None, false);
@@ -387,7 +389,7 @@ impl Running {
                 1 => stopped = true,
                 _ => {
                     let error = Error::decode(&mut theirs).map_err(damaged)?;
-                    // A loss is behind whatever else failed.
+                    // A loss takes precedence, as it causes other failures.
                     if failed.is_none() || matches!(error, Error::RankLost { .. }) {
                         failed = Some(error);
                     }
@@ -396,7 +398,7 @@ impl Running {
             report.counters.add(&Counters::decode(&mut theirs).map_err(damaged)?);
             report.add_spans(&mut theirs).map_err(damaged)?;
         }
-        // A rank that was lost since then had told that it was done; whatever needs it next will fail.
+        // A rank lost since then had reported completion; the next collective call will fail.
         if let Some(error) = failed {
             return Err(error);
         }
@@ -407,15 +409,15 @@ impl Running {
         if let Some(Err(error)) = commits.map(Commits::remove) {
             tracing::warn!(%error, "a checkpoint that is not needed any more was not removed");
         }
-        self.world.has_come_to_results();
+        self.world.set_has_results();
         report.spans.sort_by_key(|span| (span.side, span.task, span.begin));
         if self.world.rank() == 0 {
-            self.tell(&report);
+            self.print_report(&report);
         }
         Ok(report)
     }
 
-    fn tell(&self, report: &Report) {
+    fn print_report(&self, report: &Report) {
         if self.plan.config.progress {
             eprintln!("{report}");
         }
@@ -423,7 +425,7 @@ impl Running {
             let append = std::fs::OpenOptions::new().append(true).create(true).open(path);
             let csv = report.timeline_csv();
             let written = append.and_then(|mut file| {
-                // One header, however many jobs a program has.
+                // Write the header only once, however many jobs a program runs.
                 let rows = csv.split_once('\n').map_or("", |(_, rows)| rows);
                 let text = if file.metadata()?.len() == 0 { &csv[..] } else { rows };
                 std::io::Write::write_all(&mut file, text.as_bytes())
@@ -434,7 +436,7 @@ impl Running {
         }
     }
 
-    /// How a task failed, from what its function returned or panicked with.
+    /// Builds a task's error from its function's result or panic.
     pub fn task_error(
         &self,
         side: Side,
@@ -443,28 +445,30 @@ impl Running {
         cause: Cause,
         message: impl ToString,
     ) -> Error {
-        let rank = self.world.launched_rank();
+        let rank = self.world.own_launcher_rank();
         Error::Task(TaskError { side, task, rank, cause, place, message: message.to_string() })
     }
 
-    pub fn panicked(&self, side: Side, task: u32, place: String, panic: &(dyn Any + Send)) -> Error {
+    pub fn panic_error(&self, side: Side, task: u32, place: String, panic: &(dyn Any + Send)) -> Error {
         self.task_error(side, task, place, Cause::Panicked, panic_message(panic))
     }
 }
 
-/// Errors: the program does what it was not started for.
-fn check_mode(told: Option<Mode>, spec: &Spec) -> Result<(), Error> {
-    let Some(told) = told.filter(|told| *told != spec.mode && !spec.in_any_mode) else { return Ok(()) };
+/// Errors: the job does not match the mode that the program was started in.
+fn check_mode(started: Option<Mode>, spec: &Spec) -> Result<(), Error> {
+    let Some(started) = started.filter(|started| *started != spec.mode && !spec.in_any_mode) else {
+        return Ok(());
+    };
     let (name, mode) = (&spec.name, spec.mode);
     let mut message =
-        format!("\"{name}\" is a job of mode {mode}, and the program was started in mode {told}");
+        format!("\"{name}\" is a job of mode {mode}, and the program was started in mode {started}");
     if spec.mode == Mode::Common {
         message += ": it has neither rounds (Job::round, MPI_D_Set_mode in C, Rounds in Python) nor streams";
     }
     Err(Error::Configuration(message))
 }
 
-/// Errors: the program cannot be, whatever it is told.
+/// Errors: the definition is invalid for any configuration.
 fn check_spec(spec: &Spec) -> Result<(), Error> {
     match &spec.refused {
         Some(why) => Err(Error::Configuration(why.clone())),
@@ -475,21 +479,21 @@ fn check_spec(spec: &Spec) -> Result<(), Error> {
     }
 }
 
-/// Errors: the program has a number of tasks of its own, and was told another one. A round has as many as
-/// there are parts, whatever the jobs before were told.
+/// Errors: the program fixes a number of tasks, and the configuration sets another. Rounds are exempt: they
+/// have as many tasks as there are parts.
 fn check_tasks(config: &Config, spec: &Spec) -> Result<(), Error> {
     if spec.mode == Mode::Iteration {
         return Ok(());
     }
-    let told = [
+    let counts = [
         (Side::O, spec.o_tasks, config.o_tasks, "-O or HARRIER_MPID_O"),
         (Side::A, spec.a_tasks, config.a_tasks, "-A or HARRIER_MPID_A"),
     ];
-    for (side, own, told, by) in told {
-        if let (Some(own), Some(told)) = (own, told)
-            && own as usize != told
+    for (side, own, configured, by) in counts {
+        if let (Some(own), Some(configured)) = (own, configured)
+            && own as usize != configured
         {
-            let message = format!("\"{}\" has {own} {side}s, and was told {told} by {by}", spec.name);
+            let message = format!("\"{}\" has {own} {side}s, and was told {configured} by {by}", spec.name);
             return Err(Error::Configuration(message));
         }
     }
@@ -503,19 +507,19 @@ pub(crate) fn count_store(counters: &mut Counters, store: &Store) {
     counters.combined_after_receiving += store.combined;
 }
 
-/// Tasks that this rank runs at once.
+/// Number of tasks that this rank runs concurrently.
 fn threads(config: &Config, world: &World) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     config.threads.unwrap_or_else(|| (cores() / world.ranks_here()).max(1))
 }
 
-/// Tells once a second, if it has changed, how far the O tasks are, or a stream.
+/// Prints the progress of the O tasks, or of a stream, once a second if it has changed.
 fn show_progress(world: World, spec: &Spec, plan: Arc<Plan>) -> (Sender<()>, JoinHandle<()>) {
     let (over, waiting) = channel::<()>();
     let (name, is_stream) = (spec.name.clone(), spec.mode == Mode::Streaming);
     let thread = std::thread::spawn(move || {
-        let mut told = None;
-        while waiting.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let mut printed = None;
+        while waiting.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let now = match is_stream {
                 true => match plan.closed.load(Ordering::Relaxed) {
                     0 => None,
@@ -529,10 +533,10 @@ fn show_progress(world: World, spec: &Spec, plan: Arc<Plan>) -> (Sender<()>, Joi
                     format!("{given} of {} O tasks begun", given + left)
                 }),
             };
-            if let Some(now) = now.as_ref().filter(|_| told != now) {
+            if let Some(now) = now.as_ref().filter(|_| printed != now) {
                 eprintln!("mpid: {name}: {now}");
             }
-            told = now;
+            printed = now;
         }
     });
     (over, thread)

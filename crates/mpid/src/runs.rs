@@ -1,21 +1,21 @@
-//! Sorted runs of pairs in memory, and the merge of runs wherever they are.
+//! Sorted runs of pairs in memory, and the k-way merge of runs in memory and on disk.
 //!
-//! A run is an index over the blocks as they were received: 16 bytes for each pair, of which eight say how
-//! its key begins, and of a short key all, so that sorting and merging look into the blocks only for longer
-//! keys that begin alike. No pair is copied.
+//! A run is an index over the received blocks: 16 bytes for each pair, eight of them a key prefix, which
+//! contains short keys entirely. Sorting and merging read the blocks only for longer keys with equal
+//! prefixes. No pair is copied.
 
 use crate::error::Damaged;
-use crate::origin::AtKeys;
+use crate::origin::PanicKeys;
 use crate::records::{self, Place};
 use crate::spill::{DiskCursor, DiskRun, SpillError};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The order of two encoded keys.
+/// Order of two encoded keys.
 pub type CompareBytes = dyn Fn(&[u8], &[u8]) -> Ordering + Send + Sync;
 
-/// The order of keys: of their bytes, or the user's.
+/// Order of keys: byte order, or the user's.
 #[derive(Clone, Default)]
 pub enum KeyOrder {
     #[default]
@@ -28,9 +28,10 @@ impl KeyOrder {
     pub fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         match self {
             KeyOrder::Bytes => left.cmp(right),
-            // Keys that the user calls equal and that differ in bytes are two groups, each kept together.
+            // Keys that the user's order calls equal but that differ in bytes are two groups, each
+            // contiguous.
             KeyOrder::Custom(compare) => {
-                let _at = AtKeys { what: "its keys were compared", keys: [left, right] };
+                let _at = PanicKeys { what: "its keys were compared", keys: [left, right] };
                 compare(left, right).then_with(|| left.cmp(right))
             }
         }
@@ -45,14 +46,14 @@ impl KeyOrder {
     }
 }
 
-/// Bytes of a key that its prefix has.
+/// Bytes of a key in its prefix.
 const PREFIX_BYTES: usize = 7;
 
-/// The last byte of a prefix, if the key has more bytes.
+/// Last byte of a prefix whose key is longer.
 const LONGER: u64 = PREFIX_BYTES as u64 + 1;
 
-/// The first seven bytes of a key, as if zeros followed a shorter one, and how many it has, eight for longer
-/// ones: a number that orders as keys do.
+/// Returns the first seven bytes of a key, padded with zeros, followed by its length, or eight for longer
+/// keys: a number that orders as keys do.
 #[inline]
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -66,19 +67,19 @@ fn prefix(key: &[u8]) -> u64 {
     }
 }
 
-/// Whether keys of this prefix are equal.
+/// Whether equal prefixes of this value mean equal keys.
 #[inline]
 fn is_whole(prefix: u64) -> bool {
     prefix & 0xff != LONGER
 }
 
-/// A pair in the index of a run.
+/// Index entry of a pair.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Of the key, behind the bytes that all keys of the run begin with.
+    /// Prefix of the key after the bytes common to all keys of the run.
     prefix: u64,
     block: u32,
-    /// Where the pair begins in its block.
+    /// Offset of the pair in its block.
     offset: u32,
 }
 
@@ -91,19 +92,19 @@ impl Entry {
     }
 }
 
-/// So many pairs whose keys begin alike are compared whole.
-const COMPARED: usize = 8;
+/// ToRank0 to this many pairs with equal prefixes are sorted by comparing whole keys.
+const COMPARISON_SORT_MAX: usize = 8;
 
-/// Keys that have been alike for so many prefixes are compared whole.
-const DEEPEST: usize = 16;
+/// Keys equal in this many consecutive prefixes are compared whole.
+const DEPTH_MAX: usize = 16;
 
-/// Sorts pairs by prefixes that their keys have from their byte `at` on; those that have the same are sorted
-/// by the prefixes that follow.
+/// Sorts pairs by the key prefixes from byte `at` on; pairs with equal prefixes are sorted by the following
+/// prefixes.
 ///
-/// A key is looked for in its block once for each prefix that it shares with others, and not for each
-/// comparison: most of these would wait for memory.
+/// A key is read from its block once for each prefix that it shares with others, not for each comparison:
+/// most of these would be cache misses.
 fn sort_by_prefixes(entries: &mut [Entry], blocks: &[Bytes], at: usize) {
-    sort_by_prefixes_to(entries, blocks, at, DEEPEST);
+    sort_by_prefixes_to(entries, blocks, at, DEPTH_MAX);
 }
 
 fn sort_by_prefixes_to(entries: &mut [Entry], blocks: &[Bytes], at: usize, depth: usize) {
@@ -113,7 +114,7 @@ fn sort_by_prefixes_to(entries: &mut [Entry], blocks: &[Bytes], at: usize, depth
             continue;
         }
         let next = at + PREFIX_BYTES;
-        if alike.len() <= COMPARED || depth == 0 {
+        if alike.len() <= COMPARISON_SORT_MAX || depth == 0 {
             alike.sort_unstable_by(|left, right| left.key(blocks)[next..].cmp(&right.key(blocks)[next..]));
             continue;
         }
@@ -122,8 +123,8 @@ fn sort_by_prefixes_to(entries: &mut [Entry], blocks: &[Bytes], at: usize, depth
     }
 }
 
-/// Pairs from which a bucket is sorted on its own.
-const BUCKETS_FROM: usize = 4096;
+/// Minimum number of pairs for bucket sorting.
+const BUCKET_SORT_MIN: usize = 4096;
 const BUCKET_BITS: u32 = 11;
 
 /// A sorted run in memory.
@@ -139,7 +140,7 @@ impl MemoryRun {
     /// Errors: a block does not consist of pairs.
     pub fn sort(blocks: Vec<Bytes>, order: &KeyOrder) -> Result<MemoryRun, Damaged> {
         let mut entries = Vec::new();
-        // Bytes that all keys begin with say nothing about their order.
+        // A prefix common to all keys does not affect their order.
         let mut first: Option<&[u8]> = None;
         let mut common = 0;
         for (block, bytes) in blocks.iter().enumerate() {
@@ -180,11 +181,11 @@ impl MemoryRun {
             self.entries.sort_unstable_by(|left, right| order.compare(left.key(blocks), right.key(blocks)));
             return;
         }
-        if self.entries.len() < BUCKETS_FROM {
+        if self.entries.len() < BUCKET_SORT_MIN {
             sort_by_prefixes(&mut self.entries, &self.blocks, common);
             return;
         }
-        // One pass of radix sort over the bits in which prefixes differ, then each bucket for itself, in the
+        // One pass of radix sort over the bits in which prefixes differ, then each bucket separately, in
         // cache.
         let low = self.entries.iter().map(|entry| entry.prefix).min().expect("there are entries");
         let high = self.entries.iter().map(|entry| entry.prefix).max().expect("there are entries");
@@ -209,22 +210,22 @@ impl MemoryRun {
         self.entries = sorted;
     }
 
-    /// Memory that the index takes besides the blocks.
+    /// Memory of the index, without the blocks.
     pub fn index_bytes(&self) -> usize {
         self.entries.len() * size_of::<Entry>()
     }
 
-    /// Where the pairs from `at` on are, as many as there is room for. Returns how many.
+    /// Locates the pairs from `at` on, as many as `found` has room for. Returns their number.
     ///
-    /// All are read before the first is looked at, so that no read waits for another one: they lie anywhere
-    /// in the blocks.
+    /// Reads all of them before using the first, so that their cache misses overlap: they are scattered over
+    /// the blocks.
     fn places(&self, at: usize, found: &mut [(u32, Place)]) -> usize {
         let entries = &self.entries[at..self.entries.len().min(at + found.len())];
         let mut read = 0;
         for entry in entries {
             read ^= self.blocks[entry.block as usize][entry.offset as usize];
         }
-        // Reads whose result nobody looks at are left out.
+        // The compiler would remove reads whose results are unused.
         std::hint::black_box(read);
         for (entry, found) in entries.iter().zip(found) {
             let bytes = &self.blocks[entry.block as usize];
@@ -235,23 +236,23 @@ impl MemoryRun {
     }
 }
 
-/// Pairs of a run in memory that the merge looks for at once.
-const AHEAD: usize = 16;
+/// Read-ahead of the merge in a run in memory, in pairs.
+const READ_AHEAD: usize = 16;
 
-/// A sorted run in memory, as the merge reads it.
+/// Merge cursor of a sorted run in memory.
 struct MemoryCursor {
     run: Arc<MemoryRun>,
-    /// The first pair that is not in `ahead`.
+    /// First pair that is not in `ahead`.
     next: usize,
-    ahead: [(u32, Place); AHEAD],
-    /// Of `ahead`: the pair where the cursor is, and how many there are.
+    ahead: [(u32, Place); READ_AHEAD],
+    /// Current index in `ahead`, and its length.
     at: usize,
     filled: usize,
 }
 
 impl MemoryCursor {
     fn new(run: Arc<MemoryRun>) -> MemoryCursor {
-        MemoryCursor { run, next: 0, ahead: [(0, Place::default()); AHEAD], at: 0, filled: 0 }
+        MemoryCursor { run, next: 0, ahead: [(0, Place::default()); READ_AHEAD], at: 0, filled: 0 }
     }
 
     #[inline]
@@ -272,7 +273,7 @@ impl MemoryCursor {
     }
 }
 
-/// One run as the merge reads it.
+/// Merge cursor of one run.
 enum Cursor {
     Memory(Box<MemoryCursor>),
     Disk(DiskCursor),
@@ -310,14 +311,12 @@ impl Cursor {
     }
 }
 
-/// The pairs of several sorted runs in one order.
-///
-/// A heap of the runs by their current keys.
+/// K-way merge of several sorted runs: a heap of the runs by their current keys.
 pub struct Merge {
     cursors: Vec<Cursor>,
-    /// Of the current key of each cursor.
+    /// By cursor: prefix of the current key.
     prefixes: Vec<u64>,
-    /// Cursors that have a pair; the smallest first.
+    /// Cursors that have a pair; smallest key first.
     heap: Vec<u32>,
     order: KeyOrder,
     started: bool,
@@ -336,7 +335,7 @@ impl Merge {
         }
     }
 
-    /// Goes to the next pair. Returns whether there is one.
+    /// Advances to the next pair. Returns whether there is one.
     ///
     /// Errors: a run on disk cannot be read.
     #[inline]
@@ -358,7 +357,7 @@ impl Merge {
         Ok(!self.heap.is_empty())
     }
 
-    /// Of the current pair, as its bytes are.
+    /// Encoded key of the current pair.
     #[inline]
     pub fn key(&self) -> &[u8] {
         self.cursors[self.heap[0] as usize].key()
@@ -393,7 +392,7 @@ impl Merge {
     }
 
     #[inline]
-    fn before(&self, left: u32, right: u32) -> bool {
+    fn is_before(&self, left: u32, right: u32) -> bool {
         let (left, right) = (left as usize, right as usize);
         match self.prefixes[left].cmp(&self.prefixes[right]) {
             Ordering::Less => true,
@@ -411,10 +410,10 @@ impl Merge {
             if child >= self.heap.len() {
                 return;
             }
-            if child + 1 < self.heap.len() && self.before(self.heap[child + 1], self.heap[child]) {
+            if child + 1 < self.heap.len() && self.is_before(self.heap[child + 1], self.heap[child]) {
                 child += 1;
             }
-            if !self.before(self.heap[child], self.heap[at]) {
+            if !self.is_before(self.heap[child], self.heap[at]) {
                 return;
             }
             self.heap.swap(at, child);
@@ -443,7 +442,7 @@ mod tests {
         blocks.into_iter().map(Bytes::from).collect()
     }
 
-    fn merged(memory: &[Arc<MemoryRun>], disk: &[DiskRun], order: &KeyOrder) -> Vec<Pair> {
+    fn merge_all(memory: &[Arc<MemoryRun>], disk: &[DiskRun], order: &KeyOrder) -> Vec<Pair> {
         let mut merge = Merge::new(memory, disk, order);
         let mut pairs = Vec::new();
         while merge.advance().unwrap() {
@@ -453,17 +452,18 @@ mod tests {
         pairs
     }
 
-    /// Keys that are alike for longer than prefixes are looked at, of which some end where others go on.
+    /// Keys that agree beyond the maximum prefix depth, some of which end where others continue.
     #[test]
     fn keys_that_differ_late_are_in_order() {
         let seed: u64 = rand::rng().random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
-        let deepest = (DEEPEST + 3) * PREFIX_BYTES;
+        let deepest = (DEPTH_MAX + 3) * PREFIX_BYTES;
         let pairs: Vec<Pair> = (0..20_000_u32)
             .map(|number| {
                 let mut key = vec![b'a'; random.random_range(0..=deepest)];
-                // Places that many keys share, so that more than are compared whole are alike up to each.
+                // Bytes shared by many keys, so that more keys than are compared whole agree up to each of
+                // them.
                 for _ in 0..random.random_range(0..3) {
                     let at = random.random_range(0..8) * (deepest / 8) + random.random_range(0..2);
                     if let Some(byte) = key.get_mut(at) {
@@ -474,7 +474,7 @@ mod tests {
             })
             .collect();
         let run = Arc::new(MemoryRun::sort(blocks(&pairs, &mut random), &KeyOrder::Bytes).unwrap());
-        let got = merged(&[run], &[], &KeyOrder::Bytes);
+        let got = merge_all(&[run], &[], &KeyOrder::Bytes);
         assert!(got.is_sorted_by_key(|(key, _)| key));
         let sorted = |mut pairs: Vec<Pair>| {
             pairs.sort();
@@ -522,7 +522,7 @@ mod tests {
                         memory.push(sorted);
                     }
                 }
-                let got = merged(&memory, &disk, &order);
+                let got = merge_all(&memory, &disk, &order);
                 assert!(got.windows(2).all(|pair| order.compare(&pair[0].0, &pair[1].0).is_le()));
                 let sorted = |mut pairs: Vec<Pair>| {
                     pairs.sort();

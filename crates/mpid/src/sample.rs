@@ -1,5 +1,5 @@
-//! Ranges of keys of about the same number of pairs, from samples: what a global order over all A tasks
-//! needs.
+//! Range partitioner from samples: key ranges with about the same number of pairs, for a global order over
+//! all A tasks.
 
 use crate::Datum;
 use crate::error::Error;
@@ -7,18 +7,18 @@ use crate::runs::KeyOrder;
 use crate::world::World;
 use std::sync::Arc;
 
-/// Cuts the keys' order into one range for each A task. The same on every rank. Cheap to clone.
+/// Partitions the key order into one range for each A task. The same on every rank. Cheap to clone.
 #[derive(Clone)]
 pub struct Ranges {
-    /// The first key of every range but the first, as bytes, in their order.
+    /// The first key of every range but the first, encoded, in order.
     edges: Arc<Vec<Vec<u8>>>,
 }
 
 impl Ranges {
-    /// From the samples that every rank brings, so many ranges. Collective. The more samples, the more even
-    /// they are; a hundred for each range keep the largest within about a quarter of the mean.
+    /// Builds ranges from the samples of all ranks. Collective. More samples make more even ranges; a hundred
+    /// per range keep the largest within about a quarter of the mean.
     ///
-    /// Keys are in the order of their bytes. Errors: a rank is lost.
+    /// Keys are in byte order. Errors: a rank is lost.
     pub fn from_samples<K: Datum + ?Sized>(
         world: &World,
         samples: &[impl std::borrow::Borrow<K>],
@@ -34,7 +34,7 @@ impl Ranges {
         for theirs in world.gather(&mine)? {
             for pair in crate::records::Pairs::new(&theirs) {
                 let damaged = |damaged: crate::Damaged| Error::Damaged {
-                    rank: world.launched_rank(),
+                    rank: world.own_launcher_rank(),
                     message: damaged.to_string(),
                 };
                 all.push(pair.map_err(damaged)?.0.to_vec());
@@ -48,7 +48,7 @@ impl Ranges {
         Ok(Ranges { edges: Arc::new(edges) })
     }
 
-    /// The range of an encoded key.
+    /// Returns the range of an encoded key.
     pub fn of(&self, key: &[u8]) -> usize {
         self.edges.partition_point(|edge| &edge[..] <= key)
     }

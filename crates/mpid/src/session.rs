@@ -1,29 +1,29 @@
-//! A job whose tasks are asked for, in bytes: the other way round than [`crate::Job`], for languages whose
-//! programs have a loop of their own.
+//! Pull-style job on byte strings: the program asks for its tasks, the inverse of [`crate::Job`]. For
+//! languages whose programs have a loop of their own.
 //!
 //! # Order of calls
-//! [`Session::start`], then [`Session::next_task`] until there is none; between two of them [`Session::send`]
-//! in an O task, [`Session::receive`] in an A task; last [`Session::finish`], also after an error. Start and
-//! finish are collective. A job that is finished, goes on to another round, or is dropped, before there is no
-//! task left, fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
+//! [`Session::start`], then [`Session::next_task`] until it returns `None`; between two calls
+//! [`Session::send`] in an O task, [`Session::receive`] in an A task; last [`Session::finish`], also after an
+//! error. Start and finish are collective. A job that is finished, goes on to another round, or is dropped
+//! while tasks are left fails on all ranks ([`Error::Unfinished`]): pairs would be missing.
 //!
-//! In rounds ([`Mode::Iteration`]) an A task says with [`Session::keep`] what stays in memory for the tasks
-//! of its number, which have it from [`Session::kept`]. When there is no task left, all ranks call
-//! [`Session::sum`] and [`Session::next_round`], or finish.
+//! In rounds ([`Mode::Iteration`]) an A task stores pairs with [`Session::keep`] in memory for the tasks of
+//! the same number in later rounds, which read them with [`Session::kept`]. When no task is left, all ranks
+//! call [`Session::sum`] and [`Session::next_round`], or finish.
 //!
-//! In streams ([`Mode::Streaming`]) the O task of a rank is come back to until it has called
-//! [`Session::end_input`]; in between it sends with [`Session::send_at`] and says with [`Session::advance`]
-//! how far it has come. An A task is a window that has closed.
+//! In streams ([`Mode::Streaming`]) a rank's O task is resumed until it calls [`Session::end_input`]; in
+//! between it sends with [`Session::send_at`] and moves its watermark with [`Session::advance`]. An A task is
+//! a closed window.
 //!
 //! # Threads
-//! All calls on one thread. A rank runs one task at a time, so that it has one O task of a stream at most.
+//! All calls on one thread. A rank runs one task at a time, so it has at most one O task of a stream.
 //!
 //! # Memory bound
-//! What is kept between rounds has none: it is what the program keeps. Windows that have closed and wait for
-//! their A task have half of the job's share of memory, or are one: others go to disk, where small ones share
-//! a file.
+//! Pairs kept between rounds have no bound: the program decides. Closed windows that wait for their A task
+//! use at most half of the job's share of memory, or one window if that is larger; others are spilled to
+//! disk, where small ones share a file.
 
-mod kept;
+mod kept_pairs;
 
 use crate::config::{Config, Mode};
 use crate::counters::{Report, now};
@@ -33,14 +33,14 @@ use crate::error::{Cause, Error, Side};
 use crate::exchange::{Plan, store_error};
 use crate::input::{self, Share, Split};
 use crate::job::ReceiveError;
-use crate::origin::{Work, shown};
+use crate::origin::{Work, format_key};
 use crate::running::{Running, Spec};
 use crate::runs::KeyOrder;
 use crate::store::{Shape, Source, Store};
-use crate::stream::{Closed, Closing, Window, WindowSink};
-use crate::table::{Combine, Refusal};
+use crate::stream::{ClosedWindow, Window, WindowQueue, WindowSink};
+use crate::table::{Combine, CombineError};
 use crate::world::World;
-use kept::{Cursor, Part};
+use kept_pairs::{Cursor, Part};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,101 +51,107 @@ use std::time::Duration;
 
 pub use crate::store::Arrangement;
 
-/// Joins two values of a key: is given the key, both values, and where to write what they are together.
+/// Combines two values of a key. Arguments: the key, both values, and the output buffer.
 pub type CombineBytes = dyn Fn(&[u8], &[u8], &[u8], &mut Vec<u8>) -> Result<(), Rejected> + Send + Sync;
 
-/// Chooses the A task of a key, among so many, or does not accept the key.
+/// Chooses the A task of a key, given the number of A tasks, or rejects the key.
 pub type PartitionBytes = dyn Fn(&[u8], usize) -> Result<usize, Rejected> + Send + Sync;
 
 pub use crate::runs::CompareBytes;
 
-/// What a job in bytes is; the same on every rank.
+/// Options of a byte-string job; the same on every rank.
 #[derive(Clone, Default)]
 pub struct Shaping {
     pub mode: Mode,
-    /// Of windows, when streaming, in the unit of the program's times.
+    /// Width of a stream's windows, in the unit of the program's times.
     pub window_width: u64,
     pub arrangement: Arrangement,
     pub combine: Option<Arc<CombineBytes>>,
-    /// Chooses the A task of a key, among so many.
+    /// Chooses the A task of a key, given the number of A tasks.
     pub partition: Option<Arc<PartitionBytes>>,
-    /// The order of keys; of their bytes if there is none.
+    /// Order of keys; `None`: byte order.
     pub compare: Option<Arc<CompareBytes>>,
-    /// Why the program cannot run, as it has found itself: all ranks are told that instead.
+    /// Error that the program found in its own options: all ranks report it.
     pub refused: Option<String>,
 }
 
-struct Combining(Arc<CombineBytes>);
+struct BytesCombiner(Arc<CombineBytes>);
 
-impl Combine for Combining {
-    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>> {
+impl Combine for BytesCombiner {
+    fn combine(
+        &self,
+        key: &[u8],
+        held: &[u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Box<CombineError>> {
         (self.0)(key, held, value, out).map_err(|rejected| self.blame(key, held, value, rejected))
     }
 }
 
-impl Combining {
-    /// There is no codec to ask, and a combiner says only that it does not accept two values: so each is
-    /// tried with itself.
+impl BytesCombiner {
+    /// Finds which value is at fault. There is no codec to ask, and the combiner only rejects the
+    /// combination, so each value is combined with itself.
     #[cold]
-    fn blame(&self, key: &[u8], held: &[u8], value: &[u8], rejected: Rejected) -> Box<Refusal> {
+    fn blame(&self, key: &[u8], held: &[u8], value: &[u8], rejected: Rejected) -> Box<CombineError> {
         let accepts = |one: &[u8]| (self.0)(key, one, one, &mut Vec::new()).is_ok();
         Box::new(match (accepts(held), accepts(value)) {
-            (false, true) => Refusal::Held(rejected),
-            (true, false) => Refusal::Came(rejected),
-            _ => Refusal::Either(rejected),
+            (false, true) => CombineError::InvalidHeld(rejected),
+            (true, false) => CombineError::InvalidNew(rejected),
+            _ => CombineError::InvalidEither(rejected),
         })
     }
 }
 
-/// An O task.
+/// A running O task.
 struct Input {
     index: u32,
     begin: Duration,
     emitter: Emitter,
-    /// Pairs that it was given of those that were kept, and whether what it reads is them.
+    /// Kept pairs already read, and whether the task reads them as its input.
     kept: Cursor,
     reads_kept: bool,
-    /// What it reads, if it has asked for its share of files.
+    /// The task's share of input files, if requested.
     share: Share,
-    /// When streaming: windows before this one are closed to this task.
+    /// Streaming: windows before this one are closed for this task.
     horizon: u64,
     late: u64,
-    /// When streaming: nothing comes any more.
-    over: bool,
+    /// Streaming: the input has ended.
+    has_ended: bool,
 }
 
-/// An A task.
+/// A running A task.
 struct Output {
     index: u32,
     begin: Duration,
     pairs: u64,
     source: Source,
     received: u64,
-    /// Whether there is no pair behind the last that was received.
+    /// Whether the last received pair was the final one.
     at_end: bool,
     kept: Cursor,
-    /// What it keeps instead of what was kept.
-    keeps: Option<Part>,
+    /// Pairs to keep, replacing those kept before.
+    new_kept: Option<Part>,
     window: Option<Window>,
 }
 
-/// The task that runs.
+/// The current task.
 enum Current {
     None,
     O(Box<Input>),
     A(Box<Output>),
 }
 
-/// What is there of a stream beside its job.
+/// Stream state besides the job.
 struct Streaming {
     width: u64,
-    /// The O task of this rank, when it does not run.
+    /// The rank's O task while suspended.
     input: Option<Box<Input>>,
-    closed: Receiver<Closed>,
-    closing: Closing,
+    closed: Receiver<ClosedWindow>,
+    queue: WindowQueue,
 }
 
-/// What a rank does between two rounds; all of them do the same.
+/// A rank's step between two rounds; all ranks take the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Finish,
@@ -153,27 +159,27 @@ enum Step {
     Sum,
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Session {
     world: World,
     config: Config,
     name: String,
     mode: Mode,
     plan: Arc<Plan>,
-    /// `None`: the round is over, or the job is.
+    /// `None` when the round or the job is over.
     running: Option<Running>,
-    /// Whether the program was told that no task of the round is left.
-    is_through: bool,
+    /// Whether [`Session::next_task`] has returned `None` in this round.
+    is_exhausted: bool,
     /// Whether all ranks have ended the job.
     has_ended: bool,
     report: Report,
-    /// Why there is no other round.
+    /// Error that prevents another round.
     failed: Option<Error>,
     current: Current,
-    /// Of A tasks that have not run; `None` before the O phase is over.
+    /// Stores of A tasks that have not run; `None` before the end of the O phase.
     stores: Option<VecDeque<(u32, Store)>>,
     round: u64,
-    /// By task, what this rank keeps.
+    /// Pairs kept on this rank, by task.
     kept: BTreeMap<u32, Part>,
     streaming: Option<Streaming>,
 }
@@ -182,7 +188,7 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
     let shape = Shape {
         arrangement: shaping.arrangement,
         order: shaping.compare.clone().map_or(KeyOrder::Bytes, KeyOrder::Custom),
-        combine: shaping.combine.clone().map(|combine| Arc::new(Combining(combine)) as Arc<dyn Combine>),
+        combine: shaping.combine.clone().map(|combine| Arc::new(BytesCombiner(combine)) as Arc<dyn Combine>),
         run_bytes: config.run_bytes,
     };
     let partition = shaping.partition.clone().map(|partition| {
@@ -193,7 +199,7 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
         name: name.to_string(),
         o_tasks: None,
         a_tasks: None,
-        o_tasks_unless_told: None,
+        o_tasks_default: None,
         shape,
         partition,
         owned: mode == Mode::Streaming,
@@ -205,8 +211,8 @@ fn spec_of(name: &str, config: &Config, shaping: &Shaping, mode: Mode) -> Spec {
 }
 
 impl Session {
-    /// Errors: as [`crate::Job::run`], of what goes before the first task; a stream whose windows have no
-    /// width, or with more O tasks than there are ranks.
+    /// Errors: as [`crate::Job::run`] before its first task; a stream whose windows have width 0, or with
+    /// more O tasks than ranks.
     pub fn start(world: &World, config: &Config, name: &str, shaping: &Shaping) -> Result<Session, Error> {
         let config = Config { threads: Some(1), ..config.clone() };
         let mode = shaping.mode;
@@ -225,7 +231,7 @@ impl Session {
             mode,
             plan: Arc::clone(&running.plan),
             running: Some(running),
-            is_through: false,
+            is_exhausted: false,
             has_ended: false,
             report: Report::default(),
             failed: None,
@@ -245,17 +251,17 @@ impl Session {
         self.mode
     }
 
-    /// Of the rounds that have begun, from 0.
+    /// Number of the current round, from 0.
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// Ends the current task well, and begins the next one. Waits for other ranks between the last O task and
-    /// the first A task; when streaming, for a window once the inputs of this rank have ended. `None`: there
-    /// is none left, or the job is to stop.
+    /// Finishes the current task successfully and begins the next. Waits for other ranks between the last O
+    /// task and the first A task; when streaming, for a window once this rank's inputs have ended. `None`: no
+    /// task is left, or the job is stopping.
     pub fn next_task(&mut self) -> Option<(Side, usize)> {
         let next = self.begin_next();
-        self.is_through = next.is_none();
+        self.is_exhausted = next.is_none();
         next
     }
 
@@ -270,7 +276,7 @@ impl Session {
                 let mut emitter = self.running().o_task(index);
                 let reads_kept = self.round > 0;
                 if reads_kept {
-                    emitter.reads(&format!("round {}, kept pairs", self.round));
+                    emitter.set_source(&format!("round {}, kept pairs", self.round));
                 }
                 return Some(self.begin_o(index, emitter, reads_kept));
             }
@@ -296,7 +302,7 @@ impl Session {
             share: Share::default(),
             horizon: 0,
             late: 0,
-            over: false,
+            has_ended: false,
         }));
         (Side::O, index as usize)
     }
@@ -304,17 +310,17 @@ impl Session {
     fn begin_a(&mut self, index: u32, store: Store, window: Option<Window>) -> Option<(Side, usize)> {
         self.running().a_task_begins(&store);
         let (begin, pairs) = (now(), store.received_pairs);
-        // It sorts, by the program's order of keys if there is one.
+        // May call the program's comparator to sort.
         let finished = catch_unwind(AssertUnwindSafe(|| store.finish()));
         let window_begin = window.map(|window| window.begin);
         let finished = match finished {
             Ok(finished) => {
-                let rank = self.running().world.launched_rank();
+                let rank = self.running().world.own_launcher_rank();
                 finished.map_err(|error| store_error(error, index, window_begin, rank))
             }
             Err(panic) => {
                 let place = "before its first record".to_string();
-                Err(self.running().panicked(Side::A, index, place, &*panic))
+                Err(self.running().panic_error(Side::A, index, place, &*panic))
             }
         };
         let source = match finished {
@@ -332,13 +338,14 @@ impl Session {
             received: 0,
             at_end: false,
             kept: Cursor::default(),
-            keeps: None,
+            new_kept: None,
             window,
         }));
         Some((Side::A, index as usize))
     }
 
-    /// A window that has closed, else the O task, else whatever window closes next.
+    /// Next task of a stream: a closed window if there is one, else the O task, else the next window that
+    /// closes.
     fn next_of_stream(&mut self) -> Option<(Side, usize)> {
         let running = self.running.as_ref()?;
         let streaming = self.streaming.as_mut()?;
@@ -356,13 +363,13 @@ impl Session {
             }
         }
         if closed.is_none() {
-            // Nothing comes from here any more; the merger ends when that is so of all ranks.
+            // This rank sends nothing more; the merger ends when that holds for all ranks.
             streaming.input = None;
-            running.close_outs();
+            running.close_queues();
             closed = streaming.closed.recv().ok();
         }
-        let Closed { window, a_task, store } = closed.filter(|_| !running.stop().is_set())?;
-        streaming.closing.taken(&store);
+        let ClosedWindow { window, a_task, store } = closed.filter(|_| !running.stop().is_set())?;
+        streaming.queue.release(&store);
         let window = Window::of(window, streaming.width);
         self.begin_a(a_task, store, Some(window))
     }
@@ -371,7 +378,7 @@ impl Session {
         match std::mem::replace(&mut self.current, Current::None) {
             Current::None => {}
             Current::O(mut input) => {
-                if let Some(streaming) = self.streaming.as_mut().filter(|_| !input.over) {
+                if let Some(streaming) = self.streaming.as_mut().filter(|_| !input.has_ended) {
                     streaming.input = Some(input);
                     return;
                 }
@@ -385,7 +392,7 @@ impl Session {
                 }
             }
             Current::A(mut output) => {
-                if let Some(part) = output.keeps.take() {
+                if let Some(part) = output.new_kept.take() {
                     self.kept.insert(output.index, part);
                 }
                 self.running().span(Side::A, output.index, output.begin, output.pairs);
@@ -393,12 +400,12 @@ impl Session {
         }
     }
 
-    /// Tasks of the current one's kind.
+    /// Number of tasks on this side.
     pub fn tasks(&self, side: Side) -> usize {
         if side == Side::O { self.plan.o_tasks as usize } else { self.plan.a_tasks as usize }
     }
 
-    /// The current task.
+    /// The current task's side and index.
     pub fn task(&self) -> Option<(Side, usize)> {
         match &self.current {
             Current::None => None,
@@ -407,7 +414,7 @@ impl Session {
         }
     }
 
-    /// Of the current A task, when streaming.
+    /// Window of the current A task, when streaming.
     pub fn window(&self) -> Option<Window> {
         match &self.current {
             Current::A(output) => output.window,
@@ -415,27 +422,27 @@ impl Session {
         }
     }
 
-    /// Says what the current O task reads from now on, for errors. Returns whether one runs.
+    /// Sets the input's name of the current O task, for errors. Returns whether an O task is running.
     pub fn reads(&mut self, source: &str) -> bool {
         let Current::O(input) = &mut self.current else { return false };
-        input.emitter.reads(source);
+        input.emitter.set_source(source);
         input.reads_kept = false;
         true
     }
 
-    /// Says where in what it reads the current O task is, such as a byte or a row, for errors. Returns
-    /// whether one runs.
+    /// Sets the current O task's position in its input, such as a byte or a row, for errors. Returns whether
+    /// an O task is running.
     pub fn at(&mut self, position: u64) -> bool {
         let Current::O(input) = &mut self.current else { return false };
         input.emitter.origin.position = Some(position);
         true
     }
 
-    /// Gives the current O task its share of files, and of all files in folders: splits of so many bytes, or,
-    /// without a number, as [`input::splits_for`] cuts them. In a stream, for as long as the task has not
-    /// ended.
+    /// Assigns the current O task its share of files, including all files in folders: splits of
+    /// `split_bytes`, or by default as [`input::splits_for`] computes them. In a stream, the share stays
+    /// until the task's input has ended.
     ///
-    /// Errors: a file that cannot be looked at, or too many splits, which fail the task; no O task runs.
+    /// Errors: a file cannot be inspected, or too many splits, which fails the task; no O task is running.
     pub fn share(&mut self, paths: &[PathBuf], split_bytes: Option<u64>) -> Result<(), String> {
         let tasks = self.tasks(Side::O);
         let Current::O(task) = &mut self.current else { return Err("no O task runs".to_string()) };
@@ -450,8 +457,7 @@ impl Session {
         Ok(())
     }
 
-    /// The next split of the current O task's share, of which errors of the task name the file. `None`: there
-    /// is none left.
+    /// Next split of the current O task's share; the task's errors name its file. `None`: no split is left.
     pub fn next_split(&mut self) -> Option<Split> {
         let Current::O(task) = &mut self.current else { return None };
         let split = task.share.next_split()?.clone();
@@ -459,13 +465,13 @@ impl Session {
         Some(split)
     }
 
-    /// The next line that begins in the split, without its end, and where that is in the file, as errors of
-    /// the task have it. `None` behind the last one.
+    /// Next line that begins in the split, without its line ending, and its offset in the file, which the
+    /// task's errors report. `None` after the last one.
     ///
     /// Errors: the file cannot be read, or the line is too long, which fails the task.
     pub fn next_line(&mut self) -> Result<Option<(u64, &[u8])>, String> {
         let Current::O(task) = &mut self.current else { return Ok(None) };
-        // What is borrowed is returned, or the task fails.
+        // Return the borrowed line; otherwise fail the task.
         let failed = match task.share.next_line() {
             Ok(Some((at, _))) => {
                 task.emitter.origin.position = Some(at);
@@ -481,7 +487,7 @@ impl Session {
         Ok(task.share.line())
     }
 
-    /// The current O task's part of a range of bytes, or of whatever is counted. `None`: no O task runs.
+    /// The current O task's part of a range of bytes or other units. `None`: no O task is running.
     pub fn part_of(&self, range: Range<u64>) -> Option<Range<u64>> {
         let Current::O(task) = &self.current else { return None };
         Some(input::part(range, task.index as usize, self.tasks(Side::O)))
@@ -493,27 +499,28 @@ impl Session {
         message
     }
 
-    /// Sends a pair from an O task. Returns at once, unless the send queue is full.
+    /// Sends a pair from an O task. Returns immediately unless the send queue is full.
     ///
-    /// Errors: the job is to stop, the pair is refused, or no O task runs; in a stream pairs have a time.
+    /// Errors: the job is stopping, the pair is rejected, or no O task is running; in a stream, pairs need a
+    /// time.
     pub fn send(&mut self, key: &[u8], value: &[u8]) -> Result<(), EmitError> {
         let sent = match (&mut self.current, &self.streaming) {
             (Current::O(input), None) => input.emitter.emit(key, value),
-            (Current::O(_), Some(_)) => return Err(refused("a pair of a stream has a time")),
-            _ => return Err(refused("only an O task sends")),
+            (Current::O(_), Some(_)) => return Err(rejection("a pair of a stream has a time")),
+            _ => return Err(rejection("only an O task sends")),
         };
         self.blame_sent(sent)
     }
 
-    /// Sends a pair of this time. Returns whether it was in time; a late one is counted, and left out.
+    /// Sends a pair with this time. Returns false if it is late: it is then counted and dropped.
     ///
-    /// Errors: as [`Session::send`]; it is no stream, or the input has ended.
+    /// Errors: as [`Session::send`]; not a stream, or the input has ended.
     pub fn send_at(&mut self, time: u64, key: &[u8], value: &[u8]) -> Result<bool, EmitError> {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
-            return Err(refused("only an O task of a stream sends pairs of a time"));
+            return Err(rejection("only an O task of a stream sends pairs of a time"));
         };
-        if input.over {
-            return Err(refused("the input has ended"));
+        if input.has_ended {
+            return Err(rejection("the input has ended"));
         }
         let window = time / streaming.width;
         if window < input.horizon {
@@ -524,16 +531,16 @@ impl Session {
         self.blame_sent(sent).map(|()| true)
     }
 
-    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is
-    /// on its way.
+    /// Moves the watermark: no pair before `time` will follow. Sends the buffered pairs of windows that end
+    /// by then.
     ///
     /// Errors: as [`Session::send_at`].
     pub fn advance(&mut self, time: u64) -> Result<(), EmitError> {
         let (Current::O(input), Some(streaming)) = (&mut self.current, &self.streaming) else {
-            return Err(refused("only an O task of a stream says how far it has come"));
+            return Err(rejection("only an O task of a stream says how far it has come"));
         };
-        if input.over {
-            return Err(refused("the input has ended"));
+        if input.has_ended {
+            return Err(rejection("the input has ended"));
         }
         let horizon = time / streaming.width;
         if horizon <= input.horizon {
@@ -544,21 +551,21 @@ impl Session {
         self.blame_sent(closed)
     }
 
-    /// Nothing comes any more from the current O task of a stream, which is not come back to. Returns whether
-    /// one runs.
+    /// Ends the input of the stream's current O task, which is not resumed again. Returns whether one is
+    /// running.
     pub fn end_input(&mut self) -> bool {
         match (&mut self.current, &self.streaming) {
             (Current::O(input), Some(_)) => {
-                input.over = true;
+                input.has_ended = true;
                 true
             }
             _ => false,
         }
     }
 
-    /// Whether the current O task of a stream has ended its input.
+    /// Whether the stream's current O task has ended its input.
     pub fn has_ended_input(&self) -> bool {
-        matches!(&self.current, Current::O(input) if input.over)
+        matches!(&self.current, Current::O(input) if input.has_ended)
     }
 
     fn blame_sent(&mut self, sent: Result<(), EmitError>) -> Result<(), EmitError> {
@@ -568,9 +575,9 @@ impl Session {
         sent
     }
 
-    /// Goes to the next pair of an A task. Returns whether there is one.
+    /// Advances to the next pair of an A task. Returns whether there is one.
     ///
-    /// Errors: it cannot be read, or no A task runs.
+    /// Errors: the pair cannot be read, or no A task is running.
     pub fn receive(&mut self) -> Result<bool, ReceiveError> {
         let Current::A(output) = &mut self.current else {
             return Err(Rejected("only an A task receives".to_string()).into());
@@ -582,12 +589,12 @@ impl Session {
                 Ok(more)
             }
             Err(error) => {
-                let told = ReceiveError::from(error);
-                // The pair that was to be made of others.
-                output.received += u64::from(matches!(told, ReceiveError::Rejected(_)));
+                let error = ReceiveError::from(error);
+                // Counts the pair that combining was to produce.
+                output.received += u64::from(matches!(error, ReceiveError::Rejected(_)));
                 let blamed = (output.index, self.place_of_output());
-                let rank = self.running().world.launched_rank();
-                match &told {
+                let rank = self.running().world.own_launcher_rank();
+                match &error {
                     ReceiveError::Rejected(rejected) => {
                         self.fail_task(Side::A, blamed, Cause::Rejected, &rejected.to_string());
                     }
@@ -598,12 +605,12 @@ impl Session {
                         self.running().stop().fail(Error::Damaged { rank, message: message.clone() });
                     }
                 }
-                Err(told)
+                Err(error)
             }
         }
     }
 
-    /// Key and value of the current pair of an A task.
+    /// Key and value of the A task's current pair.
     pub fn pair(&self) -> (&[u8], &[u8]) {
         match &self.current {
             Current::A(output) if output.received > 0 && !output.at_end => {
@@ -613,8 +620,8 @@ impl Session {
         }
     }
 
-    /// Goes to the next of the pairs that were kept before this task for those of its number, in the order in
-    /// which they were. Returns whether there is one. There are none in a first round.
+    /// Advances to the next pair kept for tasks of this number before this task began, in the order in which
+    /// they were kept. Returns whether there is one. A first round has none.
     pub fn next_kept(&mut self) -> bool {
         let (index, cursor) = match &mut self.current {
             Current::O(input) => (input.index, &mut input.kept),
@@ -631,8 +638,7 @@ impl Session {
         more
     }
 
-    /// Key and value of the pair that [`Session::next_kept`] went to. They stay where they are until the task
-    /// ends.
+    /// Key and value of the pair at [`Session::next_kept`]; valid until the task ends.
     pub fn kept(&self) -> (&[u8], &[u8]) {
         let (index, cursor) = match &self.current {
             Current::O(input) => (input.index, &input.kept),
@@ -645,20 +651,20 @@ impl Session {
         }
     }
 
-    /// Keeps a pair of an A task in memory for the tasks of its number in the rounds to come. What a task
-    /// keeps takes the place of what was kept before; that of a task that keeps nothing stays. Returns
-    /// whether an A task of rounds runs.
+    /// Keeps a pair of an A task in memory for the tasks of its number in later rounds. The pairs a task
+    /// keeps replace those kept before; if it keeps none, the earlier ones stay. Returns whether an A task of
+    /// rounds is running.
     pub fn keep(&mut self, key: &[u8], value: &[u8]) -> bool {
         match &mut self.current {
             Current::A(output) if self.mode == Mode::Iteration => {
-                output.keeps.get_or_insert_default().push(key, value);
+                output.new_kept.get_or_insert_default().push(key, value);
                 true
             }
             _ => false,
         }
     }
 
-    /// The current task has failed, and the job with it.
+    /// Fails the current task, and the job with it.
     pub fn fail(&mut self, message: &str) {
         let (side, blamed) = match &self.current {
             Current::None => return,
@@ -668,26 +674,26 @@ impl Session {
         self.fail_task(side, blamed, Cause::Failed, message);
     }
 
-    /// Where the current A task is.
+    /// Position of the current A task, for errors.
     fn place_of_output(&self) -> String {
         let Current::A(output) = &self.current else { return String::new() };
         let place = match output.received {
             0 => "before its first record".to_string(),
             number if output.at_end => format!("record {number}"),
-            number => format!("record {number} (key {})", shown(output.source.key())),
+            number => format!("record {number} (key {})", format_key(output.source.key())),
         };
         let place = if self.round > 0 { format!("round {}, {place}", self.round) } else { place };
         Work { a_task: output.index, window: output.window.map(|window| window.begin) }.place(&place)
     }
 
-    /// Why the job has failed, as far as any rank has said so. What another one says is waited for, not long,
-    /// if the job has stopped here.
+    /// Reason of the job's failure as far as a rank has reported it. If the job was stopped here, waits
+    /// briefly for the other rank's reason.
     pub fn failure(&self) -> Option<String> {
-        let told = self.running.as_ref().and_then(|running| running.stop().why());
-        told.or_else(|| self.failed.as_ref().map(|error| error.to_string()))
+        let reason = self.running.as_ref().and_then(|running| running.stop().why());
+        reason.or_else(|| self.failed.as_ref().map(|error| error.to_string()))
     }
 
-    /// The job has failed, whether or not a task runs: it was told what it cannot be told any more.
+    /// Fails the job, whether or not a task is running: an option was set too late.
     pub fn refuse(&mut self, message: &str) {
         if let Some(running) = &self.running {
             running.stop().fail(Error::Configuration(message.to_string()));
@@ -701,17 +707,17 @@ impl Session {
         self.running().stop().fail(error);
     }
 
-    /// Whether no task runs or is left, so that the ranks may agree on something.
+    /// Whether no task is running or left, so that the ranks may call a collective.
     pub fn is_between_rounds(&self) -> bool {
         let left = self.stores.as_ref().is_none_or(|stores| !stores.is_empty());
         let stops = self.running.as_ref().is_none_or(|running| running.stop().is_set());
         self.mode == Mode::Iteration && matches!(self.current, Current::None) && (stops || !left)
     }
 
-    /// Adds up what each rank has, number by number, in the order of ranks: the same on every rank.
+    /// Sums the ranks' numbers element by element, in rank order, so the result is identical on every rank.
     /// Collective, between rounds.
     ///
-    /// Errors: the round has failed; ranks that do something else, or have another count of numbers.
+    /// Errors: the round has failed; ranks take different steps, or pass different counts.
     pub fn sum(&mut self, numbers: &mut [f64]) -> Result<(), Error> {
         self.end_round()?;
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -725,11 +731,11 @@ impl Session {
         Ok(())
     }
 
-    /// Begins another round, whose O and A tasks are as many as the A tasks before, each where what is kept
-    /// for it is. Collective.
+    /// Begins another round, with as many O and A tasks as there were A tasks; each runs where its kept pairs
+    /// are. Collective.
     ///
-    /// Errors: the round before has failed, as on every rank, or has tasks that are not done; ranks that do
-    /// something else; a session without rounds.
+    /// Errors: the previous round has failed on any rank or has unfinished tasks; ranks take different steps;
+    /// a session without rounds.
     pub fn next_round(&mut self, shaping: &Shaping) -> Result<(), Error> {
         if self.mode != Mode::Iteration {
             return Err(Error::Configuration(format!("a program of mode {} has no rounds", self.mode)));
@@ -743,19 +749,19 @@ impl Session {
         let running = running.inspect_err(|error| self.failed = Some(error.clone()))?;
         self.plan = Arc::clone(&running.plan);
         self.running = Some(running);
-        self.is_through = false;
+        self.is_exhausted = false;
         self.stores = None;
         self.round += 1;
         Ok(())
     }
 
-    /// Hears from every rank that it does the same. Returns what they say behind one byte for what they do.
+    /// Checks that every rank takes the same step. Returns each rank's payload, after the leading step byte.
     fn agree(&mut self, step: Step, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let mine = [&[step as u8], bytes].concat();
-        let told = self.world.gather(&mine).and_then(|all| {
-            // Against what rank 0 said, so that every rank finds the same.
-            let said = |theirs: &Vec<u8>| (theirs.first().copied(), theirs.len());
-            let Some(odd) = all.iter().position(|theirs| said(theirs) != said(&all[0])) else {
+        let gathered = self.world.gather(&mine).and_then(|all| {
+            // Compare with rank 0's message, so that every rank gets the same result.
+            let shape = |theirs: &Vec<u8>| (theirs.first().copied(), theirs.len());
+            let Some(odd) = all.iter().position(|theirs| shape(theirs) != shape(&all[0])) else {
                 return Ok(all);
             };
             let does = |theirs: &[u8]| match theirs.first() {
@@ -770,14 +776,14 @@ impl Session {
                 does(&all[odd])
             )))
         });
-        told.inspect_err(|error| self.failed = Some(error.clone()))
+        gathered.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// The end of the round on all ranks, if it is not over.
+    /// Ends the round on all ranks if it is not over.
     fn end_round(&mut self) -> Result<(), Error> {
         if self.running.is_some() {
-            self.fail_unless_through();
-            // There is none: it is through, or stops.
+            self.fail_unless_complete();
+            // Returns no task: the round is complete or stopping.
             while self.next_task().is_some() {}
         }
         if let Some(running) = self.running.take() {
@@ -789,11 +795,11 @@ impl Session {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// What a task has not sent or read is missing from the answer, and so are tasks that nobody has asked
-    /// for.
-    fn fail_unless_through(&self) {
+    /// Fails the job unless it is complete: pairs not sent or read, and tasks not requested, would be missing
+    /// from the result.
+    fn fail_unless_complete(&self) {
         let stop = self.running().stop();
-        if self.is_through || stop.is_set() {
+        if self.is_exhausted || stop.is_set() {
             return;
         }
         let left = |side, index: u32, place: String| match place.is_empty() {
@@ -805,12 +811,12 @@ impl Session {
             Current::A(output) => left(Side::A, output.index, self.place_of_output()),
             Current::None => "it did not ask for all of them".to_string(),
         };
-        stop.fail(Error::Unfinished { rank: self.world.launched_rank(), message });
+        stop.fail(Error::Unfinished { rank: self.world.own_launcher_rank(), message });
     }
 
-    /// The end of the job on all ranks. Returns what the last round counted.
+    /// Ends the job on all ranks. Returns the counters of the last round.
     ///
-    /// Errors: as [`crate::Job::run`]; other ranks go on to another round; tasks are not done.
+    /// Errors: as [`crate::Job::run`]; other ranks go on to another round; unfinished tasks.
     pub fn finish(mut self) -> Result<Report, Error> {
         self.end()
     }
@@ -826,7 +832,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// As [`Session::finish`]: the other ranks are told of tasks that are not done, and do not wait.
+    /// Fails the job on the other ranks if tasks are unfinished, as [`Session::finish`] does, but does not
+    /// wait for them.
     fn drop(&mut self) {
         if !self.has_ended
             && let Err(error) = self.end()
@@ -836,25 +843,25 @@ impl Drop for Session {
     }
 }
 
-fn refused(why: &str) -> EmitError {
+fn rejection(why: &str) -> EmitError {
     EmitError::Rejected(Rejected(why.to_string()))
 }
 
 fn start_stream(world: &World, config: &Config, mut spec: Spec) -> Result<(Running, Streaming), Error> {
     let (width, ranks) = (spec.window, world.ranks());
     let too_many = config.o_tasks.filter(|o_tasks| *o_tasks > ranks);
-    if let Some(told) = too_many {
+    if let Some(inputs) = too_many {
         spec.refused.get_or_insert(format!(
-            "{told} inputs of a stream on {ranks} ranks: a rank reads one at a time, and all are read at the same time"
+            "{inputs} inputs of a stream on {ranks} ranks: a rank reads one at a time, and all are read at the same time"
         ));
     }
     let (close, closed) = channel();
-    let closing = Closing::spilling(close);
-    let sink_closing = closing.clone();
+    let queue = WindowQueue::spilling(close);
+    let sink_closing = queue.clone();
     let running = Running::start_with(world, config, spec, |plan, folders, _| {
         Box::new(WindowSink::new(world, plan, folders, width, sink_closing.clone()))
     })?;
-    // Else nobody would hear that nothing closes any more.
+    // Otherwise the receiver would never see the end of the closed windows.
     drop(sink_closing);
-    Ok((running, Streaming { width, input: None, closed, closing: closing.without_way() }))
+    Ok((running, Streaming { width, input: None, closed, queue: queue.without_sender() }))
 }

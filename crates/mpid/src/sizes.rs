@@ -1,8 +1,8 @@
-//! Numbers of bytes as people write them, the same way as `harrier --memory` takes them.
+//! Byte sizes in human-readable form, as `harrier --memory` parses them.
 
-/// Bytes of a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and lone letters count in
-/// 1024s, units that end in `B` without an `i` in 1000s; what is less than a byte is left out. `None`: it is
-/// no size.
+/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and single letters are
+/// powers of 1024, units that end in `B` without an `i` powers of 1000; fractions of a byte are truncated.
+/// `None`: invalid.
 pub fn bytes_of(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

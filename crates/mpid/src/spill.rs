@@ -1,17 +1,17 @@
-//! Sorted pairs on local disks: several folders, of which one that fails is dropped.
+//! Spill files of sorted pairs on local disks; a folder that fails is no longer used.
 //!
 //! # Invariants
-//! - A file has no name once it is open: whatever ends the process, nothing of it stays.
-//! - A run is written whole to one file of one folder. A folder that refuses a write is not used again, and
-//!   the run is written to the next.
-//! - A file may have several runs, one behind the other, which are written by one thread. It is gone, with
-//!   its space, when none of them is left.
+//! - A file is unlinked right after it is opened: nothing remains of it however the process ends.
+//! - A run is written completely to one file of one folder. A folder that fails a write is not used again,
+//!   and the run is rewritten to the next.
+//! - A file may hold several consecutive runs, written by one thread. Its space is freed when none of them is
+//!   left.
 //!
 //! # Errors
-//! [`SpillError`]: no folder is left, no file can be opened, or what was written cannot be read back.
+//! [`SpillError`]: no folder is left, no file can be opened, or a run cannot be read back.
 //!
 //! # Crash
-//! Runs are gone with their process; what must survive it is in a checkpoint.
+//! Runs disappear with their process; data that must survive belongs in a checkpoint.
 
 use crate::error::Damaged;
 use crate::records::{self, Place};
@@ -24,22 +24,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of pairs that are written, and read back, at once. Merges hold one such piece of every run.
+/// Bytes of pairs per write and read. A merge holds one such buffer for every run.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Length and checksum before each piece.
 const PIECE_HEADER_BYTES: usize = 8;
 
-/// Bytes of a file up to which runs go into it that share files: so few that their space comes back while
-/// others are written, so many that a thousand windows of a stream are one file, or few.
+/// Size up to which small runs are appended to a shared file: small enough to free space while others are
+/// written, large enough that a thousand windows of a stream need only one file, or few.
 const SHARED_FILE_BYTES: u64 = 64 << 20;
 
-/// Why pairs could not go to disk, or not come back.
+/// Why pairs could not be spilled or read back.
 #[derive(Debug)]
 pub enum SpillError {
-    /// Every folder has failed; the last one so.
+    /// Every folder has failed; the error of the last one.
     NoFolder(String),
-    /// This process, or the system, has as many files open as it may.
+    /// Out of file descriptors, in this process or the system.
     Descriptors(io::Error),
     Read(io::Error),
     Damaged(Damaged),
@@ -71,7 +71,7 @@ impl std::error::Error for SpillError {
     }
 }
 
-/// The folders that a rank spills to.
+/// A rank's spill folders.
 pub struct SpillFolders {
     folders: Mutex<Vec<PathBuf>>,
     turn: AtomicU64,
@@ -91,14 +91,14 @@ impl SpillFolders {
         }
     }
 
-    /// Runs written, their bytes, and folders that were dropped, so far.
+    /// Number of runs written, their bytes, and failed folders, so far.
     pub fn totals(&self) -> (u64, u64, u64) {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         (get(&self.runs), get(&self.bytes), get(&self.dropped))
     }
 
-    /// Writes one run: behind another one, into its file, or into a file of its own. `write` is called again,
-    /// from the beginning, if a folder fails.
+    /// Writes one run: appended to the file of another one, or to a new file. `write` is called again, from
+    /// the beginning, if a folder fails.
     ///
     /// Errors: no folder is left; or those of `write` itself.
     pub fn write<E: From<SpillError>>(
@@ -134,8 +134,8 @@ impl SpillFolders {
                     return Ok(run);
                 }
                 Err(WriteError::Other(error)) => return Err(error),
-                // It would be the same in every folder.
-                Err(WriteError::Folder(error)) if are_descriptors(&error) => {
+                // Another folder would fail alike.
+                Err(WriteError::Folder(error)) if is_out_of_descriptors(&error) => {
                     return Err(SpillError::Descriptors(error).into());
                 }
                 Err(WriteError::Folder(error)) => {
@@ -151,7 +151,8 @@ impl SpillFolders {
     }
 }
 
-/// Why a run was not written: the folder, which is dropped, or something else, which ends it.
+/// Why a run was not written: a failed folder, which is dropped and retried elsewhere, or another error,
+/// which is final.
 #[derive(Debug)]
 pub enum WriteError<E> {
     Folder(io::Error),
@@ -176,20 +177,19 @@ impl<E: std::error::Error + 'static> std::error::Error for WriteError<E> {
     }
 }
 
-/// Whether no file could be opened since there are too many: of this process (EMFILE), or of the system
-/// (ENFILE).
-fn are_descriptors(error: &io::Error) -> bool {
+/// Whether the error means too many open files, in this process (EMFILE) or in the system (ENFILE).
+fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// A file of runs, one behind the other.
+/// A file of consecutive runs.
 struct RunFile {
     file: File,
     folder: PathBuf,
-    /// Where the next run begins.
+    /// Offset of the next run.
     end: AtomicU64,
 }
 
@@ -205,27 +205,27 @@ impl RunFile {
     }
 }
 
-/// Where one thread writes its runs.
+/// Spill writer of one thread.
 pub struct Spiller {
     folders: Arc<SpillFolders>,
-    /// Bytes of a file up to which the next run goes into it, too.
+    /// File size up to which the next run is appended.
     shared_bytes: u64,
-    /// The run that the next one may go behind.
+    /// The run to append after.
     last: Option<DiskRun>,
 }
 
 impl Spiller {
-    /// Every run has a file of its own, whose space is given back with it.
+    /// Gives every run a file of its own, whose space is freed with it.
     pub fn new(folders: &Arc<SpillFolders>) -> Spiller {
         Spiller { folders: Arc::clone(folders), shared_bytes: 0, last: None }
     }
 
-    /// Runs are many, small, and given back in about the order in which they are written: they share files.
+    /// For many small runs, freed in about the order in which they are written: they share files.
     pub fn sharing(folders: &Arc<SpillFolders>) -> Spiller {
         Spiller { shared_bytes: SHARED_FILE_BYTES, ..Spiller::new(folders) }
     }
 
-    /// As [`SpillFolders::write`]; `behind`: of this thread's runs.
+    /// See [`SpillFolders::write`]; `behind`: a run of this thread to append after.
     pub fn write<E: From<SpillError>>(
         &mut self,
         behind: Option<&DiskRun>,
@@ -241,7 +241,7 @@ impl Spiller {
     }
 }
 
-/// Writes the pairs of a run, in their order.
+/// Writer of a run's pairs, in order.
 pub struct RunWriter {
     file: Arc<RunFile>,
     piece: Vec<u8>,
@@ -287,11 +287,11 @@ impl RunWriter {
     }
 }
 
-/// A run on disk. Its file is gone when the last reference to the last of its runs is dropped.
+/// A run on disk. Its file is freed when the last reference to the last of its runs is dropped.
 #[derive(Clone)]
 pub struct DiskRun {
     file: Arc<RunFile>,
-    /// In the file.
+    /// Offset in the file.
     begin: u64,
     end: u64,
 }
@@ -306,19 +306,19 @@ impl DiskRun {
     }
 }
 
-/// Reads the pairs of a run, in their order.
+/// Reader of a run's pairs, in order.
 pub struct DiskCursor {
     run: DiskRun,
     piece: Vec<u8>,
-    /// Where the next piece begins in the file.
+    /// File offset of the next piece.
     at: u64,
     place: Place,
 }
 
 impl DiskCursor {
-    /// Goes to the next pair. Returns whether there is one.
+    /// Advances to the next pair. Returns whether there is one.
     ///
-    /// Errors: it cannot be read, or is not what was written.
+    /// Errors: the piece cannot be read, or its checksum fails.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, SpillError> {
         if self.place.end == self.piece.len() && !self.next_piece()? {
@@ -342,7 +342,7 @@ impl DiskCursor {
     }
 
     fn next_piece(&mut self) -> Result<bool, SpillError> {
-        // Whatever becomes of the next one, nobody sees a pair that is not there.
+        // Reset first, so that a failed read leaves no stale pair visible.
         self.place = Place::default();
         self.piece.clear();
         let more = self.read_piece();
@@ -392,7 +392,7 @@ mod tests {
                 let key = number.to_string();
                 run.push(key.as_bytes(), &vec![b'x'; number % 1000]).map_err(WriteError::Folder)?;
             }
-            // Larger than any piece.
+            // Larger than a piece.
             run.push(b"large", &vec![b'y'; 3 * PIECE_BYTES]).map_err(WriteError::Folder)
         })
     }
@@ -411,7 +411,7 @@ mod tests {
         assert!(cursor.advance().unwrap());
         assert_eq!((cursor.key(), cursor.value().len()), (&b"large"[..], 3 * PIECE_BYTES));
         assert!(!cursor.advance().unwrap());
-        // Nothing has a name.
+        // All files are unlinked.
         assert_eq!(std::fs::read_dir(folder.path().join("a")).unwrap().count(), 0);
     }
 
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!([&first, &second, &third].map(count), [11, 2001, 31]);
         let bytes = [&first, &second, &third].map(DiskRun::bytes).iter().sum::<u64>();
         assert_eq!((folders.totals().1, third.end), (bytes, bytes));
-        // As if it had failed.
+        // Simulate a failed folder.
         folders.folders.lock().retain(|known| *known != first.file.folder);
         let other = write_behind(&folders, Some(&first), 40).unwrap();
         assert!(!Arc::ptr_eq(&other.file, &first.file));
@@ -490,7 +490,7 @@ mod tests {
             }
         };
         assert!(failed);
-        // And stays so.
+        // The error is sticky.
         assert_eq!((cursor.key(), cursor.value()), (&b""[..], &b""[..]));
         assert!(cursor.advance().is_err());
     }

@@ -1,21 +1,21 @@
-//! What an A task has received: kept in memory, sorted or combined as it comes, spilled when it grows too
-//! large.
+//! Store of an A task's received pairs: buffered in memory, sorted or combined on arrival, spilled above a
+//! threshold.
 //!
 //! ```text
-//!   blocks ─► as they came ─────────────────────────────────► pairs in no order
+//!   blocks ─► arrival order ────────────────────────────────► pairs in no order
 //!          ─► run_bytes of them ─► sorted run ─┐
 //!                 memory is full ─► run on disk ├─ merge ───► pairs in order, groups complete
 //!          ─► table, combined ── memory is full ┘
 //! ```
 //!
 //! # Memory bound
-//! Its owner calls [`Store::spill`] when all stores together hold more than the job's share of memory
-//! ([`Store::bytes`]); that leaves nothing in memory. Reading back takes one piece of each run.
+//! The owner calls [`Store::spill`] when all stores together exceed the job's share of memory
+//! ([`Store::bytes`]); that frees all of the store's memory. Reading back takes one buffer per run.
 
 use crate::datum::Rejected;
 use crate::error::Damaged;
 use crate::hash::hash;
-use crate::origin::AtKeys;
+use crate::origin::PanicKeys;
 use crate::records::{self, Pairs, Place};
 use crate::runs::{KeyOrder, MemoryRun, Merge};
 use crate::spill::{DiskCursor, DiskRun, SpillError, Spiller, WriteError};
@@ -25,49 +25,49 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Runs on disk from which they are merged into one: each takes a piece of memory when it is read. Of pairs
-/// that are in no order, which are read one run after the other, files from which the next run goes into one
-/// of them: each is an open file.
+/// Number of runs on disk above which they are merged into one: each needs a buffer when read. For unordered
+/// pairs, whose runs are read one after the other, the number of files above which a new run is appended to
+/// an existing file: each file is an open descriptor.
 const DISK_RUNS_MAX: usize = 64;
 
-/// Bytes below which the pairs of a block are copied: a block takes its whole size as long as any of it is
-/// used. Half of a block of the default size, so that what is counted is at least half of what is held.
+/// Size below which the pairs of a block are copied, because a block occupies its whole size while any of it
+/// is used. Half of a default block, so that at least half of the held memory is accounted for.
 const COPIED_BYTES_MAX: usize = 128 * 1024;
 
 /// Pairs that are looked up in a table together.
 const BATCH_PAIRS: usize = 16;
 
-/// Bytes of the blocks that pairs of a table are put into.
+/// Target size of the blocks that a table is written to.
 const TABLE_BLOCK_BYTES: usize = 1 << 20;
 
-/// How an A task gets its pairs.
+/// Order and grouping of an A task's pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrangement {
-    /// As they come.
+    /// Arrival order.
     Plain,
     /// All values of a key together; keys in no order.
     #[default]
     Grouped,
-    /// All values of a key together; keys in their order.
+    /// All values of a key together; keys in order.
     Sorted,
 }
 
-/// What is done with pairs on the receiving side; the same for every A task of a job.
+/// Processing options of the receiving side; the same for every A task of a job.
 #[derive(Clone)]
 pub struct Shape {
     pub arrangement: Arrangement,
     pub order: KeyOrder,
     pub combine: Option<Arc<dyn Combine>>,
-    /// Bytes of pairs that are sorted at once.
+    /// Bytes of pairs per sorted run.
     pub run_bytes: usize,
 }
 
-/// Why pairs cannot be kept, or not be given.
+/// Why pairs cannot be stored or read.
 #[derive(Debug)]
 pub enum StoreError {
     Spill(SpillError),
     Damaged(Damaged),
-    /// The combiner did not accept a value.
+    /// The combiner rejected a value.
     Rejected(Rejected),
 }
 
@@ -103,21 +103,21 @@ impl From<Damaged> for StoreError {
     }
 }
 
-/// The pairs of one A task (of one window of it, when streaming) while they come.
+/// The received pairs of one A task; when streaming, of one window of it.
 pub struct Store {
     shape: Shape,
-    /// Not sorted yet, or never to be.
+    /// Unsorted blocks; never sorted in a plain arrangement.
     pending: Vec<Bytes>,
     pending_bytes: usize,
     runs: Vec<Arc<MemoryRun>>,
     run_bytes: usize,
-    /// With a combiner, as long as there are pairs in memory.
+    /// Present with a combiner while pairs are in memory.
     table: Option<Table>,
     disk: Vec<DiskRun>,
-    /// Pairs and their bytes as they came.
+    /// Received pairs and bytes, before combining.
     pub received_pairs: u64,
     pub received_bytes: u64,
-    /// Pairs that were combined into another one here.
+    /// Pairs combined into another one here.
     pub combined: u64,
 }
 
@@ -137,12 +137,12 @@ impl Store {
         }
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         self.pending_bytes + self.run_bytes + self.table.as_ref().map_or(0, Table::bytes)
     }
 
-    /// Takes the pairs of one block, which are `count`.
+    /// Adds the pairs of one block, which are `count`.
     pub fn add(&mut self, pairs: Bytes, count: u32, spiller: &mut Spiller) -> Result<(), StoreError> {
         self.received_pairs += u64::from(count);
         self.received_bytes += pairs.len() as u64;
@@ -168,9 +168,9 @@ impl Store {
         let before = self.received_pairs - u64::from(count);
         let mut seen = 0;
         let mut pairs = Pairs::new(pairs);
-        // Looked up together, as in an O task.
+        // Batched lookups, as in an O task.
         let mut batch: [(u64, &[u8], &[u8]); BATCH_PAIRS] = [(0, &[], &[]); BATCH_PAIRS];
-        let mut at = AtKeys { what: "its values were combined", keys: [&[]; 2] };
+        let mut at = PanicKeys { what: "its values were combined", keys: [&[]; 2] };
         loop {
             let mut len = 0;
             for (place, pair) in batch.iter_mut().zip(&mut pairs) {
@@ -183,15 +183,15 @@ impl Store {
             }
             seen += len as u32;
             let table = self.table.get_or_insert_default();
-            table.touch(batch[..len].iter().map(|(hash, _, _)| *hash));
+            table.prefetch(batch[..len].iter().map(|(hash, _, _)| *hash));
             for (place, (hash, key, value)) in batch[..len].iter().enumerate() {
                 at.keys = [key, key];
                 loop {
                     let table = self.table.get_or_insert_default();
                     let put = table.upsert(*hash, key, value, combine, None);
-                    match put.map_err(|refusal| {
+                    match put.map_err(|combine_error| {
                         let number = before + u64::from(seen) - (len - place) as u64 + 1;
-                        let Rejected(why) = refusal.told(key);
+                        let Rejected(why) = combine_error.for_key(key);
                         StoreError::Rejected(Rejected(format!("{why}, pair {number} of those that came")))
                     })? {
                         Upsert::Inserted => {}
@@ -221,9 +221,9 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is in memory to disk.
+    /// Spills the pairs in memory to disk.
     pub fn spill(&mut self, spiller: &mut Spiller) -> Result<(), StoreError> {
-        // Its memory too is given back.
+        // Also frees the table's memory.
         if let Some(table) = self.table.take().filter(|table| !table.is_empty()) {
             let blocks = blocks_of(&table);
             drop(table);
@@ -235,7 +235,7 @@ impl Store {
                     return Ok(());
                 }
                 let pending = &self.pending;
-                // Into as many files as there may be in turn, so that the runs of each follow one another.
+                // Append to the allowed files in turn, so that the runs of each file stay in order.
                 let behind = self.disk.len().checked_sub(DISK_RUNS_MAX).map(|at| &self.disk[at]);
                 spiller.write::<StoreError>(behind, |run| {
                     for block in pending {
@@ -267,12 +267,12 @@ impl Store {
         Ok(())
     }
 
-    /// All pairs, as the arrangement says.
+    /// Returns all pairs in the requested arrangement.
     pub fn finish(mut self) -> Result<Source, StoreError> {
         if let Some(table) = self.table.take().filter(|table| !table.is_empty()) {
             self.pending = blocks_of(&table);
             if self.disk.is_empty() && self.shape.arrangement != Arrangement::Sorted {
-                // Each key is there once, which is all that is asked for.
+                // Each key occurs once, so no merge is needed.
                 return Ok(Source::plain(vec![], self.pending));
             }
         }
@@ -321,7 +321,7 @@ fn merge_to_disk(
     })
 }
 
-/// The pairs that an A task receives.
+/// Reader of an A task's pairs.
 pub enum Source {
     Plain(Plain),
     Merge(Merge),
@@ -339,7 +339,7 @@ impl Source {
         })
     }
 
-    /// Goes to the next pair. Returns whether there is one.
+    /// Advances to the next pair. Returns whether there is one.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, StoreError> {
         match self {
@@ -349,7 +349,7 @@ impl Source {
         }
     }
 
-    /// Of the current pair.
+    /// Key of the current pair.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match self {
@@ -369,7 +369,7 @@ impl Source {
     }
 }
 
-/// Pairs as they came: first those on disk.
+/// Pairs in arrival order, those on disk first.
 pub struct Plain {
     disk: VecDeque<DiskRun>,
     cursor: Option<DiskCursor>,
@@ -418,29 +418,29 @@ impl Plain {
     }
 }
 
-/// Merged runs, of whose pairs with equal keys one is made.
+/// Merged runs, with pairs of equal keys combined into one.
 pub struct Combined {
     merge: Merge,
     combine: Arc<dyn Combine>,
     key: Vec<u8>,
     value: Vec<u8>,
     scratch: Vec<u8>,
-    /// The merge stands at a pair that was not taken yet.
-    waiting: Option<bool>,
+    /// Whether the merge is at a pair that was not consumed yet.
+    pending_pair: Option<bool>,
 }
 
 impl Combined {
     fn new(merge: Merge, combine: Arc<dyn Combine>) -> Combined {
-        Combined { merge, combine, key: vec![], value: vec![], scratch: vec![], waiting: None }
+        Combined { merge, combine, key: vec![], value: vec![], scratch: vec![], pending_pair: None }
     }
 
     fn advance(&mut self) -> Result<bool, StoreError> {
-        let waiting = match self.waiting {
-            Some(waiting) => waiting,
+        let pending_pair = match self.pending_pair {
+            Some(pending_pair) => pending_pair,
             None => self.merge.advance()?,
         };
-        if !waiting {
-            self.waiting = Some(false);
+        if !pending_pair {
+            self.pending_pair = Some(false);
             return Ok(false);
         }
         self.key.clear();
@@ -450,15 +450,15 @@ impl Combined {
         loop {
             let more = self.merge.advance()?;
             if !more || self.merge.key() != self.key {
-                self.waiting = Some(more);
+                self.pending_pair = Some(more);
                 return Ok(true);
             }
             self.scratch.clear();
             let (held, value) = (&self.value, self.merge.value());
-            let at = AtKeys { what: "its values were combined", keys: [&self.key; 2] };
+            let at = PanicKeys { what: "its values were combined", keys: [&self.key; 2] };
             let combined = self.combine.combine(&self.key, held, value, &mut self.scratch);
             drop(at);
-            combined.map_err(|refusal| StoreError::Rejected(refusal.told(&self.key)))?;
+            combined.map_err(|combine_error| StoreError::Rejected(combine_error.for_key(&self.key)))?;
             std::mem::swap(&mut self.value, &mut self.scratch);
         }
     }
@@ -468,7 +468,7 @@ impl Combined {
 mod tests {
     use super::*;
     use crate::spill::SpillFolders;
-    use crate::table::Refusal;
+    use crate::table::CombineError;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
     use std::collections::BTreeMap;
@@ -482,17 +482,20 @@ mod tests {
             held: &[u8],
             value: &[u8],
             out: &mut Vec<u8>,
-        ) -> Result<(), Box<Refusal>> {
+        ) -> Result<(), Box<CombineError>> {
             let number = |bytes: &[u8]| {
                 bytes.try_into().map(u64::from_be_bytes).map_err(|_| Rejected("no number".to_string()))
             };
-            let (held, value) = (number(held).map_err(Refusal::held)?, number(value).map_err(Refusal::came)?);
+            let (held, value) = (
+                number(held).map_err(CombineError::invalid_held)?,
+                number(value).map_err(CombineError::invalid_new)?,
+            );
             out.extend_from_slice(&(held + value).to_be_bytes());
             Ok(())
         }
     }
 
-    /// Whatever is spilled when, each arrangement gives what it promises.
+    /// Every arrangement keeps its promise, however pairs are spilled.
     #[test]
     fn every_arrangement_gives_all_pairs() {
         let seed: u64 = rand::rng().random();
@@ -556,8 +559,8 @@ mod tests {
         }
     }
 
-    /// However often pairs in no order are spilled, so many files are open at most, and pairs come as they
-    /// came.
+    /// However often unordered pairs are spilled, the number of open files is bounded, and pairs keep their
+    /// arrival order.
     #[test]
     fn pairs_as_they_came_are_in_few_files() {
         const SPILLS: u32 = 1000;
@@ -573,7 +576,7 @@ mod tests {
             store.add(Bytes::from(block), 1, &mut spiller).unwrap();
             store.spill(&mut spiller).unwrap();
         }
-        // A file that has no name any more is still among those that are open.
+        // An unlinked file still counts as an open descriptor.
         let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let open =
             open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with(&folder)));
@@ -586,7 +589,7 @@ mod tests {
         assert!(!source.advance().unwrap());
     }
 
-    /// There may be thousands of them.
+    /// There may be thousands of stores.
     #[test]
     fn what_is_combined_takes_little_memory_if_it_is_little() {
         let folder = tempfile::tempdir().unwrap();

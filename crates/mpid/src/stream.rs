@@ -1,20 +1,20 @@
-//! Streaming: O tasks read inputs that may never end, A tasks get window after window.
+//! Streaming jobs: O tasks read unbounded inputs, A tasks process tumbling windows.
 //!
 //! # Invariants
-//! - A pair belongs to one window, by its time. Windows follow one another and have one width.
-//! - An O task says how far its input has come; a pair of an earlier window is late, counted, and left out. A
-//!   window is closed, and given to its A tasks, once every O task has come past it: then all of its pairs
-//!   are there.
+//! - A pair belongs to one window, by its time. Windows are contiguous and of one width.
+//! - An O task advances its watermark; a pair of an earlier window is late, counted, and dropped. A window
+//!   closes, and goes to its A tasks, once every O task's watermark has passed it: then all of its pairs have
+//!   arrived.
 //!
 //! # Memory bound
-//! As in other jobs: the stores of all open windows of a merger together, above which they are spilled.
-//! Closed windows that wait for the A function: [`CLOSED_WAITING_MAX`]; in a [`crate::session::Session`] one,
-//! or all together half of that memory, which open windows have less then: others go to disk, where thousands
-//! of small ones share a file.
+//! As in other jobs: the stores of all open windows of a merger together, above which they spill. Closed
+//! windows that wait for the A function: [`CLOSED_WINDOWS_MAX`]; in a [`crate::session::Session`] one window,
+//! or as many as fit into half of that memory, which reduces the memory of open windows: others are spilled
+//! to disk, where thousands of small ones share a file.
 //!
 //! # Order of calls
-//! All O tasks run at the same time, each on a thread of its own, on the rank that an A task of its number
-//! would have. The A function is called for each window and A task; for one A task, in the order of windows.
+//! All O tasks run concurrently, each on a thread of its own, on the rank that an A task of its number would
+//! have. The A function is called for each window and A task; for one A task, in window order.
 
 use crate::Report;
 use crate::config::{Config, Mode};
@@ -38,27 +38,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 
-/// Closed windows of a merger that wait for the A function in memory. More would be memory that nothing
-/// bounds.
-const CLOSED_WAITING_MAX: usize = 2;
+/// Maximum number of a merger's closed windows waiting in memory for the A function. More would be unbounded
+/// memory.
+const CLOSED_WINDOWS_MAX: usize = 2;
 
-/// An interval of time, in whatever unit the program's times have.
+/// A time interval, in the unit of the program's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window {
     pub begin: u64,
-    /// Not within it any more; but the last window ends with 2^64-1, which is within it.
+    /// Exclusive; but the last window ends with 2^64-1, which it includes.
     pub end: u64,
 }
 
 impl Window {
-    /// The one with this number, of those of this width.
+    /// The window of this number, for windows of this width.
     pub(crate) fn of(number: u64, width: u64) -> Window {
         let begin = number.saturating_mul(width);
         Window { begin, end: begin.saturating_add(width) }
     }
 }
 
-/// An O task of a stream as its function sees it.
+/// Handle of a stream's O task, passed to its function.
 pub struct StreamTask<'a, K: ?Sized, V: ?Sized> {
     task: OTask<'a, K, V>,
     width: u64,
@@ -67,12 +67,12 @@ pub struct StreamTask<'a, K: ?Sized, V: ?Sized> {
 }
 
 impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
-    /// Of this task among all O tasks.
+    /// Index among all O tasks.
     pub fn index(&self) -> usize {
         self.task.index()
     }
 
-    /// All O tasks.
+    /// Number of O tasks.
     pub fn count(&self) -> usize {
         self.task.count()
     }
@@ -87,7 +87,7 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
         self.task.at(position);
     }
 
-    /// Sends a pair of this time. Returns whether it was in time; a late one is counted, and left out.
+    /// Sends a pair with this time. Returns false if it is late: it is then counted and dropped.
     ///
     /// Errors: as [`OTask::emit`].
     #[inline]
@@ -101,8 +101,8 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
         Ok(true)
     }
 
-    /// Says that nothing comes any more of a time before `time`. What was sent of windows that end by then is
-    /// on its way.
+    /// Moves the watermark: no pair before `time` will follow. Sends the buffered pairs of windows that end
+    /// by then.
     pub fn advance(&mut self, time: u64) -> Result<(), EmitError> {
         self.close(time / self.width)
     }
@@ -112,24 +112,24 @@ impl<K: Datum + ?Sized, V: Datum + ?Sized> StreamTask<'_, K, V> {
             return Ok(());
         }
         self.horizon = horizon;
-        self.task.emitter.close_windows(horizon).map_err(|error| self.task.remember(error))
+        self.task.emitter.close_windows(horizon).map_err(|error| self.task.record_rejection(error))
     }
 
     fn end(&mut self) -> Result<(), EmitError> {
-        self.task.emitter.end_windows().map_err(|error| self.task.remember(error))
+        self.task.emitter.end_windows().map_err(|error| self.task.record_rejection(error))
     }
 }
 
 impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
-    /// Runs the job on inputs that may never end, in tumbling windows of this width. Collective; returns when
-    /// the functions of all O tasks have.
+    /// Runs the job on unbounded inputs, in tumbling windows of this width. Collective; returns when the
+    /// functions of all O tasks have returned.
     ///
-    /// `a` is called for every window of every A task that got pairs, as soon as all O tasks have come past
-    /// it. An input that stands still holds up the windows of all: it should say [`StreamTask::advance`] even
-    /// without pairs. There are no checkpoints of streams: a configured one is not used, and rank 0 warns of
-    /// that once.
+    /// `a` is called for every window of every A task that received pairs, as soon as the watermarks of all O
+    /// tasks have passed it. An idle input holds up all windows: it should call [`StreamTask::advance`] even
+    /// without pairs. Streams have no checkpoints: a configured one is not used, and rank 0 prints one
+    /// warning.
     ///
-    /// What a stream keeps does not grow with its length, its timeline included ([`crate::SPANS_MAX`]).
+    /// A stream's memory does not grow with its length, including its timeline ([`crate::SPANS_MAX`]).
     ///
     /// Errors: as [`Job::run`].
     pub fn stream(
@@ -150,15 +150,16 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
         };
         let closed = Mutex::new(Vec::new());
         let mut running = Running::start_with(world, config, spec, |plan, folders, _| {
-            let (close, closes) = sync_channel(CLOSED_WAITING_MAX);
+            let (close, closes) = sync_channel(CLOSED_WINDOWS_MAX);
             closed.lock().push(closes);
-            Box::new(WindowSink::new(world, plan, folders, width, Closing::Waiting(close)))
+            Box::new(WindowSink::new(world, plan, folders, width, WindowQueue::Bounded(close)))
         })?;
         let closed = closed.into_inner();
-        // The consumers outlive the O phase, whose end needs the job for itself: so its parts are told apart.
+        // The consumers outlive the O phase, whose end borrows the job mutably: so borrow its parts
+        // separately.
         let (running_ref, a) = (&running, &a);
-        let consume = |closes: std::sync::mpsc::Receiver<Closed>| {
-            for Closed { window, a_task, store } in closes {
+        let consume = |closes: std::sync::mpsc::Receiver<ClosedWindow>| {
+            for ClosedWindow { window, a_task, store } in closes {
                 if running_ref.stop().is_set() {
                     continue;
                 }
@@ -180,7 +181,7 @@ impl<K: Datum + ?Sized + 'static, V: Datum + ?Sized + 'static> Job<K, V> {
                     scope.spawn(move || run_stream(running_ref, o_task, width, o));
                 }
             });
-            running_ref.close_outs();
+            running_ref.close_queues();
             consumers.into_iter().for_each(|consumer| {
                 let _ = consumer.join();
             });
@@ -208,62 +209,69 @@ fn run_stream<K: Datum + ?Sized, V: Datum + ?Sized>(
     running.o_task_done(o_task, begin, &task.task.emitter, task.task.late);
 }
 
-/// A window of an A task, with all its pairs.
-pub(crate) struct Closed {
+/// A closed window of an A task, with all its pairs.
+pub(crate) struct ClosedWindow {
     pub window: u64,
     pub a_task: u32,
     pub store: Store,
 }
 
-/// The way of closed windows to who runs A tasks.
+/// Queue of closed windows, from mergers to the threads that run A tasks.
 #[derive(Clone)]
-pub(crate) enum Closing {
-    /// The merger waits while there are too many.
-    Waiting(SyncSender<Closed>),
-    /// Who takes them sends, too, and so must not be waited for: what are too many bytes of them go to disk.
-    Spilling { way: Option<Sender<Closed>>, waiting_bytes: Arc<AtomicUsize> },
+pub(crate) enum WindowQueue {
+    /// Bounded: the merger blocks while it is full.
+    Bounded(SyncSender<ClosedWindow>),
+    /// The receiving thread also sends pairs, so the merger must not block: excess bytes are spilled to disk.
+    Spilling { sender: Option<Sender<ClosedWindow>>, waiting_bytes: Arc<AtomicUsize> },
 }
 
-impl Closing {
-    pub fn spilling(way: Sender<Closed>) -> Closing {
-        Closing::Spilling { way: Some(way), waiting_bytes: Arc::default() }
+impl WindowQueue {
+    pub fn spilling(sender: Sender<ClosedWindow>) -> WindowQueue {
+        WindowQueue::Spilling { sender: Some(sender), waiting_bytes: Arc::default() }
     }
 
-    /// For who takes them: it must not hold the way open.
-    pub fn without_way(self) -> Closing {
+    /// A handle for the receiver, without the sender, so that the queue can close.
+    pub fn without_sender(self) -> WindowQueue {
         match self {
-            Closing::Spilling { waiting_bytes, .. } => Closing::Spilling { way: None, waiting_bytes },
+            WindowQueue::Spilling { waiting_bytes, .. } => {
+                WindowQueue::Spilling { sender: None, waiting_bytes }
+            }
             waiting => waiting,
         }
     }
 
-    /// One was taken.
-    pub fn taken(&self, store: &Store) {
-        if let Closing::Spilling { waiting_bytes, .. } = self {
+    /// Releases the memory of a window taken from the queue.
+    pub fn release(&self, store: &Store) {
+        if let WindowQueue::Spilling { waiting_bytes, .. } = self {
             waiting_bytes.fetch_sub(store.bytes(), Ordering::Relaxed);
         }
     }
 
-    /// Memory of those that wait, where their number has no bound.
+    /// Memory of the queued windows, if their number is unbounded.
     fn waiting_bytes(&self) -> usize {
         match self {
-            Closing::Waiting(_) => 0,
-            Closing::Spilling { waiting_bytes, .. } => waiting_bytes.load(Ordering::Relaxed),
+            WindowQueue::Bounded(_) => 0,
+            WindowQueue::Spilling { waiting_bytes, .. } => waiting_bytes.load(Ordering::Relaxed),
         }
     }
 
-    /// Nobody takes it any more when the job is to stop.
-    fn give(&self, mut closed: Closed, bytes_max: usize, spiller: &mut Spiller) -> Result<(), StoreError> {
+    /// Queues a window. A stopping job may have no receiver; the window is then dropped.
+    fn send(
+        &self,
+        mut closed: ClosedWindow,
+        bytes_max: usize,
+        spiller: &mut Spiller,
+    ) -> Result<(), StoreError> {
         match self {
-            Closing::Waiting(way) => drop(way.send(closed)),
-            Closing::Spilling { way, waiting_bytes } => {
+            WindowQueue::Bounded(sender) => drop(sender.send(closed)),
+            WindowQueue::Spilling { sender, waiting_bytes } => {
                 let waiting = self.waiting_bytes();
                 if waiting > 0 && waiting + closed.store.bytes() > bytes_max {
                     closed.store.spill(spiller)?;
                 }
                 waiting_bytes.fetch_add(closed.store.bytes(), Ordering::Relaxed);
-                if let Some(way) = way {
-                    drop(way.send(closed));
+                if let Some(sender) = sender {
+                    drop(sender.send(closed));
                 }
             }
         }
@@ -271,30 +279,30 @@ impl Closing {
     }
 }
 
-/// How far an O task has come.
+/// Watermark of an O task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reached {
+enum Watermark {
     /// It sends nothing more of windows before this one.
     Window(u64),
-    /// It sends nothing more. Not the same as any window: there may be pairs of the last one.
+    /// It sends nothing more. Differs from any window: the last one may have pairs.
     End,
 }
 
-/// Keeps the pairs of open windows, and hands on each that is closed.
+/// Stores the pairs of open windows, and passes on each closed one.
 pub(crate) struct WindowSink {
     rank: usize,
     plan: Arc<Plan>,
-    /// Of a window.
+    /// Width of a window.
     width: u64,
     spiller: Spiller,
     /// By A task and window.
     stores: BTreeMap<(u32, u64), Store>,
-    /// Of all of them.
+    /// Memory of all open windows.
     open_bytes: usize,
-    /// By A task: how far each O task has come.
-    reached: HashMap<u32, Vec<Reached>>,
+    /// By A task: the watermark of each O task.
+    watermarks: HashMap<u32, Vec<Watermark>>,
     bytes_max: usize,
-    closing: Closing,
+    queue: WindowQueue,
 }
 
 impl WindowSink {
@@ -303,39 +311,39 @@ impl WindowSink {
         plan: &Arc<Plan>,
         folders: &Arc<SpillFolders>,
         width: u64,
-        closing: Closing,
+        queue: WindowQueue,
     ) -> WindowSink {
         WindowSink {
-            rank: world.launched_rank(),
+            rank: world.own_launcher_rank(),
             plan: Arc::clone(plan),
             width,
             spiller: Spiller::sharing(folders),
             stores: BTreeMap::new(),
             open_bytes: 0,
-            reached: HashMap::new(),
+            watermarks: HashMap::new(),
             bytes_max: plan.cache_bytes / plan.mergers,
-            closing,
+            queue,
         }
     }
 
-    fn keep(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+    fn store(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         let (rank, a_task) = (self.rank, header.a_task);
         let shape = &self.plan.shape;
         let store = self.stores.entry((a_task, header.window)).or_insert_with(|| Store::new(shape.clone()));
         let window = Some(Window::of(header.window, self.width).begin);
-        origin::works_on(Work { a_task, window });
+        origin::set_work(Work { a_task, window });
         let before = store.bytes();
         let added = store.add(pairs, header.pairs, &mut self.spiller);
         self.open_bytes = self.open_bytes - before + store.bytes();
         added.map_err(|error| store_error(error, a_task, window, rank))?;
-        // However much waits, blocks are not spilled one by one.
-        let bytes_max = self.bytes_max.saturating_sub(self.closing.waiting_bytes()).max(self.bytes_max / 2);
+        // However many windows wait, do not spill single blocks.
+        let bytes_max = self.bytes_max.saturating_sub(self.queue.waiting_bytes()).max(self.bytes_max / 2);
         while self.open_bytes > bytes_max {
             let largest = self.stores.iter_mut().max_by_key(|(_, store)| store.bytes());
             let ((a_task, window), store) = largest.expect("some store is larger than nothing");
             let before = store.bytes();
             let window = Some(Window::of(*window, self.width).begin);
-            origin::works_on(Work { a_task: *a_task, window });
+            origin::set_work(Work { a_task: *a_task, window });
             let spilled = store.spill(&mut self.spiller);
             self.open_bytes = self.open_bytes - before + store.bytes();
             spilled.map_err(|error| store_error(error, *a_task, window, rank))?;
@@ -346,27 +354,28 @@ impl WindowSink {
         Ok(())
     }
 
-    fn reach(&mut self, a_task: u32, o_task: u32, to: Reached) -> Result<(), Error> {
+    fn advance_watermark(&mut self, a_task: u32, o_task: u32, to: Watermark) -> Result<(), Error> {
         let o_tasks = self.plan.o_tasks as usize;
-        let reached = self.reached.entry(a_task).or_insert_with(|| vec![Reached::Window(0); o_tasks]);
-        let lowest = |reached: &[Reached]| reached.iter().copied().min().unwrap_or(Reached::Window(0));
-        let before = lowest(reached);
-        reached[o_task as usize] = reached[o_task as usize].max(to);
-        let low = lowest(reached);
+        let watermarks = self.watermarks.entry(a_task).or_insert_with(|| vec![Watermark::Window(0); o_tasks]);
+        let lowest =
+            |watermarks: &[Watermark]| watermarks.iter().copied().min().unwrap_or(Watermark::Window(0));
+        let before = lowest(watermarks);
+        watermarks[o_task as usize] = watermarks[o_task as usize].max(to);
+        let low = lowest(watermarks);
         if low == before {
             return Ok(());
         }
         while let Some((&(_, window), _)) = self.stores.range((a_task, 0)..=(a_task, u64::MAX)).next()
-            && Reached::Window(window) < low
+            && Watermark::Window(window) < low
         {
             let store = self.stores.remove(&(a_task, window)).expect("it was just seen");
             self.open_bytes -= store.bytes();
             let within = Window::of(window, self.width);
             let begin = Some(within.begin);
-            origin::works_on(Work { a_task, window: begin });
-            let closed = Closed { window, a_task, store };
-            let given = self.closing.give(closed, self.bytes_max / 2, &mut self.spiller);
-            given.map_err(|error| store_error(error, a_task, begin, self.rank))?;
+            origin::set_work(Work { a_task, window: begin });
+            let closed = ClosedWindow { window, a_task, store };
+            let sent = self.queue.send(closed, self.bytes_max / 2, &mut self.spiller);
+            sent.map_err(|error| store_error(error, a_task, begin, self.rank))?;
             self.plan.closed_until.fetch_max(within.end, Ordering::Relaxed);
             self.plan.closed.fetch_add(1, Ordering::Relaxed);
         }
@@ -375,13 +384,13 @@ impl WindowSink {
 }
 
 impl Sink for WindowSink {
-    fn take(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
+    fn push(&mut self, header: BlockHeader, pairs: Bytes) -> Result<(), Error> {
         match header.kind {
-            BlockKind::Pairs => self.keep(header, pairs)?,
+            BlockKind::Pairs => self.store(header, pairs)?,
             BlockKind::Watermark => {
-                self.reach(header.a_task, header.o_task, Reached::Window(header.window))?
+                self.advance_watermark(header.a_task, header.o_task, Watermark::Window(header.window))?
             }
-            BlockKind::TaskEnd => self.reach(header.a_task, header.o_task, Reached::End)?,
+            BlockKind::TaskEnd => self.advance_watermark(header.a_task, header.o_task, Watermark::End)?,
         }
         Ok(())
     }

@@ -1,73 +1,78 @@
-//! A hash table of pairs whose values are combined as they come: open addressing over one arena of bytes.
+//! Hash table that combines the values of equal keys: open addressing over one byte arena.
 //!
 //! # Invariants
-//! - A key stands once among the living entries of the arena.
-//! - A slot holds the upper half of a key's hash and where its entry begins, so that a probe reads the arena
-//!   only for what is almost surely the key.
-//! - Entries lie in the order in which they were put in, so that a few marks say where in its input each came
-//!   from.
-//! - A hot slot is one that was found not long ago, or free: there are so few of them that they and the
-//!   entries of keys that come all the time stay in the second cache. Whatever moves entries frees all of
-//!   them.
+//! - A key occurs once among the live entries of the arena.
+//! - A slot holds the upper half of a key's hash and the offset of its entry, so a probe reads the arena only
+//!   for a very likely match.
+//! - Entries lie in insertion order, so a few marks record the input position of each.
+//! - A hot slot is free or caches a recent lookup: hot slots are few enough to stay in the L2 cache with the
+//!   entries of frequent keys. Any move of entries clears all of them.
 //!
 //! # Memory bound
-//! [`Table::bytes`] is what it holds; who owns it empties it in time. An arena has less than 4 GiB.
+//! [`Table::bytes`] is the memory held; the owner must flush the table in time. An arena is smaller than 4
+//! GiB.
 //!
 //! Source: mpi-d, section IV-A (pairs are buffered in a hash table and combined before they are sent).
 
 use crate::datum::Rejected;
-use crate::origin::{Origin, shown};
+use crate::origin::{Origin, format_key};
 
-/// Why two values were not combined.
+/// Why two values could not be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// What the key had is no value.
-    Held(Rejected),
-    /// What came is none.
-    Came(Rejected),
-    /// One of the two is none.
-    Either(Rejected),
-    /// What the combiner made of both is none.
-    Made(Rejected),
+pub enum CombineError {
+    /// The value in the table is invalid.
+    InvalidHeld(Rejected),
+    /// The new value is invalid.
+    InvalidNew(Rejected),
+    /// One of the two is invalid.
+    InvalidEither(Rejected),
+    /// The combiner's result is invalid.
+    InvalidResult(Rejected),
 }
 
-/// Boxed, so that what a combiner returns fits into registers where nothing is refused.
-impl Refusal {
+/// Boxed, so that a combiner's successful result fits into registers.
+impl CombineError {
     #[cold]
-    pub fn held(why: Rejected) -> Box<Refusal> {
-        Box::new(Refusal::Held(why))
+    pub fn invalid_held(why: Rejected) -> Box<CombineError> {
+        Box::new(CombineError::InvalidHeld(why))
     }
 
     #[cold]
-    pub fn came(why: Rejected) -> Box<Refusal> {
-        Box::new(Refusal::Came(why))
+    pub fn invalid_new(why: Rejected) -> Box<CombineError> {
+        Box::new(CombineError::InvalidNew(why))
     }
 
     #[cold]
-    pub fn made(why: Rejected) -> Box<Refusal> {
-        Box::new(Refusal::Made(why))
+    pub fn invalid_result(why: Rejected) -> Box<CombineError> {
+        Box::new(CombineError::InvalidResult(why))
     }
 
-    /// With the key that it was about.
+    /// Converts the error to one that names the key.
     #[cold]
-    pub fn told(&self, key: &[u8]) -> Rejected {
+    pub fn for_key(&self, key: &[u8]) -> Rejected {
         let (what, Rejected(why)) = match self {
-            Refusal::Held(why) => ("the value that was there before", why),
-            Refusal::Came(why) => ("the value that came", why),
-            Refusal::Either(why) => ("one of two values", why),
-            Refusal::Made(why) => ("what the combiner made of two values", why),
+            CombineError::InvalidHeld(why) => ("the value that was there before", why),
+            CombineError::InvalidNew(why) => ("the value that came", why),
+            CombineError::InvalidEither(why) => ("one of two values", why),
+            CombineError::InvalidResult(why) => ("what the combiner made of two values", why),
         };
-        Rejected(format!("{what} of key {}: {why}", shown(key)))
+        Rejected(format!("{what} of key {}: {why}", format_key(key)))
     }
 }
 
-/// Joins two values of one key. Must be associative and commutative: the order of values is not known.
+/// Combines two values of one key. Must be associative and commutative: the order of values is undefined.
 pub trait Combine: Send + Sync {
-    /// Writes what `held` and `value` are together into `out`, which is empty.
-    fn combine(&self, key: &[u8], held: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<(), Box<Refusal>>;
+    /// Writes the combination of `held` and `value` to `out`, which is empty.
+    fn combine(
+        &self,
+        key: &[u8],
+        held: &[u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Box<CombineError>>;
 
-    /// As [`Combine::combine`], but writes over `held` if what both are together has as many bytes. Returns
-    /// whether it has; if not, it is in `out`.
+    /// Like [`Combine::combine`], but overwrites `held` if the result has the same length. Returns whether it
+    /// did; otherwise the result is in `out`.
     #[inline]
     fn combine_over(
         &self,
@@ -75,7 +80,7 @@ pub trait Combine: Send + Sync {
         held: &mut [u8],
         value: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, Box<Refusal>> {
+    ) -> Result<bool, Box<CombineError>> {
         self.combine(key, held, value, out)?;
         let fits = out.len() == held.len();
         if fits {
@@ -88,48 +93,48 @@ pub trait Combine: Send + Sync {
 /// Bytes before the key of an entry: its hash, and the lengths of key and value.
 const ENTRY_HEADER_BYTES: usize = 16;
 
-/// The length of the key of an entry that was replaced by a longer or shorter one.
+/// Key length that marks a dead entry, replaced by one of another length.
 const DEAD: u32 = u32::MAX;
 
-/// Bytes that an arena may hold: an offset has 32 bits.
+/// Maximum arena size: offsets have 32 bits.
 const ARENA_BYTES_MAX: usize = u32::MAX as usize - 1;
 
-/// Few, as there may be a table for each of thousands of windows.
+/// Small, because there may be a table for each of thousands of windows.
 const SLOTS_MIN: usize = 16;
 
-/// Hot slots, if there are as many slots: 128 KiB, which fit into a second cache of 1 MiB beside the entries
-/// that they name. With the words of a text half as many, or twice as many, took longer.
+/// Maximum number of hot slots: 128 KiB, which fit into an L2 cache of 1 MiB beside their entries. With the
+/// words of a text, half as many and twice as many were slower.
 const HOT_SLOTS_MAX: usize = 16_384;
 
-/// Bytes of entries between two marks of the same origin: few enough to name a place, so many that marks cost
-/// nothing.
+/// Bytes of entries between two marks of the same origin: small enough to locate a record, large enough that
+/// marks cost nothing.
 const MARK_BYTES: usize = 4096;
 
-/// Where the entries from an offset on came from, up to the next mark.
+/// Origin of the entries from an offset up to the next mark.
 struct Mark {
     offset: usize,
     origin: Origin,
 }
 
-/// What became of a pair.
+/// Result of an upsert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upsert {
     Inserted,
     Combined,
-    /// There is no room: the table has to be emptied first.
+    /// The table is full and must be flushed first.
     Full,
 }
 
 pub struct Table {
-    /// Upper half of the hash, and one more than the offset of the entry; 0 for a free slot.
+    /// Upper half of the hash, and the entry's offset plus one; 0 for a free slot.
     slots: Vec<u64>,
-    /// Some of the same: as many as slots, up to [`HOT_SLOTS_MAX`].
+    /// Cache of recently used slots: as many as slots, up to [`HOT_SLOTS_MAX`].
     hot: Vec<u64>,
     arena: Vec<u8>,
     entries: usize,
     dead_bytes: usize,
     scratch: Vec<u8>,
-    /// In the order of their offsets; only of entries that were put in with an origin.
+    /// In offset order; only for entries inserted with an origin.
     marks: Vec<Mark>,
 }
 
@@ -152,16 +157,16 @@ impl Table {
         self.entries == 0
     }
 
-    /// Memory in use.
+    /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         let slots = self.slots.len() + self.hot.len();
         self.arena.len() + slots * size_of::<u64>() + self.marks.len() * size_of::<Mark>()
     }
 
-    /// Combines a value with what its key has, if that was looked for not long ago and does not become longer
-    /// or shorter. Returns whether it was; if not, nothing has changed.
+    /// Combines a value with its key's entry if that is in a hot slot and its length stays the same. Returns
+    /// whether it did; if not, nothing has changed.
     ///
-    /// Errors: the combiner does not accept a value.
+    /// Errors: the combiner rejects a value.
     #[inline]
     pub fn combine_hot(
         &mut self,
@@ -169,15 +174,15 @@ impl Table {
         key: &[u8],
         value: &[u8],
         combine: &dyn Combine,
-    ) -> Result<bool, Box<Refusal>> {
-        let slot = self.hot[self.hot_of(hash)];
+    ) -> Result<bool, Box<CombineError>> {
+        let slot = self.hot[self.hot_slot(hash)];
         if slot == 0 || slot & !0xffff_ffff != hash & !0xffff_ffff {
             return Ok(false);
         }
         let offset = (slot as u32 - 1) as usize;
         let (key_bytes, value_bytes) = self.lengths(offset);
         let key_at = offset + ENTRY_HEADER_BYTES;
-        if key_bytes != key.len() || !same(&self.arena[key_at..key_at + key_bytes], key) {
+        if key_bytes != key.len() || !keys_equal(&self.arena[key_at..key_at + key_bytes], key) {
             return Ok(false);
         }
         self.scratch.clear();
@@ -185,10 +190,10 @@ impl Table {
         combine.combine_over(key, &mut self.arena[value_at..value_at + value_bytes], value, &mut self.scratch)
     }
 
-    /// Adds a pair, or combines its value with what its key has. `origin`: of the pair, for
+    /// Inserts a pair, or combines its value with its key's entry. `origin`: origin of the pair, for
     /// [`Table::place_of`].
     ///
-    /// Errors: the combiner does not accept a value.
+    /// Errors: the combiner rejects a value.
     #[inline]
     pub fn upsert(
         &mut self,
@@ -197,7 +202,7 @@ impl Table {
         value: &[u8],
         combine: &dyn Combine,
         origin: Option<&Origin>,
-    ) -> Result<Upsert, Box<Refusal>> {
+    ) -> Result<Upsert, Box<CombineError>> {
         let mask = self.slots.len() - 1;
         let tag = hash & !0xffff_ffff;
         let mut at = hash as usize & mask;
@@ -210,8 +215,8 @@ impl Table {
                 let offset = (slot as u32 - 1) as usize;
                 let (key_bytes, value_bytes) = self.lengths(offset);
                 let key_at = offset + ENTRY_HEADER_BYTES;
-                if key_bytes == key.len() && same(&self.arena[key_at..key_at + key_bytes], key) {
-                    let hot = self.hot_of(hash);
+                if key_bytes == key.len() && keys_equal(&self.arena[key_at..key_at + key_bytes], key) {
+                    let hot = self.hot_slot(hash);
                     self.hot[hot] = slot;
                     return self.combine(at, offset, value_bytes, key, value, combine, origin);
                 }
@@ -231,11 +236,11 @@ impl Table {
         }
     }
 
-    /// Reads what [`Table::upsert`] will read first for keys of these hashes. No read waits for another one,
-    /// as those of keys that are looked up one after the other do, so that all of them take as long as one
-    /// does from memory.
+    /// Prefetches the memory that [`Table::upsert`] reads first for keys of these hashes. The reads are
+    /// independent, so that their cache misses overlap, unlike those of consecutive lookups, and together
+    /// take as long as one.
     #[inline]
-    pub fn touch(&mut self, hashes: impl Iterator<Item = u64> + Clone) {
+    pub fn prefetch(&mut self, hashes: impl Iterator<Item = u64> + Clone) {
         let mask = self.slots.len() - 1;
         let mut read = 0;
         for hash in hashes.clone() {
@@ -243,18 +248,17 @@ impl Table {
         }
         for hash in hashes {
             let slot = self.slots[hash as usize & mask];
-            // Where the entry's key begins, which mostly lies in the same line of the cache as its lengths
-            // and its value.
+            // Start of the entry's key, mostly in the same cache line as its lengths and its value.
             let key = (slot as u32).wrapping_sub(1) as usize + ENTRY_HEADER_BYTES;
             read ^= self.arena.get(key).map_or(0, |byte| u64::from(*byte));
         }
-        // Reads whose result nobody looks at are left out.
+        // The compiler would remove reads whose results are unused.
         std::hint::black_box(read);
     }
 
-    /// The hot slot of a hash: by other bits than those of the slots.
+    /// Returns the hot slot of a hash, from other bits than its slot.
     #[inline]
-    fn hot_of(&self, hash: u64) -> usize {
+    fn hot_slot(&self, hash: u64) -> usize {
         (hash >> 24) as usize & (self.hot.len() - 1)
     }
 
@@ -276,7 +280,7 @@ impl Table {
         value: &[u8],
         combine: &dyn Combine,
         origin: Option<&Origin>,
-    ) -> Result<Upsert, Box<Refusal>> {
+    ) -> Result<Upsert, Box<CombineError>> {
         let value_at = offset + ENTRY_HEADER_BYTES + key.len();
         self.scratch.clear();
         let held = &mut self.arena[value_at..value_at + value_bytes];
@@ -286,7 +290,7 @@ impl Table {
         Ok(self.replace(slot, offset, value_bytes, key, origin))
     }
 
-    /// Puts a new entry with the value in `scratch` in the place of one whose value has another length.
+    /// Replaces an entry by a new one with the value in `scratch`, which has another length.
     #[cold]
     fn replace(
         &mut self,
@@ -302,12 +306,12 @@ impl Table {
         self.scratch = scratch;
         let Some(new_offset) = pushed else { return Upsert::Full };
         self.arena[offset + 8..offset + 12].copy_from_slice(&DEAD.to_le_bytes());
-        // The lengths of a dead entry still say where the next one begins.
+        // The lengths of a dead entry still locate the next one.
         let bytes = (key.len() + value_bytes) as u32;
         self.arena[offset + 12..offset + 16].copy_from_slice(&bytes.to_le_bytes());
         self.dead_bytes += ENTRY_HEADER_BYTES + bytes as usize;
         self.slots[slot] = (self.slots[slot] & !0xffff_ffff) | (new_offset as u64 + 1);
-        let hot = self.hot_of(hash);
+        let hot = self.hot_slot(hash);
         self.hot[hot] = self.slots[slot];
         if self.dead_bytes > self.arena.len() / 2 && self.dead_bytes > 1 << 16 {
             self.compact();
@@ -324,7 +328,7 @@ impl Table {
             && self
                 .marks
                 .last()
-                .is_none_or(|mark| offset - mark.offset >= MARK_BYTES || !mark.origin.is_of(origin))
+                .is_none_or(|mark| offset - mark.offset >= MARK_BYTES || !mark.origin.same_input(origin))
         {
             self.marks.push(Mark { offset, origin: origin.clone() });
         }
@@ -336,8 +340,8 @@ impl Table {
         Some(offset)
     }
 
-    /// The O task from which a key has what it has, and where in its input: as closely as the marks say.
-    /// `None`: nobody knows.
+    /// Returns the O task that inserted a key, and the position in its input, as precisely as the marks
+    /// allow. `None`: unknown.
     #[cold]
     pub fn place_of(&self, hash: u64, key: &[u8]) -> Option<(u32, String)> {
         let (offset, _) = self.entries_at().find(|(_, entry)| {
@@ -345,12 +349,12 @@ impl Table {
         })?;
         let next = self.marks.partition_point(|mark| mark.offset <= offset);
         let origin = &self.marks[next.checked_sub(1)?].origin;
-        let until = self.marks.get(next).filter(|mark| mark.origin.is_of(origin));
+        let until = self.marks.get(next).filter(|mark| mark.origin.same_input(origin));
         let until = until.and_then(|mark| mark.origin.position);
         Some((origin.o_task, origin.place_until(until)))
     }
 
-    /// Every entry, also dead ones, with its offset.
+    /// Iterates over all entries with their offsets, including dead ones.
     fn entries_at(&self) -> impl Iterator<Item = (usize, Entry)> {
         let mut offset = 0;
         std::iter::from_fn(move || {
@@ -360,7 +364,7 @@ impl Table {
         })
     }
 
-    /// Gives every entry a slot among `slots`, and frees the hot ones.
+    /// Rebuilds the table with `slots` slots, and clears the hot ones.
     fn rehash(&mut self, slots: usize) {
         self.slots.clear();
         self.slots.resize(slots, 0);
@@ -397,14 +401,14 @@ impl Table {
         self.rehash(self.slots.len());
     }
 
-    /// Every pair with the hash of its key, in no order that means anything.
+    /// Iterates over all pairs and their hashes, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
         self.entries_at().filter(|(_, entry)| !entry.dead).map(|(_, entry)| {
             (entry.hash, &self.arena[entry.key..entry.value], &self.arena[entry.value..entry.end])
         })
     }
 
-    /// Forgets every pair and keeps the memory.
+    /// Removes all pairs but keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill(0);
         self.hot.fill(0);
@@ -416,9 +420,9 @@ impl Table {
 }
 
 /// Whether two keys of the same length are equal. Most keys are short, and a call of `memcmp` costs more than
-/// what it compares.
+/// the comparison.
 #[inline]
-fn same(left: &[u8], right: &[u8]) -> bool {
+fn keys_equal(left: &[u8], right: &[u8]) -> bool {
     fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         bytes[at..at + N].try_into().expect("so many bytes")
     }
@@ -426,7 +430,7 @@ fn same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != length {
         return false;
     }
-    // First and last bytes may overlap.
+    // The first and the last bytes may overlap.
     match length {
         8..=16 => {
             part::<8>(left, 0) == part::<8>(right, 0)
@@ -472,7 +476,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use std::collections::BTreeMap;
 
-    /// Adds up the lengths of values, and writes as many bytes as the sum's last digit says.
+    /// Sums the lengths of values, and writes as many bytes as the sum's last digit.
     struct Growing;
 
     impl Combine for Growing {
@@ -482,7 +486,7 @@ mod tests {
             held: &[u8],
             value: &[u8],
             out: &mut Vec<u8>,
-        ) -> Result<(), Box<Refusal>> {
+        ) -> Result<(), Box<CombineError>> {
             out.resize((held.len() + value.len()) % 10, b'v');
             Ok(())
         }
@@ -492,12 +496,12 @@ mod tests {
     fn keys_of_all_lengths_are_compared() {
         for length in 0..40usize {
             let key: Vec<u8> = (0..length as u8).collect();
-            assert!(same(&key, &key.clone()));
-            assert!(!same(&key, &vec![0; length + 1]));
+            assert!(keys_equal(&key, &key.clone()));
+            assert!(!keys_equal(&key, &vec![0; length + 1]));
             for at in 0..length {
                 let mut other = key.clone();
                 other[at] ^= 0x80;
-                assert!(!same(&key, &other), "{length}, {at}");
+                assert!(!keys_equal(&key, &other), "{length}, {at}");
             }
         }
     }
@@ -536,8 +540,8 @@ mod tests {
         assert!(hot > 100, "{hot}");
     }
 
-    /// Whatever grows, dies and is moved, an entry is known to be of the O task that put it in, near where
-    /// that was.
+    /// Whatever grows, dies or is moved, an entry is attributed to the O task that inserted it, close to its
+    /// position.
     #[test]
     fn where_an_entry_came_from_is_known() {
         let seed = rand::rng().random();
@@ -556,7 +560,7 @@ mod tests {
             let bytes = vec![b'v'; random.random_range(0..10)];
             let before = put.get(&key).map(|_| table.arena.len());
             table.upsert(hash(&key), &key, &bytes, &Growing, Some(&origin)).unwrap();
-            // A value that is written over stays where it is; a longer or shorter one is put in anew.
+            // An overwritten value stays in place; one of another length is inserted anew.
             if before.is_none_or(|before| before != table.arena.len()) {
                 put.insert(key, (origin.o_task, position));
             }

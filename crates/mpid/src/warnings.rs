@@ -1,5 +1,5 @@
-//! What the library says on stderr: warnings, as lines, for processes that have no subscriber of their own
-//! (what went on, and not as it was asked); and why a program ends that has failed.
+//! Messages of the library on stderr: warnings as lines, for processes without a `tracing` subscriber (events
+//! the library recovered from, but not as requested), and the reason for which a failed program ends.
 
 use std::fmt;
 use std::io::Write;
@@ -10,22 +10,22 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// How long a launcher may take to read what a rank has said last.
-const READ_PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for the launcher to read a rank's last line.
+const READ_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Says on stderr, in a line that begins with `mpid: `, why this program is about to end. Under a launcher it
-/// waits, a second at most, until that has read the line: one that hears of a rank that has failed ends the
-/// others at once, and reads no more of any.
+/// Prints to stderr, in a line that begins with `mpid: `, why this program is about to end. Under a launcher
+/// it then waits, a second at most, until the launcher has read the line: a launcher kills the other ranks at
+/// once when a rank has failed, and stops reading their output.
 pub fn last_words(text: &str) {
     let mut stderr = std::io::stderr();
-    // One that cannot be written to is no reason to panic here.
+    // A failed write is no reason to panic here.
     let _ = stderr.write_all(format!("mpid: {text}\n").as_bytes());
     if harrier_interconnect::launched_rank().is_some() {
-        harrier_interconnect::drain(stderr.as_raw_fd(), READ_PATIENCE);
+        harrier_interconnect::drain(stderr.as_raw_fd(), READ_WAIT_MAX);
     }
 }
 
-/// `mpid: rank 1: message field=value`; alone without the rank.
+/// Line format `mpid: rank 1: message field=value`; without the rank in a single process.
 struct Lines {
     rank: Option<usize>,
 }
@@ -50,8 +50,8 @@ where
     }
 }
 
-/// Writes warnings to stderr from now on, each as one line, unless the process has a subscriber of `tracing`
-/// already. For programs to call first; a library does not decide this for its process.
+/// Prints warnings to stderr from now on, one line each, unless the process already has a `tracing`
+/// subscriber. To be called first by a program; a library must not decide this for its process.
 pub fn tell_warnings() {
     let lines = Lines { rank: harrier_interconnect::launched_rank() };
     let subscriber = tracing_subscriber::fmt()
@@ -60,6 +60,6 @@ pub fn tell_warnings() {
         .with_writer(std::io::stderr)
         .event_format(lines)
         .finish();
-    // There is one already.
+    // Fails if a subscriber is already set.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }

@@ -1,8 +1,8 @@
-//! Numbers and texts in the messages that ranks send one another besides pairs.
+//! Encoding of numbers and strings in control messages.
 
 use crate::error::Damaged;
 
-/// Writes a message.
+/// Message writer.
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
 
@@ -33,7 +33,7 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] wrote.
+/// Reader of a [`Writer`]'s messages.
 pub struct Reader<'a>(pub &'a [u8]);
 
 const SHORT: Damaged = Damaged("a message that ends too early");

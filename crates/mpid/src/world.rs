@@ -1,20 +1,20 @@
-//! The ranks that run jobs together: this process alone, or those of a launcher, or a simulated gang.
+//! The ranks that run jobs together: a single process, the ranks of a launcher, or a simulated gang.
 //!
 //! # Order of calls
-//! [`World::join`], [`World::configure`], then jobs and [`World::gather`], which every rank calls in the same
-//! order, then [`World::leave`].
+//! [`World::join`], [`World::configure`], then jobs and [`World::gather`] in the same order on every rank,
+//! then [`World::leave`].
 //!
 //! # Threads
-//! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. Alone
-//! there is none.
+//! One thread, the mover, carries blocks and messages between the jobs' threads and the interconnect. A
+//! single process has none.
 //!
 //! # Crash
-//! When a rank is lost, every job ends with that rank's number, and no further one can run: see
-//! [`Error::RankLost`]. A job with a checkpoint goes on with the ranks that are left, which are numbered anew
-//! ([`World::rank`], [`World::ranks`]); so do those after it. Without rank 0 no job goes on.
+//! When a rank is lost, every job fails with [`Error::RankLost`], which names that rank, and no further job
+//! can run. A job with a checkpoint continues on the remaining ranks, which are renumbered ([`World::rank`],
+//! [`World::ranks`]); so do later jobs. If rank 0 is lost, no job continues.
 
 use crate::config::Config;
-use crate::control::{Client, Coordinator, Down, Pool, Up};
+use crate::control::{Client, Coordinator, FromRank0, Pool, ToRank0};
 use crate::error::Error;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -36,45 +36,44 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Variable: the file in which the ranks tell `mpidrun` how it goes, a line each: rank 0 [`JOINED`] when they
-/// have met, and its exit status when they part, or [`WITHOUT_OTHERS`]; any rank [`NOT_LEFT`]. From what
-/// launchers say themselves a rank that was killed is not known from one that has exited: Hydra's ends with
-/// the bare number of a signal, and one that bears the death of ranks tells nothing.
+/// Environment variable: the file in which ranks report their progress to `mpidrun`, one line each. Rank 0
+/// writes [`JOINED`] after the rendezvous, and its exit status or [`WITHOUT_OTHERS`] when it leaves; any rank
+/// may write [`NOT_LEFT`]. A launcher does not distinguish a killed rank from one that exited: Hydra's exit
+/// status is then the bare signal number, and a launcher that tolerates lost ranks reports nothing.
 pub const OUTCOME: &str = "HARRIER_MPID_OUTCOME";
 
-/// The ranks have met: from here on, one that is gone without a word was lost.
+/// The rendezvous is complete: from here on, a rank that disappears counts as lost.
 pub const JOINED: &str = "joined";
 
-/// Ranks were lost, and the others could not go on.
+/// Ranks were lost, and the others could not continue.
 pub const WITHOUT_OTHERS: &str = "broken";
 
-/// A rank that had lost nobody has exited of its own accord, and has not left the others in good order
-/// before.
+/// A rank exited by itself, without leaving and without having seen another rank lost.
 pub const NOT_LEFT: &str = "exited";
 
-/// The exit status of programs whose ranks were lost.
+/// Exit status of a program whose ranks were lost.
 pub const BROKEN: i32 = 3;
 
-/// Errors: the file cannot be written.
-fn tell_mpidrun(what: &str) -> std::io::Result<()> {
+/// Appends a line to the file of [`OUTCOME`]. Errors: the file cannot be written.
+fn report_to_mpidrun(what: &str) -> std::io::Result<()> {
     let Some(path) = std::env::var_os(OUTCOME) else { return Ok(()) };
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    // One call, since other ranks write, too.
+    // A single write, since other ranks append, too.
     file.write_all(format!("{what}\n").as_bytes())
 }
 
-fn warn_untold(told: std::io::Result<()>) {
-    if let Err(error) = told {
+fn warn_unreported(reported: std::io::Result<()>) {
+    if let Err(error) = reported {
         tracing::warn!(%error, "mpidrun could not be told how it goes");
     }
 }
 
 thread_local! {
-    /// Dropped when the process exits, if this is its first thread; but not when a signal ends it.
-    static JOINED_HERE: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+    /// Dropped when the process exits, if this is its main thread; not when a signal kills it.
+    static EXIT_HOOK: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// Tells `mpidrun` of a rank that exits and has not left.
+/// Reports to `mpidrun` that a rank exits without leaving.
 struct AtExit {
     process: Pid,
     left: Arc<AtomicBool>,
@@ -83,11 +82,11 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        // Neither another thread nor a process that was forked.
+        // Not on another thread, nor in a forked process.
         let is_exit = getpid() == self.process && gettid() == self.process;
-        if is_exit && !self.left.load(Ordering::SeqCst) && !self.client.misses_a_rank() {
-            // There is nobody any more to be warned.
-            let _ = tell_mpidrun(NOT_LEFT);
+        if is_exit && !self.left.load(Ordering::SeqCst) && !self.client.has_unaccepted_loss() {
+            // Too late to log a failure.
+            let _ = report_to_mpidrun(NOT_LEFT);
         }
     }
 }
@@ -97,103 +96,103 @@ impl Drop for AtExit {
 pub struct World(Arc<Inner>);
 
 struct Inner {
-    /// As the launcher numbered them.
+    /// Number assigned by the launcher.
     rank: usize,
     members: Mutex<Members>,
     client: Arc<Client>,
-    /// On rank 0.
+    /// Present on rank 0.
     coordinator: Option<Arc<Coordinator>>,
-    /// `None`: alone.
+    /// `None` for a single process.
     link: Option<Link>,
     jobs: AtomicU32,
-    /// Of this epoch.
+    /// Gathers of this epoch.
     gathers: AtomicU64,
     exchanges: AtomicU32,
-    /// The ranks have told one another something of the program's.
+    /// The program has exchanged data by [`World::gather`].
     has_gathered: AtomicBool,
-    /// A job has come to its end, and what its A tasks returned is with the ranks.
+    /// A job has finished, and the ranks hold the results of its A tasks.
     has_results: AtomicBool,
-    /// The user knows that rounds and streams keep no checkpoint.
+    /// The warning that rounds and streams keep no checkpoint was printed.
     has_warned: AtomicBool,
     left: Arc<AtomicBool>,
-    /// [`World::join`] has made it, so that `mpidrun` is told what becomes of it.
+    /// Made by [`World::join`], so its outcome is reported to `mpidrun`.
     is_launched: AtomicBool,
 }
 
-/// How long a rank that left without a word is held to have missed another one, whose loss is still to be
-/// heard of.
-const LOSS_PATIENCE: Duration = Duration::from_millis(500);
+/// Grace period after a rank disconnects without leaving: it may have done so because of the loss of another
+/// rank, which is still to be detected here.
+const LOSS_GRACE: Duration = Duration::from_millis(500);
 
-/// Who is left.
+/// The remaining ranks.
 struct Members {
-    /// By the numbers that jobs know: as the launcher numbered them.
+    /// Launcher numbers of the members; a job's rank is the index.
     ranks: Vec<usize>,
-    /// Of this rank among them.
+    /// Index of this rank.
     at: usize,
     /// Members on this host.
     here: usize,
-    /// Losses that were accepted.
+    /// Number of accepted losses.
     epoch: u32,
 }
 
-/// Exchanges of an epoch at most, so that no two in a world's life have the same number.
+/// Maximum number of exchanges per epoch, so that exchange numbers are unique during a world's life.
 const EXCHANGES_MAX: u32 = 1 << 24;
 
-/// What ties this rank to the others.
+/// Connection of this rank to the others.
 struct Link {
     gang: Interconnect,
-    ports: Arc<Ports>,
+    pending: Arc<PendingStreams>,
     mover: Handle,
-    /// Ends the mover.
+    /// Stops the mover.
     stop: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// To rank 0, from all others.
+    /// Control stream to rank 0; absent on rank 0.
     up: Mutex<Option<MessageSender>>,
-    /// Talks with other ranks that are open.
-    talks: watch::Receiver<usize>,
+    /// Number of open control connections.
+    connections: watch::Receiver<usize>,
     leave: bool,
 }
 
 impl World {
-    /// Joins the ranks that this process was started with: by `mpirun`, `srun`, or a hosts file
-    /// (`HARRIER_HOSTS`); or is alone. Collective; blocks until all ranks have come.
+    /// Joins the ranks of this process's launcher: `mpirun`, `srun`, or a hosts file (`HARRIER_HOSTS`);
+    /// without one, the process runs alone. Collective; blocks until all ranks have joined.
     ///
     /// Errors: [`Error::Start`].
     pub fn join() -> Result<World, Error> {
-        // A run that is spilled is a file, and has no name by which it could be opened again.
+        // A spilled run is an unlinked file, which stays open because it cannot be reopened.
         if let Err(error) = raise_descriptors() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
         let Some(launched) = launch(None, false)? else {
-            return Ok(World::alone().launched_world());
+            return Ok(World::alone().report_outcome());
         };
         if launched.ranks == Some(1) {
-            return Ok(World::alone().launched_world());
+            return Ok(World::alone().report_outcome());
         }
         let shared_memory = std::env::var_os("HARRIER_SHARED_MEMORY").is_none_or(|value| value != "0");
         let version = concat!("mpid ", env!("CARGO_PKG_VERSION")).to_string();
         let told = launched.told;
         let gang = Interconnect::start(Options { carrier: launched.carrier, version, shared_memory, told })?;
         if gang.ranks() == 1 {
-            // A launcher that did not say so.
+            // The launcher did not announce that there is only one rank.
             gang.leave(0);
-            return Ok(World::alone().launched_world());
+            return Ok(World::alone().report_outcome());
         }
-        Ok(World::linked(gang, true)?.launched_world())
+        Ok(World::from_gang(gang, true)?.report_outcome())
     }
 
-    /// Tells `mpidrun`, from now on, what becomes of it.
-    fn launched_world(self) -> World {
+    /// Starts reporting this world's outcome to `mpidrun`.
+    fn report_outcome(self) -> World {
         self.0.is_launched.store(true, Ordering::Relaxed);
         if self.0.rank == 0 {
-            warn_untold(tell_mpidrun(JOINED));
+            warn_unreported(report_to_mpidrun(JOINED));
         }
         let (left, client) = (Arc::clone(&self.0.left), Arc::clone(&self.0.client));
-        JOINED_HERE.set(Some(AtExit { process: getpid(), left, client }));
+        EXIT_HOOK.set(Some(AtExit { process: getpid(), left, client }));
         self
     }
 
-    /// This process alone, whatever it was started by.
+    /// A world of this process only, regardless of the launcher.
     pub fn alone() -> World {
         let client = Arc::new(Client::new());
         let coordinator = Arc::new(Coordinator::new(1, Arc::clone(&client)));
@@ -214,13 +213,13 @@ impl World {
         }))
     }
 
-    /// The ranks of a gang that its owner drives and ends, such as a simulated one. Nothing else may serve
-    /// it.
+    /// A world over a gang that its owner drives and shuts down, such as a simulated one. The gang must not
+    /// have another service.
     pub fn over(gang: Interconnect) -> Result<World, Error> {
-        World::linked(gang, false)
+        World::from_gang(gang, false)
     }
 
-    fn linked(gang: Interconnect, leave: bool) -> Result<World, Error> {
+    fn from_gang(gang: Interconnect, leave: bool) -> Result<World, Error> {
         let (rank, ranks) = (gang.rank(), gang.ranks());
         let client = Arc::new(Client::new());
         let coordinator = (rank == 0).then(|| Arc::new(Coordinator::new(ranks, Arc::clone(&client))));
@@ -234,18 +233,18 @@ impl World {
                 let _ = runtime.block_on(stopped);
             })
             .map_err(start)?;
-        let ports = Arc::new(Ports::default());
-        let (talks, talks_seen) = watch::channel(if rank == 0 { 0 } else { 1 });
-        let talks = Arc::new(talks);
-        gang.serve(Arc::new(Doors {
-            ports: Arc::clone(&ports),
+        let pending = Arc::new(PendingStreams::default());
+        let (connections, connections_seen) = watch::channel(if rank == 0 { 0 } else { 1 });
+        let connections = Arc::new(connections);
+        gang.serve(Arc::new(StreamService {
+            pending: Arc::clone(&pending),
             coordinator: coordinator.clone(),
             mover: mover.clone(),
-            talks: Arc::clone(&talks),
+            connections: Arc::clone(&connections),
         }));
         let up = (rank > 0).then(|| {
             let (up, down) = gang.call(0, b"mpid");
-            mover.spawn(listen(down, gang.clone(), Arc::clone(&client), talks));
+            mover.spawn(receive_control(down, gang.clone(), Arc::clone(&client), connections));
             up
         });
         mover.spawn(watch_losses(gang.clone(), coordinator.clone(), Arc::clone(&client)));
@@ -263,12 +262,12 @@ impl World {
             coordinator,
             link: Some(Link {
                 gang,
-                ports,
+                pending,
                 mover,
                 stop: Mutex::new(Some(stop)),
                 thread: Mutex::new(Some(thread)),
                 up: Mutex::new(up),
-                talks: talks_seen,
+                connections: connections_seen,
                 leave,
             }),
             jobs: AtomicU32::new(0),
@@ -282,55 +281,56 @@ impl World {
         })))
     }
 
-    /// Of this rank among those that are left: as its launcher numbered it, as long as none was lost.
+    /// Index among the remaining ranks; the launcher's number as long as none was lost.
     pub fn rank(&self) -> usize {
         self.0.members.lock().at
     }
 
-    /// The ranks that are left.
+    /// Number of remaining ranks.
     pub fn ranks(&self) -> usize {
         self.0.members.lock().ranks.len()
     }
 
-    /// Ranks on this host, this one included.
+    /// Number of ranks on this host, including this one.
     pub fn ranks_here(&self) -> usize {
         self.0.members.lock().here
     }
 
-    /// What the environment of each rank says of the knobs, once all have found it right. Collective: before
-    /// the first job.
+    /// Returns the configuration from each rank's environment, after all ranks have validated theirs.
+    /// Collective: call before the first job.
     ///
-    /// Errors: of the first rank where it is wrong, on all ranks, which then can leave; [`Error::RankLost`].
+    /// Errors: the first invalid configuration, reported on all ranks, which can then leave;
+    /// [`Error::RankLost`].
     pub fn configure(&self) -> Result<Config, Error> {
         let own = Config::from_environment();
-        let wrong = own.as_ref().err().map_or(String::new(), |error| error.to_string());
+        let invalid = own.as_ref().err().map_or(String::new(), |error| error.to_string());
         let keeps = own.as_ref().is_ok_and(|config| config.checkpoint.is_some());
         let all = loop {
-            match self.gather_before_all(wrong.as_bytes()) {
-                // There is nothing yet that was lost with it.
-                Err(Error::RankLost { .. }) if keeps && self.go_on().is_some() => {}
-                told => break told?,
+            match self.gather_before_all(invalid.as_bytes()) {
+                // No data exists yet that could be lost with the rank.
+                Err(Error::RankLost { .. }) if keeps && self.continue_after_loss().is_some() => {}
+                gathered => break gathered?,
             }
         };
-        let Some(rank) = all.iter().position(|wrong| !wrong.is_empty()) else { return own };
-        let mut told = String::from_utf8_lossy(&all[rank]).into_owned();
+        let Some(rank) = all.iter().position(|invalid| !invalid.is_empty()) else { return own };
+        let mut message = String::from_utf8_lossy(&all[rank]).into_owned();
         if all.iter().any(|other| *other != all[rank]) {
-            told += &format!(" (on rank {})", self.launched(rank));
+            message += &format!(" (on rank {})", self.launcher_rank(rank));
         }
-        Err(Error::Configuration(told))
+        Err(Error::Configuration(message))
     }
 
-    /// As its launcher numbered it, for errors.
-    pub(crate) fn launched_rank(&self) -> usize {
+    /// Launcher number, for error messages.
+    pub(crate) fn own_launcher_rank(&self) -> usize {
         self.0.rank
     }
 
-    /// For people: what carries blocks between the ranks.
+    /// Description of the transport between the ranks.
     pub fn library(&self) -> String {
         self.0.link.as_ref().map_or("one process".to_string(), |link| link.gang.library().to_string())
     }
 
-    /// What every rank says, by rank. Collective: returns when all ranks have called it.
+    /// Gathers every rank's bytes on all ranks, by rank. Collective: returns when all ranks have called it.
     ///
     /// Errors: [`Error::RankLost`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -338,49 +338,48 @@ impl World {
         self.gather_before_all(bytes)
     }
 
-    /// As [`World::gather`]; what is gathered so is not lost with a rank.
+    /// Like [`World::gather`], for data that a lost rank does not invalidate.
     fn gather_before_all(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let epoch = self.0.members.lock().epoch;
         let number = self.0.gathers.fetch_add(1, Ordering::Relaxed);
-        self.tell(Up::Gather { epoch, number, bytes: bytes.to_vec() });
-        let all = self.0.client.gathered(epoch, number)?;
+        self.send_to_rank_0(ToRank0::Gather { epoch, number, bytes: bytes.to_vec() });
+        let all = self.0.client.wait_for_gather(epoch, number)?;
         Ok(Arc::try_unwrap(all).unwrap_or_else(|all| (*all).clone()))
     }
 
-    /// The loss behind the end of what came from `rank`.
-    pub(crate) async fn loss_behind(&self, rank: usize, reason: String) -> Error {
+    /// Resolves the actual loss after the stream from `rank` has failed.
+    pub(crate) async fn find_loss(&self, rank: usize, reason: String) -> Error {
         let (rank, reason) = match &self.0.link {
-            Some(link) => first_lost(&link.gang, &self.0.client, rank, reason).await,
+            Some(link) => find_first_loss(&link.gang, &self.0.client, rank, reason).await,
             None => (rank, reason),
         };
         Error::RankLost { rank, reason }
     }
 
-    /// Whether the ranks have not told one another anything yet, so that nothing was lost with a rank that
-    /// is.
+    /// Whether the ranks have not exchanged anything yet, so that a lost rank takes no data with it.
     pub(crate) fn is_new(&self) -> bool {
         !self.0.has_gathered.load(Ordering::Relaxed) && self.0.members.lock().epoch == 0
     }
 
-    /// A job has come to its end on all ranks.
-    pub(crate) fn has_come_to_results(&self) {
+    /// Records that a job has finished on all ranks.
+    pub(crate) fn set_has_results(&self) {
         self.0.has_results.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this is the first call: what is warned of once.
+    /// Returns true on the first call only, for a warning that is printed once.
     pub(crate) fn first_warning(&self) -> bool {
         !self.0.has_warned.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether results of a job are with the ranks, and are lost with them.
+    /// Whether the ranks hold results of a job, which are lost with a rank.
     pub(crate) fn has_results(&self) -> bool {
         self.0.has_results.load(Ordering::Relaxed)
     }
 
-    /// Goes on with the ranks that are left. Returns those that are not, as the launcher numbered them;
-    /// `None`: nobody can go on. All members call it when a collective call has failed on all of them. No job
-    /// may run on this rank.
-    pub(crate) fn go_on(&self) -> Option<Vec<usize>> {
+    /// Continues with the remaining ranks after a loss. Returns the launcher numbers of the lost ranks;
+    /// `None` if continuing is impossible. All members call it after a collective call has failed on all of
+    /// them. No job may be running on this rank.
+    pub(crate) fn continue_after_loss(&self) -> Option<Vec<usize>> {
         let (epoch, lost) = self.0.client.accept_losses()?;
         let mut members = self.0.members.lock();
         members.ranks.retain(|rank| !lost.contains(rank));
@@ -395,28 +394,28 @@ impl World {
         Some(lost)
     }
 
-    /// Leaves the other ranks in good order with this exit status. Collective; blocks until all have left.
+    /// Leaves the other ranks cleanly with this exit status. Collective; blocks until all have left.
     ///
-    /// Errors: [`Error::RankLost`]. The ranks that are there still part.
+    /// Errors: [`Error::RankLost`]. The remaining ranks still leave.
     pub fn leave(&self, status: i32) -> Result<(), Error> {
         if self.0.left.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let met = self.gather(&[]).map(|_| ());
+        let gathered = self.gather(&[]).map(|_| ());
         if self.0.rank == 0 && self.0.is_launched.load(Ordering::Relaxed) {
-            let told = if met.is_ok() { status.to_string() } else { WITHOUT_OTHERS.to_string() };
-            warn_untold(tell_mpidrun(&told));
+            let report = if gathered.is_ok() { status.to_string() } else { WITHOUT_OTHERS.to_string() };
+            warn_unreported(report_to_mpidrun(&report));
         }
-        let Some(link) = &self.0.link else { return met };
+        let Some(link) = &self.0.link else { return gathered };
         drop(link.up.lock().take());
-        if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| met.is_err()) {
+        if let Some(coordinator) = self.0.coordinator.as_ref().filter(|_| gathered.is_err()) {
             coordinator.disconnect();
         }
-        // A talk with a rank that is lost has ended.
-        let mut talks = link.talks.clone();
+        // The control connection to a lost rank has ended.
+        let mut connections = link.connections.clone();
         let (ended, waiting) = oneshot::channel();
         link.mover.spawn(async move {
-            let _ = talks.wait_for(|talks| *talks == 0).await;
+            let _ = connections.wait_for(|connections| *connections == 0).await;
             let _ = ended.send(());
         });
         let _ = waiting.blocking_recv();
@@ -429,7 +428,7 @@ impl World {
         if link.leave {
             link.gang.leave(status);
         }
-        met
+        gathered
     }
 
     pub(crate) fn client(&self) -> &Arc<Client> {
@@ -440,26 +439,27 @@ impl World {
         self.0.coordinator.as_ref()
     }
 
-    /// A number for a job: the n-th of the program, also when its ranks are started again.
+    /// Returns the next job number: the n-th job of the program, also after a restart of the ranks.
     pub(crate) fn next_job(&self) -> u32 {
         self.0.jobs.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for an exchange, the same on all members: a job that goes on after a loss has another one.
+    /// Returns the next exchange number, equal on all members: a job that continues after a loss gets a new
+    /// one.
     pub(crate) fn next_exchange(&self) -> u32 {
         let epoch = self.0.members.lock().epoch;
         epoch * EXCHANGES_MAX + self.0.exchanges.fetch_add(1, Ordering::Relaxed) % EXCHANGES_MAX
     }
 
-    /// The rank with this number, as the launcher numbered it.
-    pub(crate) fn launched(&self, rank: usize) -> usize {
+    /// Returns the launcher number of a member.
+    pub(crate) fn launcher_rank(&self, rank: usize) -> usize {
         self.0.members.lock().ranks[rank]
     }
 
-    /// Tells rank 0 something. Never blocks.
-    pub(crate) fn tell(&self, message: Up) {
+    /// Sends a message to rank 0. Never blocks.
+    pub(crate) fn send_to_rank_0(&self, message: ToRank0) {
         match (&self.0.coordinator, &self.0.link) {
-            (Some(coordinator), _) => coordinator.take(0, message),
+            (Some(coordinator), _) => coordinator.handle(0, message),
             (None, Some(link)) => {
                 if let Some(up) = &*link.up.lock() {
                     up.send(&message.encode());
@@ -469,10 +469,10 @@ impl World {
         }
     }
 
-    /// Asks rank 0 for an O task. `Ok(None)`: there is none left, or the job is to stop.
+    /// Requests an O task from rank 0. `Ok(None)`: none is left, or the job is stopping.
     pub(crate) fn take_task(&self, job: u32) -> Result<Option<u32>, Error> {
-        self.tell(Up::Take { job });
-        self.0.client.task(job)
+        self.send_to_rank_0(ToRank0::Take { job });
+        self.0.client.wait_for_task(job)
     }
 
     pub(crate) fn begin(&self, job: u32, pool: Pool) {
@@ -481,9 +481,9 @@ impl World {
         }
     }
 
-    /// An empty block for a frame to rank `to`, with room for the frame's header and `bytes` more.
+    /// Allocates an empty block for a frame to rank `to`, with room for the frame's header and `bytes` more.
     pub(crate) fn block(&self, to: usize, bytes: usize) -> Block {
-        let to = self.launched(to);
+        let to = self.launcher_rank(to);
         match &self.0.link {
             Some(link) if to != self.0.rank => link.gang.block_for(to, bytes),
             _ => {
@@ -494,35 +494,40 @@ impl World {
         }
     }
 
-    /// The stream of a job's blocks from rank `from`.
+    /// Opens the stream of a job's blocks from rank `from`.
     pub(crate) fn open(&self, from: usize, job: u32, window_bytes: usize) -> StreamReceiver {
         let link = self.0.link.as_ref().expect("there is another rank");
-        let mut streams =
-            link.gang.open(self.launched(from), &job.to_le_bytes(), 1, ReadOptions::window(window_bytes));
+        let mut streams = link.gang.open(
+            self.launcher_rank(from),
+            &job.to_le_bytes(),
+            1,
+            ReadOptions::window(window_bytes),
+        );
         streams.pop().expect("one was opened")
     }
 
-    /// The other end of the stream that rank `to` opens here for a job, once it does.
+    /// Returns the sending end of the stream that rank `to` opens here for a job, once it does.
     pub(crate) fn sender(&self, job: u32, to: usize) -> oneshot::Receiver<StreamSender> {
-        self.0.link.as_ref().expect("there is another rank").ports.wait(job, self.launched(to))
+        self.0.link.as_ref().expect("there is another rank").pending.wait(job, self.launcher_rank(to))
     }
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.link.as_ref().expect("there is another rank").mover.spawn(work);
     }
 
-    /// Nothing of jobs up to this one is wanted any more.
+    /// Discards the streams of jobs up to this one.
     pub(crate) fn end_job(&self, job: u32) {
         self.0.client.forget(job);
         if let Some(link) = &self.0.link {
-            link.ports.end(job);
+            link.pending.end(job);
         }
     }
 }
 
-/// Streams that other ranks have opened, until their jobs take them; and jobs that wait for one.
+/// Streams that other ranks have opened and whose jobs have not claimed them yet, and jobs that wait for a
+/// stream.
 #[derive(Default)]
-struct Ports {
+struct PendingStreams {
     slots: Mutex<Slots>,
 }
 
@@ -538,11 +543,11 @@ enum Slot {
     Waiter(oneshot::Sender<StreamSender>),
 }
 
-impl Ports {
+impl PendingStreams {
     fn arrive(&self, job: u32, from: usize, sender: StreamSender) {
         let mut slots = self.slots.lock();
         if job < slots.ended {
-            // Its reader does not want it either: it ends as it is dropped.
+            // The reader's job has ended, too: dropping the sender ends the stream.
             return;
         }
         match slots.waiting.remove(&(job, from)) {
@@ -577,46 +582,53 @@ impl Ports {
     }
 }
 
-/// What this rank does with streams that others open to it.
-struct Doors {
-    ports: Arc<Ports>,
+/// Service that accepts streams of other ranks.
+struct StreamService {
+    pending: Arc<PendingStreams>,
     coordinator: Option<Arc<Coordinator>>,
     mover: Handle,
-    talks: Arc<watch::Sender<usize>>,
+    connections: Arc<watch::Sender<usize>>,
 }
 
-impl Service for Doors {
+impl Service for StreamService {
     fn open(&self, incoming: Incoming) {
         let Incoming { from, call, request, mut senders, messages } = incoming;
         let Some(sender) = senders.pop() else { return };
         if call {
             if let Some(coordinator) = &self.coordinator {
-                let (tell, told) = mpsc::unbounded_channel();
-                coordinator.connect(from, tell);
-                self.talks.send_modify(|talks| *talks += 1);
+                let (sender_of_replies, replies) = mpsc::unbounded_channel();
+                coordinator.connect(from, sender_of_replies);
+                self.connections.send_modify(|connections| *connections += 1);
                 let coordinator = Arc::clone(coordinator);
-                self.mover.spawn(talk(from, messages, sender, told, coordinator, Arc::clone(&self.talks)));
+                self.mover.spawn(serve_control(
+                    from,
+                    messages,
+                    sender,
+                    replies,
+                    coordinator,
+                    Arc::clone(&self.connections),
+                ));
             }
             return;
         }
-        // Bytes that are no number of a job: the stream fails as its sender is dropped.
+        // Invalid job number: dropping the sender fails the stream.
         if let Ok(job) = request[..].try_into().map(u32::from_le_bytes) {
-            self.ports.arrive(job, from, sender);
+            self.pending.arrive(job, from, sender);
         }
     }
 }
 
-/// Rank 0 tells the others who is lost. They look for themselves only whether rank 0 still is there.
+/// Rank 0 announces lost ranks to the others, which themselves only watch rank 0.
 async fn watch_losses(gang: Interconnect, coordinator: Option<Arc<Coordinator>>, client: Arc<Client>) {
     let mut known = 0;
     loop {
         let losses = gang.lost(known).await;
         for (rank, reason) in &losses[known..] {
             match &coordinator {
-                Some(coordinator) => coordinator.lose(*rank, reason),
+                Some(coordinator) => coordinator.announce_loss(*rank, reason),
                 None if *rank == 0 => {
-                    let (first, reason) = first_lost(&gang, &client, 0, reason.clone()).await;
-                    client.lose_coordinator(first, reason);
+                    let (first, reason) = find_first_loss(&gang, &client, 0, reason.clone()).await;
+                    client.set_coordinator_lost(first, reason);
                 }
                 None => {}
             }
@@ -625,79 +637,84 @@ async fn watch_losses(gang: Interconnect, coordinator: Option<Arc<Coordinator>>,
     }
 }
 
-/// Rank 0's talk with another rank.
-async fn talk(
+/// Control connection of rank 0 to another rank.
+async fn serve_control(
     from: usize,
     mut messages: MessageReceiver,
     mut sender: StreamSender,
-    mut told: mpsc::UnboundedReceiver<Down>,
+    mut replies: mpsc::UnboundedReceiver<FromRank0>,
     coordinator: Arc<Coordinator>,
-    talks: Arc<watch::Sender<usize>>,
+    connections: Arc<watch::Sender<usize>>,
 ) {
-    let hear = async {
+    let receive = async {
         while let Some(message) = messages.next().await {
             let message: Bytes = message;
-            match Up::decode(&message) {
-                Ok(message) => coordinator.take(from, message),
+            match ToRank0::decode(&message) {
+                Ok(message) => coordinator.handle(from, message),
                 Err(damaged) => tracing::warn!(from, %damaged, "a message is not understood"),
             }
         }
     };
-    let say = async {
-        while let Some(message) = told.recv().await {
+    let send = async {
+        while let Some(message) = replies.recv().await {
             if sender.send_message(&message.encode()).await.is_err() {
                 break;
             }
         }
     };
     tokio::select! {
-        () = hear => {}
-        // Whoever takes no more is lost, which is told another way.
-        () = say => {}
+        () = receive => {}
+        // A rank that stops reading is lost, which is detected elsewhere.
+        () = send => {}
     }
     sender.finish();
-    talks.send_modify(|talks| *talks -= 1);
-    // Nobody shall wait for one that has left alone. Of one that was lost it is said why, until then; after a
-    // good end nobody is here.
-    tokio::time::sleep(LOSS_PATIENCE).await;
-    coordinator.lose(from, "it has left");
+    connections.send_modify(|connections| *connections -= 1);
+    // No rank should wait for one that left alone. For a lost rank, the actual reason is reported within this
+    // delay; after a clean end this task no longer runs.
+    tokio::time::sleep(LOSS_GRACE).await;
+    coordinator.announce_loss(from, "it has left");
 }
 
-/// Who was lost first, and why, where `rank` is heard of no more for this reason: ranks that miss another
-/// leave, and that may be heard before the other one's loss.
-async fn first_lost(gang: &Interconnect, client: &Client, rank: usize, reason: String) -> (usize, String) {
-    let accepted = client.accepted();
-    let news = async {
+/// Returns the rank that was lost first, and why, after contact with `rank` failed for this reason. Ranks
+/// that detect a loss leave, and their leaving may be noticed before the loss itself.
+async fn find_first_loss(
+    gang: &Interconnect,
+    client: &Client,
+    rank: usize,
+    reason: String,
+) -> (usize, String) {
+    let accepted = client.accepted_losses();
+    let first_loss = async {
         let mut known = 0;
         loop {
             let losses = gang.lost(known).await;
-            if let Some(news) = losses.iter().find(|(lost, _)| !accepted.contains(lost)) {
-                return news.clone();
+            if let Some(first_loss) = losses.iter().find(|(lost, _)| !accepted.contains(lost)) {
+                return first_loss.clone();
             }
             known = losses.len();
         }
     };
-    tokio::time::timeout(LOSS_PATIENCE, news).await.unwrap_or((rank, reason))
+    tokio::time::timeout(LOSS_GRACE, first_loss).await.unwrap_or((rank, reason))
 }
 
-/// Another rank's talk with rank 0.
-async fn listen(
+/// Control connection of another rank to rank 0.
+async fn receive_control(
     mut down: MessageStream,
     gang: Interconnect,
     client: Arc<Client>,
-    talks: Arc<watch::Sender<usize>>,
+    connections: Arc<watch::Sender<usize>>,
 ) {
     while let Some(message) = down.next().await {
-        match message.map(|message| Down::decode(&message)) {
-            Ok(Ok(message)) => client.hear(message),
-            Ok(Err(damaged)) => client.lose_coordinator(0, damaged.to_string()),
+        match message.map(|message| FromRank0::decode(&message)) {
+            Ok(Ok(message)) => client.handle(message),
+            Ok(Err(damaged)) => client.set_coordinator_lost(0, damaged.to_string()),
             Err(error) => {
-                let (rank, reason) = first_lost(&gang, &client, 0, error.to_string()).await;
-                client.lose_coordinator(rank, reason);
+                let (rank, reason) = find_first_loss(&gang, &client, 0, error.to_string()).await;
+                client.set_coordinator_lost(rank, reason);
             }
         }
     }
-    // Whoever waits here would not be told anything any more.
-    client.lose_coordinator(0, "it has left".to_string());
-    talks.send_modify(|talks| *talks -= 1);
+    // Waiters here would get no more answers.
+    client.set_coordinator_lost(0, "it has left".to_string());
+    connections.send_modify(|connections| *connections -= 1);
 }

@@ -1,4 +1,4 @@
-//! Generators of input, from a seed.
+//! Generators of test input, from a seed.
 
 use clap::{Args, ValueEnum};
 use harrier_mpid::BoxError;
@@ -44,7 +44,8 @@ pub struct Generate {
     printable: bool,
 }
 
-/// Numbers below `count` by Zipf's law, exponent 1: number k about 1/(k+1) as often as number 0.
+/// Zipf distribution over the numbers below `count`, exponent 1: number k occurs about 1/(k+1) as often as
+/// number 0.
 struct Zipf {
     sums: Vec<f64>,
 }
@@ -68,7 +69,7 @@ impl Zipf {
 const WORDS: usize = 100_000;
 
 fn word(number: usize) -> String {
-    // Frequent words are short ones.
+    // Frequent words are short.
     let mut word = String::new();
     let mut rest = number + 1;
     while rest > 0 {
@@ -79,7 +80,7 @@ fn word(number: usize) -> String {
     word
 }
 
-/// What visits come from, as they say.
+/// User agents of visits.
 const AGENTS: [&str; 5] = [
     "Mozilla/5.0 (X11; Linux x86_64; rv:115.0) Gecko/20100101 Firefox/115.0",
     "Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)",
@@ -92,7 +93,7 @@ const AGENTS: [&str; 5] = [
 const COUNTRIES: [(&str, &str); 6] =
     [("USA", "EN"), ("DEU", "DE"), ("FRA", "FR"), ("CHN", "ZH"), ("BRA", "PT"), ("JPN", "JA")];
 
-/// Different ones for different numbers.
+/// Maps different numbers to different addresses.
 fn address(number: u32) -> u32 {
     number.wrapping_mul(0x9E37_79B1)
 }
@@ -138,10 +139,10 @@ struct Source {
     kind: Kind,
     zipf: Zipf,
     words: Vec<String>,
-    /// Of visitors: four or so visits each.
+    /// Visitors' addresses: four or so visits each.
     addresses: u32,
     row: u64,
-    /// Rows of other files come between.
+    /// Row number increment: rows of other files come between.
     step: u64,
     time: u64,
     printable: bool,

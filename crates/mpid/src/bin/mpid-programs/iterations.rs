@@ -1,4 +1,4 @@
-//! Programs that go round over what stays in memory: PageRank and k-means.
+//! Iterative programs over data in memory: PageRank and k-means.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -19,11 +19,10 @@ fn edge(line: &[u8]) -> Result<(u64, u64), BoxError> {
     Ok((from.parse()?, to.parse()?))
 }
 
-/// What an edge from a node to nothing leads to: says that the node is there. No number, as each is that of a
-/// node.
+/// Target of an empty edge, which only declares its source node. Not a number, since each number is a node.
 const NOTHING: &[u8] = &[];
 
-/// The nodes of one part: their edges, one behind the other, and their ranks.
+/// The nodes of one part: their edges, contiguous, and their ranks.
 struct Nodes {
     ids: Vec<u64>,
     first_edge: Vec<usize>,
@@ -31,14 +30,13 @@ struct Nodes {
     ranks: Vec<f64>,
 }
 
-/// The sum of a number over all ranks. Collective.
+/// Sums a number over all ranks. Collective.
 fn sum(world: &World, mine: f64) -> Result<f64, BoxError> {
     let all = world.gather(&mine.to_le_bytes())?;
     Ok(all.iter().map(|bytes| f64::from_le_bytes(bytes[..].try_into().expect("eight bytes"))).sum())
 }
 
-/// Sums of numbers differ in their last digits by the order in which they are added: what is compared has
-/// fewer.
+/// Prints fewer digits than a sum has, because sums differ in the last digits by the order of addition.
 fn rank_line(id: u64, rank: f64) -> Vec<u8> {
     format!("{id}\t{rank:.6}\n").into_bytes()
 }
@@ -78,7 +76,7 @@ pub fn pagerank(world: &World, config: &Config, io: &InOut, rounds: usize) -> Re
     kept.here().for_each(|(_, nodes)| nodes.ranks = vec![1.0; nodes.ids.len()]);
     let round = Job::<u64, f64>::new("pagerank").sorted().combine(|left, right| left + right);
     for _ in 0..rounds {
-        // What nodes without edges have goes to all alike.
+        // The rank of nodes without edges is distributed to all nodes equally.
         let mut dangling = 0.0;
         for (_, nodes) in kept.here() {
             let bare = |at: &usize| nodes.first_edge[*at] == nodes.first_edge[*at + 1];
@@ -101,7 +99,7 @@ pub fn pagerank(world: &World, config: &Config, io: &InOut, rounds: usize) -> Re
             },
             |task, nodes| {
                 nodes.ranks.fill(everybody);
-                // Both are in the order of the nodes.
+                // Both are in node order.
                 let mut at = 0;
                 while let Some(mut group) = task.next_group()? {
                     let (id, received) = group.fold(0.0, |sum, share| sum + share)?;
@@ -170,8 +168,8 @@ fn nearest(point: &Point, centres: &[Point]) -> u32 {
     best.0
 }
 
-/// What is added to a number before the rest of it is cut off. Sums differ in their last bits by the order of
-/// what is added, and the mean of a few numbers may lie exactly between two that are printed, but not here.
+/// Offset added before a number is truncated. Sums differ in their last bits by the order of addition, and
+/// the mean of a few numbers may lie exactly between two printed values; with the offset it does not.
 const ROUNDED: f64 = 0.123_456_7;
 
 fn centre_line(at: usize, centre: &Point) -> Vec<u8> {
@@ -180,7 +178,7 @@ fn centre_line(at: usize, centre: &Point) -> Vec<u8> {
     format!("{at}\t{}\n", numbers.join(" ")).into_bytes()
 }
 
-/// The first points of the input: the same choice however many ranks there are.
+/// The first points of the input: the same choice for any number of ranks.
 fn first_points(io: &InOut, clusters: usize) -> Result<Vec<Point>, BoxError> {
     let mut first = Vec::new();
     for split in input::splits(&io.input, u64::MAX)? {

@@ -1,9 +1,9 @@
-//! Programs in keys and values that ship with Harrier, each with a generator of its input and a check of its
-//! answer.
+//! Example programs over keys and values that ship with Harrier, each with a generator of its input and a
+//! check of its result.
 //!
-//! Alone, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the answer's sums, and does
-//! alone what needs no ranks; exit status 0, 1 for a job that failed or an answer that is wrong, 2 for wrong
-//! usage, 3 for ranks that could not meet or were lost.
+//! They run as a single process, or under `mpirun`, `srun` or `mpidrun`. Rank 0 prints one line with the
+//! result's sums, and alone runs programs that need no ranks. Exit status: 0, 1 for a failed job or a wrong
+//! result, 2 for wrong usage, 3 if the ranks could not join or were lost.
 
 mod data;
 mod iterations;
@@ -29,18 +29,18 @@ struct Arguments {
     program: Program,
 }
 
-/// Of numbers of which 0 would be none.
+/// Parser of positive numbers.
 fn positive<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
     RangedU64ValueParser::new().range(1..)
 }
 
-/// As the knobs have it, and not 0.
+/// Parses a size, as in the settings, that is not 0.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = harrier_mpid::bytes_of(text).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "it is a number of bytes, such as 1000000 or 16MiB".to_string())
 }
 
-/// What every program is told.
+/// Input and output of a program.
 #[derive(Args, Clone)]
 struct InOut {
     /// Files, or folders of files.
@@ -122,7 +122,7 @@ enum Program {
 }
 
 impl Program {
-    /// The folder for its answer, if it is to write one, and what it reads.
+    /// Returns the output folder, if any, and the input paths.
     fn places(&self) -> Option<(&Path, Vec<&Path>)> {
         let (io, also) = match self {
             Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_) => return None,
@@ -140,7 +140,7 @@ impl Program {
     }
 }
 
-/// Wrong answers are errors too.
+/// Runs a program. A wrong result is an error, too.
 fn run(program: &Program, world: &World, config: &Config) -> Result<String, BoxError> {
     if let Some((folder, inputs)) = program.places() {
         output::begin(world, config, folder, &inputs)?;
@@ -168,9 +168,9 @@ fn status_of(error: &BoxError) -> u8 {
     }
 }
 
-/// Under a launcher, lets it come to its end of starting ranks. MPICH's ends by SIGPIPE, without a word and
-/// with what ranks have said, if its first rank has ended before it hands its standard input on: of a
-/// thousand runs of `mpirun -n 2 false` two, beside other work.
+/// Waits until the launcher has started all ranks. MPICH's `mpirun` dies silently of SIGPIPE, and loses the
+/// ranks' output, if its first rank has exited before it forwards its standard input: in two of a thousand
+/// runs of `mpirun -n 2 false`, under other load.
 fn outlive_start() {
     const START: Duration = Duration::from_millis(200);
     if harrier_interconnect::launched_rank().is_some() {
@@ -178,24 +178,24 @@ fn outlive_start() {
     }
 }
 
-/// Says what is wrong with the command line, or what help was asked for.
-fn refuse(told: &clap::Error) -> ExitCode {
-    let _ = told.print();
+/// Prints the error of the command line, or the requested help.
+fn print_usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
     outlive_start();
-    ExitCode::from(told.exit_code() as u8)
+    ExitCode::from(error.exit_code() as u8)
 }
 
 fn main() -> ExitCode {
     harrier_mpid::tell_warnings();
     let program = match Arguments::try_parse() {
         Ok(arguments) => arguments.program,
-        Err(told) => return refuse(&told),
+        Err(error) => return print_usage(&error),
     };
     if let Program::Sliding { window, slide, .. } = &program
         && !window.is_multiple_of(*slide)
     {
         let wrong = "--window is a multiple of --slide";
-        return refuse(&Arguments::command().error(ErrorKind::ValueValidation, wrong));
+        return print_usage(&Arguments::command().error(ErrorKind::ValueValidation, wrong));
     }
     let needs_ranks =
         !matches!(program, Program::Generate(_) | Program::PlainWordcount(_) | Program::Validate(_));
@@ -245,7 +245,7 @@ fn main() -> ExitCode {
     match &outcome {
         Ok(line) if world.rank() == 0 => println!("{line}"),
         Ok(_) => {}
-        // Every rank has the same error; after a loss rank 0 may be the one that is lost.
+        // Every rank has the same error; after a loss, rank 0 may be the lost one.
         Err(error) if world.rank() == 0 || status == 3 => harrier_mpid::last_words(&error.to_string()),
         Err(_) => {}
     }

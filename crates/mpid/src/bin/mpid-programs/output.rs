@@ -1,4 +1,4 @@
-//! Where answers go, and how they are compared.
+//! Output files, and the comparison of results.
 
 use crate::InOut;
 use harrier_mpid::{BoxError, Config, Error, World, hash};
@@ -7,20 +7,21 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What the files of answers begin with.
+/// File name prefixes of results.
 const PREFIXES: [&str; 2] = ["part-", "window-"];
 
-/// In a folder whose job has a checkpoint, and has not come to its end: which job that is.
+/// Marker in the folder of an unfinished job with a checkpoint; contains the job's command line.
 const UNFINISHED: &str = ".mpid-unfinished";
 
-/// Makes the folder for an answer, before there is any work. Collective.
+/// Creates the output folder before the job starts. Collective.
 ///
-/// A job that has a checkpoint, and was started again, finds files of its own there, which it writes anew.
+/// A restarted job with a checkpoint finds its own files there and rewrites them.
 ///
-/// Errors: the folder has files of another job, is in the input, or cannot be made. The same on every rank.
+/// Errors: the folder has files of another job, is in the input, or cannot be created. The same on every
+/// rank.
 pub fn begin(world: &World, config: &Config, folder: &Path, inputs: &[&Path]) -> Result<(), BoxError> {
-    let made = make(folder, inputs, config.checkpoint.is_some(), world.rank() == 0);
-    let wrong = made.err().map_or(String::new(), |error| error.to_string());
+    let created = make(folder, inputs, config.checkpoint.is_some(), world.rank() == 0);
+    let wrong = created.err().map_or(String::new(), |error| error.to_string());
     match world.gather(wrong.as_bytes())?.into_iter().find(|wrong| !wrong.is_empty()) {
         Some(wrong) => Err(String::from_utf8_lossy(&wrong).into()),
         None => Ok(()),
@@ -28,8 +29,8 @@ pub fn begin(world: &World, config: &Config, folder: &Path, inputs: &[&Path]) ->
 }
 
 fn make(folder: &Path, inputs: &[&Path], has_checkpoint: bool, is_first: bool) -> Result<(), BoxError> {
-    let path = resolved(folder);
-    if let Some(input) = inputs.iter().find(|input| path.starts_with(resolved(input))) {
+    let path = resolve(folder);
+    if let Some(input) = inputs.iter().find(|input| path.starts_with(resolve(input))) {
         let (folder, input) = (folder.display(), input.display());
         return Err(format!("--output {folder} is the input {input}, or in it").into());
     }
@@ -50,20 +51,20 @@ fn make(folder: &Path, inputs: &[&Path], has_checkpoint: bool, is_first: bool) -
         .into());
     }
     if has_checkpoint && is_first {
-        // Also those that were not complete. There may be fewer tasks or windows now.
+        // Including partial files. There may be fewer tasks or windows now.
         for name in earlier.iter().filter(|name| begins(name.trim_start_matches('.'))) {
             std::fs::remove_file(folder.join(name)).map_err(named)?;
         }
-        // In one step: other ranks may be reading what an earlier job has written there.
+        // Atomically: other ranks may be reading the marker of an earlier job.
         let staged = folder.join(format!("{UNFINISHED}-{:016x}", rand::random::<u64>()));
         std::fs::write(&staged, this_job()).and_then(|()| std::fs::rename(&staged, &mark)).map_err(named)?;
     }
     Ok(())
 }
 
-/// The job of the folder has come to its end.
+/// Marks the job of the folder as finished.
 pub fn end(folder: &Path) {
-    // There is none without a checkpoint.
+    // Without a checkpoint there is no marker.
     let _ = std::fs::remove_file(folder.join(UNFINISHED));
 }
 
@@ -73,26 +74,26 @@ fn this_job() -> String {
     words.collect::<Vec<_>>().join("\n")
 }
 
-/// Where a path leads, also if it is not there yet.
-fn resolved(path: &Path) -> PathBuf {
+/// Resolves a path, even if it does not exist yet.
+fn resolve(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         match (absolute.parent(), absolute.file_name()) {
-            (Some(parent), Some(name)) => resolved(parent).join(name),
+            (Some(parent), Some(name)) => resolve(parent).join(name),
             _ => absolute,
         }
     })
 }
 
-/// The answer of one A task: lines to a file, if there is to be one, and their sums.
+/// Result of one A task: lines to a file, if there is one, and their sums.
 pub struct Part {
     file: Option<Staged>,
     pub lines: u64,
-    /// The sum of the hashes of the lines: the same in whatever order and parts they come.
+    /// Sum of the lines' hashes: independent of order and parts.
     pub checksum: u64,
 }
 
-/// A file that has its name once it is complete: the rank that had the A task before, and was given up, may
+/// A file that is renamed to its final name once complete: the A task's previous rank, if declared lost, may
 /// still be writing its own.
 struct Staged {
     file: BufWriter<File>,
@@ -117,22 +118,23 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // It has its name by now, or is not wanted.
+        // Already renamed, or to be discarded.
         let _ = std::fs::remove_file(&self.staged);
     }
 }
 
 impl Part {
     pub fn create(folder: Option<&Path>, a_task: usize) -> Result<Part, BoxError> {
-        Part::named(folder, &format!("part-{a_task:05}"))
+        Part::create_named(folder, &format!("part-{a_task:05}"))
     }
 
-    /// Of one window of an A task, by the window's end: names are in the order of windows.
+    /// Creates the file of one window of an A task, named by the window's end, so that names sort in window
+    /// order.
     pub fn of_window(folder: Option<&Path>, end: u128, a_task: usize) -> Result<Part, BoxError> {
-        Part::named(folder, &format!("window-{end:020}-part-{a_task:05}"))
+        Part::create_named(folder, &format!("window-{end:020}-part-{a_task:05}"))
     }
 
-    fn named(folder: Option<&Path>, name: &str) -> Result<Part, BoxError> {
+    fn create_named(folder: Option<&Path>, name: &str) -> Result<Part, BoxError> {
         let file = match folder {
             None => None,
             Some(folder) => {
@@ -143,7 +145,7 @@ impl Part {
         Ok(Part { file, lines: 0, checksum: 0 })
     }
 
-    /// Takes one line, or record; its end, if it has one, is part of it.
+    /// Writes one line or record, including its line ending if it has one.
     pub fn line(&mut self, line: &[u8]) -> Result<(), BoxError> {
         self.lines += 1;
         self.checksum = self.checksum.wrapping_add(hash(line));
@@ -161,7 +163,7 @@ impl Part {
     }
 }
 
-/// An answer in two numbers.
+/// A result summarized in two numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub lines: u64,
@@ -186,7 +188,7 @@ impl Sums {
     }
 }
 
-/// The sums over all ranks. Collective.
+/// Sums over all ranks. Collective.
 pub fn total(world: &World, parts: impl IntoIterator<Item = Sums>) -> Result<Sums, Error> {
     let mut mine = Sums::default();
     parts.into_iter().for_each(|part| mine.add_all(part));
@@ -201,8 +203,8 @@ pub fn total(world: &World, parts: impl IntoIterator<Item = Sums>) -> Result<Sum
     Ok(sums)
 }
 
-/// The line that rank 0 prints. With `--check`, rank 0 has `expected` work the answer out, and all ranks
-/// learn whether it is the same. Collective.
+/// Returns the line that rank 0 prints. With `--check`, rank 0 computes `expected`, and all ranks learn
+/// whether it matches. Collective.
 pub fn conclude(
     world: &World,
     io: &InOut,
@@ -229,7 +231,7 @@ pub fn conclude(
     Ok(line)
 }
 
-/// Every line of the input, with the file and where it begins; for answers worked out plainly.
+/// Calls `each` for every line of the input, with the file and the line's offset; for reference results.
 pub fn each_line(
     paths: &[std::path::PathBuf],
     mut work: impl FnMut(&Path, u64, &[u8]) -> Result<(), BoxError>,

@@ -1,4 +1,4 @@
-//! WordCount as one would write it without any library, on one thread: the floor, and the check.
+//! Single-threaded WordCount without the library: the performance baseline, and the check.
 
 use crate::InOut;
 use crate::output::Sums;
@@ -6,7 +6,7 @@ use harrier_mpid::{BoxError, hash, input};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The library's own hash, so that the floor does not lose by the standard one.
+/// The library's hash function, so that the baseline is not slowed down by the standard one.
 #[derive(Default)]
 struct Fast(u64);
 

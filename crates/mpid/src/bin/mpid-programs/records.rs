@@ -1,4 +1,4 @@
-//! TeraSort: records of 100 bytes in the order of their first 10, over all A tasks.
+//! TeraSort: records of 100 bytes, sorted globally by their first 10.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, total};
@@ -12,14 +12,13 @@ use std::path::PathBuf;
 pub const RECORD_BYTES: usize = 100;
 pub const KEY_BYTES: usize = 10;
 
-/// Keys that are looked at before the ranges are cut, over all ranks: with them, the largest of 16 ranges is
-/// within 5 % of the mean.
+/// Sampled keys over all ranks: with them, the largest of 16 ranges is within 5 % of the mean.
 const SAMPLES: u64 = 32_768;
 
-/// Bytes that are read at once.
+/// Read buffer size.
 const READ_BYTES: usize = RECORD_BYTES * 8192;
 
-/// The records that begin in a split.
+/// Returns the range of records that begin in a split.
 fn records_of(split: &Split) -> (u64, u64) {
     let record = RECORD_BYTES as u64;
     (split.begin.div_ceil(record) * record, split.end.div_ceil(record) * record)
@@ -34,7 +33,7 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
     }
     let samples = sample(world, &splits)?;
     let o_tasks = config.o_tasks.unwrap_or(splits.len());
-    // The ranges are cut before the job says how many tasks there are.
+    // The ranges are computed before the job determines its number of tasks.
     let a_tasks = config.a_tasks.unwrap_or(match config.parallelism {
         Parallelism::Default => world.ranks() * config.threads.unwrap_or(2),
         Parallelism::Enhanced => o_tasks.clamp(1, A_TASKS_MAX),
@@ -79,7 +78,7 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
             Ok((part.finish()?, edges))
         },
     )?;
-    // The parts follow one another too.
+    // The parts must be in order among themselves, too.
     let mut mine = Vec::new();
     for (a_task, (_, edges)) in &outcome.outputs {
         if let Some((first, last)) = edges {
@@ -98,7 +97,7 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
     conclude(world, io, "terasort", sums, || {
         let read = sums_of(&splits, false)?;
         match &io.output {
-            // What was written is read back, in the order of its parts.
+            // Read the output back, in the order of its parts.
             Some(folder) if sums_of(&parts_of(folder)?, true)? != read => {
                 Err("what was written is not what was read".into())
             }
@@ -107,21 +106,22 @@ pub fn terasort(world: &World, config: &Config, io: &InOut) -> Result<String, Bo
     })
 }
 
-/// Reads records and what was made of them; other files of the output than its parts are left out.
+/// Compares the records of input and output; ignores files in the output folder that are not parts.
 pub fn validate(io: &InOut) -> Result<String, BoxError> {
     let folder = io.output.as_ref().ok_or("there is nothing to validate without an --output")?;
     let (read, written) =
         (sums_of(&splits(&io.input, u64::MAX)?, false)?, sums_of(&parts_of(folder)?, true)?);
-    let told = |sums: Sums| format!("{} records with checksum {:016x}", sums.lines, sums.checksum);
+    let describe = |sums: Sums| format!("{} records with checksum {:016x}", sums.lines, sums.checksum);
     match read == written {
         true => Ok(format!("valid: {} records in order, checksum {:016x}", read.lines, read.checksum)),
         false => {
-            Err(format!("the output is not the input: {} instead of {}", told(written), told(read)).into())
+            Err(format!("the output is not the input: {} instead of {}", describe(written), describe(read))
+                .into())
         }
     }
 }
 
-/// The parts of an answer, in their order.
+/// Returns the parts of a result, in order.
 fn parts_of(folder: &PathBuf) -> std::io::Result<Vec<Split>> {
     let mut parts = splits(std::slice::from_ref(folder), u64::MAX)?;
     parts.retain(|split| {
@@ -131,7 +131,7 @@ fn parts_of(folder: &PathBuf) -> std::io::Result<Vec<Split>> {
     Ok(parts)
 }
 
-/// This rank's share of the samples: spread evenly over all records.
+/// Returns this rank's share of the samples: spread evenly over all records.
 fn sample(world: &World, splits: &[Split]) -> Result<Vec<Vec<u8>>, BoxError> {
     let total: u64 = splits.iter().map(|split| (split.end - split.begin) / RECORD_BYTES as u64).sum();
     let every = (total / SAMPLES).max(1) * RECORD_BYTES as u64;

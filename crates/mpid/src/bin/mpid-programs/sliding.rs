@@ -1,12 +1,12 @@
-//! How often each key occurs in windows that slide over a stream of events, in streaming mode.
+//! Sliding-window counts of keys in a stream of events, in streaming mode.
 //!
-//! A sliding window is made of panes: tumbling windows as wide as it slides. Each A task remembers the last
+//! A sliding window consists of panes: tumbling windows as wide as the slide. Each A task keeps the latest
 //! panes of its keys.
 //!
-//! What an A task has of a window is a file of its own, which is there, and whole, once the task knows it:
-//! when the window's last pane closes, or, if the task had no events in that, when it gets its next pane or
-//! the input ends. So an event of a pane before the one that its input has come to is left out; rank 0 tells
-//! how many were.
+//! An A task writes a file of its own for each window, complete once it appears: when the window's last pane
+//! closes, or, if the task had no events in that pane, when it gets its next pane or the input ends. So an
+//! event of a pane before the current one of its input is dropped; rank 0 prints the number of dropped
+//! events.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -17,8 +17,7 @@ use std::path::Path;
 
 type Counts = HashMap<Vec<u8>, u64>;
 
-/// The number of a pane. The panes of windows that end behind the last time, 2^64-1, go on behind the last
-/// pane that there is.
+/// Number of a pane. Windows that end after the last time, 2^64-1, have panes beyond the last existing one.
 type Pane = u128;
 
 fn event(line: &[u8]) -> Result<(u64, &[u8]), BoxError> {
@@ -33,36 +32,36 @@ fn count_line(end: u128, key: &[u8], count: u64) -> Vec<u8> {
     [format!("{end}\t").as_bytes(), key, format!("\t{count}\n").as_bytes()].concat()
 }
 
-/// The panes of the windows that an A task has not told of yet.
+/// Panes of the windows that an A task has not emitted yet.
 #[derive(Default)]
 struct Panes {
-    /// As many as a window has, at most; each with its number.
+    /// The panes of at most one window, each with its number.
     recent: VecDeque<(Pane, Counts)>,
-    /// Of what was told of.
+    /// Sums of the emitted windows.
     sums: Sums,
 }
 
-/// Where an A task tells of its windows.
-struct Teller<'a> {
+/// Output parameters of an A task's windows.
+struct WindowWriter<'a> {
     folder: Option<&'a Path>,
     a_task: usize,
-    /// Panes of a window.
+    /// Panes per window.
     panes: u128,
     /// Width of a pane.
     slide: u128,
 }
 
 impl Panes {
-    /// Tells of the windows that end with the panes before `pane`, and after the last one that was told of.
-    fn tell_before(&mut self, pane: Pane, teller: &Teller<'_>) -> Result<(), BoxError> {
+    /// Emits the windows that end with a pane before `pane`, after the last emitted one.
+    fn write_before(&mut self, pane: Pane, writer: &WindowWriter<'_>) -> Result<(), BoxError> {
         let Some((newest, _)) = self.recent.back() else { return Ok(()) };
-        // A pane without events at an A task is not given to it, and yet ends a window of the panes before.
-        (newest + 1..pane.min(newest + teller.panes)).try_for_each(|last| self.tell(last, teller))
+        // An A task gets no pane without events, yet such a pane ends a window of earlier panes.
+        (newest + 1..pane.min(newest + writer.panes)).try_for_each(|last| self.write_window(last, writer))
     }
 
-    /// Tells of the window that ends with the pane `last`.
-    fn tell(&mut self, last: Pane, teller: &Teller<'_>) -> Result<(), BoxError> {
-        let Teller { folder, a_task, panes, slide } = *teller;
+    /// Emits the window that ends with the pane `last`.
+    fn write_window(&mut self, last: Pane, writer: &WindowWriter<'_>) -> Result<(), BoxError> {
+        let WindowWriter { folder, a_task, panes, slide } = *writer;
         let mut counts_of: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (_, counts) in self.recent.iter().filter(|(pane, _)| pane + panes > last) {
             counts.iter().for_each(|(key, count)| *counts_of.entry(key).or_default() += count);
@@ -85,13 +84,13 @@ pub fn sliding(
     slide: u64,
 ) -> Result<String, BoxError> {
     let panes = u128::from(window / slide);
-    // A stream is a file or a named pipe here, read from its beginning in the order of its times; several are
-    // read at the same time.
+    // Here a stream is a file or a named pipe, read from its beginning in time order; several are read
+    // concurrently.
     let files = input::splits(&io.input, u64::MAX)?;
     if let Some(pipe) = files.iter().find(|file| io.check && !file.is_file()) {
         return Err(format!("--check reads the input once more, which {} does not allow", pipe.name()).into());
     }
-    let teller = |a_task| Teller { folder: io.output.as_deref(), a_task, panes, slide: slide.into() };
+    let writer = |a_task| WindowWriter { folder: io.output.as_deref(), a_task, panes, slide: slide.into() };
     let states: Mutex<BTreeMap<usize, Panes>> = Mutex::default();
     let job = Job::<[u8], u64>::new("sliding count").o_tasks(files.len()).combine(|left, right| left + right);
     let report = job.stream(
@@ -117,12 +116,12 @@ pub fn sliding(
                 let (key, count) = group.fold(0, |sum, count| sum + count)?;
                 counts.insert(key.to_vec(), count);
             }
-            let (mut states, teller) = (states.lock(), teller(task.index()));
+            let (mut states, writer) = (states.lock(), writer(task.index()));
             let state = states.entry(task.index()).or_default();
-            state.tell_before(pane, &teller)?;
+            state.write_before(pane, &writer)?;
             state.recent.push_back((pane, counts));
             state.recent.retain(|(known, _)| known + panes > pane);
-            state.tell(pane, &teller)
+            state.write_window(pane, &writer)
         },
     )?;
     if world.rank() == 0 && report.counters.late > 0 {
@@ -134,13 +133,13 @@ pub fn sliding(
     }
     let mut parts = Vec::new();
     for (a_task, mut state) in states.into_inner() {
-        state.tell_before(Pane::MAX, &teller(a_task))?;
+        state.write_before(Pane::MAX, &writer(a_task))?;
         parts.push(state.sums);
     }
     let sums = total(world, parts)?;
     conclude(world, io, "sliding", sums, || {
         let mut counts: BTreeMap<(u128, Vec<u8>), u64> = BTreeMap::new();
-        // A file's events before the pane that it has come to are late.
+        // A file's events before its current pane are late.
         let mut reached = 0;
         each_line(&io.input, |_, at, line| {
             let (time, key) = event(line)?;

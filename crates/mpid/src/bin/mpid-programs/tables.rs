@@ -1,4 +1,4 @@
-//! HiBench's AGGREGATE and JOIN over rankings and uservisits, in keys and values.
+//! HiBench's AGGREGATE and JOIN over rankings and uservisits, as key-value jobs.
 //!
 //! ```text
 //!   rankings    pageURL | pageRank | avgDuration
@@ -9,9 +9,8 @@
 //!               WHERE visitDate BETWEEN … GROUP BY sourceIP ORDER BY totalRevenue DESC
 //! ```
 //!
-//! The columns and statements are HiBench's. Revenue has two digits behind its point and is added up, and
-//! written, in cents, so that sums do not depend on their order; addresses of the same revenue are in their
-//! own order.
+//! Columns and statements are HiBench's. Revenue has two decimals and is summed and printed in cents, so that
+//! sums do not depend on their order; addresses with equal revenue are in address order.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -19,10 +18,10 @@ use harrier_mpid::{BoxError, Config, Job, Ranges, World, input};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// JOIN looks at the visits of these days, both included.
+/// Date range of JOIN's visits, inclusive.
 const DAYS: (&str, &str) = ("1999-01-01", "2000-01-01");
 
-/// Revenues that each rank brings, so that parts of about the same size are cut of their order.
+/// Sampled revenues per rank, for range partitions of about equal size.
 const SAMPLES: usize = 1000;
 
 pub struct Visit<'a> {
@@ -37,7 +36,7 @@ fn number(field: &[u8]) -> Result<i64, BoxError> {
     text.parse().map_err(|_| format!("\"{text}\" is no number").into())
 }
 
-/// An amount with up to two digits behind its point, in hundredths.
+/// Parses an amount with up to two decimals, in hundredths.
 fn cents(field: &[u8]) -> Result<i64, BoxError> {
     let wrong = || format!("\"{}\" is no amount", String::from_utf8_lossy(field));
     let (whole, part) = match field.iter().position(|byte| *byte == b'.') {
@@ -61,8 +60,7 @@ fn visit(line: &[u8]) -> Result<Visit<'_>, BoxError> {
     let mut fields = line.split(|byte| *byte == b'|');
     let mut field = || fields.next().ok_or("a visit has nine fields");
     let (address, url, date, revenue) = (field()?, field()?, field()?, field()?);
-    // Nobody asks for the user agent, the country, the language, the word that was searched, and the
-    // duration.
+    // User agent, country, language, search word and duration are not needed.
     if fields.count() != 5 {
         return Err("a visit has nine fields".into());
     }
@@ -117,20 +115,20 @@ pub fn aggregate(world: &World, config: &Config, io: &InOut) -> Result<String, B
 }
 
 fn joined_line(address: &[u8], ranks: i64, visits: i64, cents: i64) -> Vec<u8> {
-    // Whole numbers: sums of them do not depend on their order.
+    // Integers: their sums do not depend on order.
     [address, format!("\t{}\t{cents}\n", ranks as f64 / visits as f64).as_bytes()].concat()
 }
 
-/// What an A task of JOIN has between its jobs: sums of ranks, visits and cents by address.
+/// State of an A task between JOIN's jobs: sums of ranks, visits and cents by address.
 #[derive(Default)]
 struct Joined {
-    /// Of the URLs of the task.
+    /// Sums for the URLs of the task.
     by_url: HashMap<Vec<u8>, [i64; 3]>,
-    /// Of the addresses of the task.
+    /// Sums for the addresses of the task.
     by_address: Vec<(Vec<u8>, [i64; 3])>,
 }
 
-/// What travels to the A task of a URL: its rank, or a visit to it.
+/// Kind of value sent to a URL's A task: its rank, or a visit to it.
 const RANK: u8 = 0;
 const VISIT: u8 = 1;
 
@@ -140,7 +138,7 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
     let visits = input::splits(&io.input, io.split_bytes)?;
     let splits: Vec<(u8, &input::Split)> =
         ranks.iter().map(|split| (RANK, split)).chain(visits.iter().map(|split| (VISIT, split))).collect();
-    // The rank sorts before the visits to its URL, so that none of them has to be held.
+    // The rank sorts before the visits to its URL, so that no visit has to be buffered.
     let by_url = Job::<(Vec<u8>, u8), (i64, Vec<u8>)>::new("join by URL")
         .o_tasks_unless_told(splits.len())
         .in_any_mode()
@@ -165,7 +163,7 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
             })
         },
         |task| {
-            // By address: ranks, visits and cents of the URLs here. They stay as the input of the next job.
+            // By address: ranks, visits and cents of this task's URLs, kept as the input of the next job.
             let mut joined = Joined::default();
             let sums = &mut joined.by_url;
             let mut rank: Option<(Vec<u8>, i64)> = None;
@@ -206,7 +204,7 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
             Ok(())
         },
     )?;
-    // Backwards, as the largest revenue comes first.
+    // Negated, as the largest revenue comes first.
     let mut samples: Vec<i64> = Vec::new();
     for (_, joined) in kept.here() {
         let every = (joined.by_address.len() / SAMPLES).max(1);
@@ -270,7 +268,7 @@ pub fn join(world: &World, config: &Config, io: &InOut, rankings: &Path) -> Resu
     })
 }
 
-/// Errors: the last number of a part is above the first of a later one. Collective.
+/// Checks that each part's last number is not above the next part's first one. Errors: it is. Collective.
 fn follow_one_another(
     world: &World,
     parts: impl Iterator<Item = (usize, Option<(i64, i64)>)>,
@@ -292,7 +290,7 @@ fn follow_one_another(
     }
 }
 
-/// How many A tasks a job had, over all ranks. Collective.
+/// Returns the number of a job's A tasks over all ranks. Collective.
 pub fn count_a_tasks<R>(world: &World, outputs: &[(usize, R)]) -> Result<usize, BoxError> {
     let counts = world.gather(&(outputs.len() as u64).to_le_bytes())?;
     let count = |bytes: &Vec<u8>| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")) as usize;

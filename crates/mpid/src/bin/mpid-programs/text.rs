@@ -1,4 +1,4 @@
-//! Programs over text: WordCount, Grep, and the inverted index.
+//! Text programs: WordCount, Grep, and the inverted index.
 
 use crate::InOut;
 use crate::output::{Part, Sums, conclude, each_line, total};
@@ -36,15 +36,15 @@ pub fn wordcount(world: &World, config: &Config, io: &InOut) -> Result<String, B
     conclude(world, io, "wordcount", sums, || count(io))
 }
 
-fn found(file: &str, at: u64, text: &[u8]) -> Vec<u8> {
+fn match_line(file: &str, at: u64, text: &[u8]) -> Vec<u8> {
     [file.as_bytes(), b":", at.to_string().as_bytes(), b":", text, b"\n"].concat()
 }
 
-/// Lines are found in the order of files and places, as one process would.
+/// Returns matches in the order of files and offsets, as a single process would.
 pub fn grep(world: &World, config: &Config, io: &InOut, pattern: &str) -> Result<String, BoxError> {
     let splits = input::splits(&io.input, io.split_bytes)?;
-    // The number of the file instead of its name in every key, and ranges instead of hashes, so that parts
-    // follow one another.
+    // Keys contain the file's number instead of its name, and are range-partitioned instead of hashed, so
+    // that the parts are in order.
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
     let finder = Finder::new(pattern.as_bytes());
@@ -71,7 +71,7 @@ pub fn grep(world: &World, config: &Config, io: &InOut, pattern: &str) -> Result
         |task| {
             let mut part = Part::create(io.output.as_deref(), task.index())?;
             while let Some(((file, at), line)) = task.next_pair()? {
-                part.line(&found(&files[file as usize], at, line))?;
+                part.line(&match_line(&files[file as usize], at, line))?;
             }
             part.finish()
         },
@@ -82,7 +82,7 @@ pub fn grep(world: &World, config: &Config, io: &InOut, pattern: &str) -> Result
         each_line(&io.input, |file, at, line| {
             if line.windows(pattern.len().max(1)).any(|part| part == pattern.as_bytes()) || pattern.is_empty()
             {
-                sums.add(&found(&file.display().to_string(), at, line));
+                sums.add(&match_line(&file.display().to_string(), at, line));
             }
             Ok(())
         })?;
@@ -103,8 +103,7 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
     let splits = input::splits(&io.input, io.split_bytes)?;
     let mut files: Vec<String> = splits.iter().map(input::Split::name).collect();
     files.dedup();
-    // Only words are sorted by the library: places are sorted faster as numbers than as parts of as many
-    // keys.
+    // The library sorts only words: offsets sort faster as numbers than as parts of as many keys.
     let job = Job::<[u8], (u32, u64)>::new("index").o_tasks_unless_told(splits.len()).sorted();
     let outcome = job.run(
         world,
@@ -130,7 +129,7 @@ pub fn index(world: &World, config: &Config, io: &InOut) -> Result<String, BoxEr
                     places.push(place);
                 }
                 places.sort_unstable();
-                // A word may be twice in a line.
+                // A word may occur twice in a line.
                 places.dedup();
                 part.line(&posting(group.key()?, places.iter().copied()))?;
             }

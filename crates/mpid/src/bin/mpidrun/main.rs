@@ -1,10 +1,10 @@
-//! `mpidrun -f HOSTFILE -mode COM|ITER|STREAM -O n -A m PROGRAM args…`: starts a program's ranks with the
+//! `mpidrun -f HOSTFILE -mode COM|ITER|STREAM -O n -A m PROGRAM args…`: starts a program's ranks, with the
 //! papers' command line.
 //!
-//! It calls the `mpirun` there is, and passes mode and numbers of tasks to the program in the variables that
-//! its configuration reads. With `-checkpoint`, an Open MPI that can is told to leave the other ranks alone
-//! when one dies, so that they go on without it; with `-restarts` too, ranks that could not are started
-//! again. A launcher that stays when all its ranks are gone is ended.
+//! It calls the installed `mpirun`, and passes mode and numbers of tasks to the program in environment
+//! variables. With `-checkpoint`, an Open MPI that supports it is told to leave the other ranks running when
+//! one dies, so that they continue without it; with `-restarts` too, ranks that could not continue are
+//! restarted. A launcher that hangs after all its ranks are gone is ended.
 
 mod launcher;
 mod outcome;
@@ -12,7 +12,7 @@ mod outcome;
 use harrier_mpid::{BROKEN, OUTCOME};
 use launcher::{Kind, Signals};
 use nix::sys::signal::Signal;
-use outcome::{Outcome, Told};
+use outcome::{Outcome, RankReports};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -48,11 +48,11 @@ struct Run {
     variables: Vec<(String, OsString)>,
     restarts: u32,
     program: Vec<OsString>,
-    /// Nothing is started: how to start something is told.
+    /// Print the usage and start nothing.
     help: bool,
 }
 
-/// Errors: what is wrong with the command line.
+/// Parses the command line. Errors: a message about it.
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Run, String> {
     let mut arguments = arguments.into_iter();
     let mut run = Run::default();
@@ -113,26 +113,26 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Run, String> {
     Err("there is no PROGRAM".to_string())
 }
 
-/// The lines of a hosts file that name a host.
+/// Returns the lines of a hosts file that name a host.
 fn lines_of(hostfile: &str) -> impl Iterator<Item = &str> {
     let lines = hostfile.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     lines.filter(|line| !line.is_empty())
 }
 
-/// Places in a hosts file: `slots=N` or `host:N` of each line, else one.
+/// Counts the slots of a hosts file: `slots=N` or `host:N` of each line, else one.
 fn slots(hostfile: &str) -> usize {
     lines_of(hostfile)
         .map(|line| {
-            let told = line.split_whitespace().find_map(|word| word.strip_prefix("slots="));
-            let told =
-                told.or_else(|| line.split_whitespace().next()?.split_once(':').map(|(_, slots)| slots));
-            told.and_then(|slots| slots.parse().ok()).unwrap_or(1)
+            let slots = line.split_whitespace().find_map(|word| word.strip_prefix("slots="));
+            let slots =
+                slots.or_else(|| line.split_whitespace().next()?.split_once(':').map(|(_, slots)| slots));
+            slots.and_then(|slots| slots.parse().ok()).unwrap_or(1)
         })
         .sum()
 }
 
-/// Whether ranks run on this host alone.
-fn all_here(hostfile: &str) -> bool {
+/// Whether ranks run on this host only.
+fn is_local(hostfile: &str) -> bool {
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let known = ["localhost", "127.0.0.1", own.trim()];
     lines_of(hostfile).all(|line| {
@@ -141,13 +141,13 @@ fn all_here(hostfile: &str) -> bool {
     })
 }
 
-/// The folder of the checkpoint.
+/// Checkpoint folder.
 fn checkpoint(run: &Run) -> Option<&Path> {
     let set = run.variables.iter().rfind(|(name, _)| name == "HARRIER_MPID_CHECKPOINT");
     set.map(|(_, folder)| Path::new(folder))
 }
 
-/// Whether a program of this name can be started on this host.
+/// Whether a program of this name exists and is executable on this host.
 fn can_be_started(program: &OsStr) -> bool {
     let is_program = |path: &Path| {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -156,14 +156,14 @@ fn can_be_started(program: &OsStr) -> bool {
         return is_program(Path::new(program));
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    // Open MPI also looks here.
+    // Open MPI also searches here.
     std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
         || is_program(Path::new(program))
 }
 
-/// Starts the ranks once. Returns what came of it, or the signal that has ended it.
+/// Starts the ranks once. Returns the outcome and the signal that ended it, if any.
 ///
-/// Errors: they cannot be started.
+/// Errors: the ranks cannot be started.
 fn start(run: &Run, signals: &Signals) -> Result<(Outcome, Option<Signal>), String> {
     let launcher = PathBuf::from(std::env::var_os("HARRIER_MPIRUN").unwrap_or_else(|| "mpirun".into()));
     let hosts = match &run.hostfile {
@@ -173,9 +173,9 @@ fn start(run: &Run, signals: &Signals) -> Result<(Outcome, Option<Signal>), Stri
         }
         None => None,
     };
-    // Open MPI's launcher waits for ever for one that is not there, when it bears deaths.
+    // Open MPI's launcher waits forever for a missing program if it tolerates lost ranks.
     let missing = run.program.first().filter(|program| !can_be_started(program));
-    if let Some(program) = missing.filter(|_| hosts.as_deref().is_none_or(all_here)) {
+    if let Some(program) = missing.filter(|_| hosts.as_deref().is_none_or(is_local)) {
         return Err(format!("{}: there is no such program", program.display()));
     }
     let ranks = run.ranks.unwrap_or_else(|| match &hosts {
@@ -183,18 +183,18 @@ fn start(run: &Run, signals: &Signals) -> Result<(Outcome, Option<Signal>), Stri
         None => std::thread::available_parallelism().map_or(1, usize::from),
     });
     let kind = Kind::of(&launcher);
-    let told = checkpoint(run).map(|folder| {
-        Told::within(folder).map_err(|error| format!("-checkpoint {}: {error}", folder.display()))
+    let reports = checkpoint(run).map(|folder| {
+        RankReports::within(folder).map_err(|error| format!("-checkpoint {}: {error}", folder.display()))
     });
-    let told = told.transpose()?;
-    // One rank alone has nobody to go on with.
-    let bears_deaths = kind.bears_deaths && told.is_some() && ranks > 1;
+    let reports = reports.transpose()?;
+    // A single rank has no other to continue with.
+    let tolerates_losses = kind.tolerates_losses && reports.is_some() && ranks > 1;
     let mut command = command(run, &launcher, kind, ranks);
-    if bears_deaths {
+    if tolerates_losses {
         command.arg("--enable-recovery");
     }
-    if let Some(told) = &told {
-        told.ask(&mut command);
+    if let Some(reports) = &reports {
+        reports.set_variable(&mut command);
         if kind.open_mpi {
             command.args(["-x", OUTCOME]);
         }
@@ -202,11 +202,12 @@ fn start(run: &Run, signals: &Signals) -> Result<(Outcome, Option<Signal>), Stri
     command.args(&run.program);
     let named = |error: std::io::Error| format!("{}: {error}", launcher.display());
     let mut child = launcher::start(&command).map_err(named)?;
-    let (ended, signal) = launcher::wait(&mut child, signals, told.as_ref(), bears_deaths).map_err(named)?;
-    Ok((Outcome::of(told.as_ref(), ended), signal))
+    let (exit, signal) =
+        launcher::wait(&mut child, signals, reports.as_ref(), tolerates_losses).map_err(named)?;
+    Ok((Outcome::of(reports.as_ref(), exit), signal))
 }
 
-/// The launcher with its options, but for the program.
+/// Builds the launcher's command line, without the program.
 fn command(run: &Run, launcher: &Path, kind: Kind, ranks: usize) -> Command {
     let mut command = Command::new(launcher);
     if kind.open_mpi {
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn hosts_that_are_this_one() {
-        assert!(all_here("localhost slots=2\n127.0.0.1:3 # three\n"));
-        assert!(!all_here("localhost slots=2\nb.example:3\n"));
+        assert!(is_local("localhost slots=2\n127.0.0.1:3 # three\n"));
+        assert!(!is_local("localhost slots=2\nb.example:3\n"));
     }
 }

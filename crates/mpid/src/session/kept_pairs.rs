@@ -1,11 +1,11 @@
-//! Pairs of a task that stay in memory between rounds, in bytes.
+//! Encoded pairs that a task keeps in memory between rounds.
 
 use crate::records::{self, Place};
 
-/// Bytes of a block of them.
+/// Target size of a block of kept pairs.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What is kept for the tasks of one number.
+/// Pairs kept for the tasks of one number.
 #[derive(Default)]
 pub(super) struct Part {
     blocks: Vec<Vec<u8>>,
@@ -21,7 +21,7 @@ impl Part {
     }
 }
 
-/// How far a task has read what is kept for it.
+/// A task's read position in its kept pairs.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cursor {
     block: usize,
@@ -30,7 +30,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Goes to the next pair. Returns whether there is one.
+    /// Advances to the next pair. Returns whether there is one.
     pub fn advance(&mut self, part: &Part) -> bool {
         while let Some(block) = part.blocks.get(self.block) {
             if let Some(place) = records::place(block, self.place.end) {
@@ -43,12 +43,12 @@ impl Cursor {
         false
     }
 
-    /// Pairs that were gone to.
+    /// Number of pairs read.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The current pair; empty ones before the first and after the last.
+    /// Current pair; empty before the first and after the last.
     pub fn pair<'a>(&self, part: &'a Part) -> (&'a [u8], &'a [u8]) {
         let Place { key, value, end } = self.place;
         match part.blocks.get(self.block) {
