@@ -1,15 +1,15 @@
-//! Whether an answer is right: equal to a published one, or to another engine's, as text.
+//! Comparison of answers as text, with a published one or another engine's.
 //!
-//! Numbers that are printed with a fraction may differ by half a unit of the second digit after the point and
-//! by a millionth of themselves, but by no more than 99. That is at least as strict as every rule of the
-//! TPC-H specification (2.1.3.5: sums within 100, averages and ratios within 1 % after rounding to
-//! hundredths). Everything else is equal or wrong; blanks around a value do not count (2.1.3.4; the published
-//! answers have none), and null is the same as nothing.
+//! Numbers printed with a fraction may differ by half a unit of the second decimal plus a millionth of their
+//! value (at most 99). That is at least as strict as every rule of the TPC-H specification (2.1.3.5: sums
+//! within 100, averages and ratios within 1 % after rounding to hundredths). Everything else must be equal;
+//! blanks around a value are ignored (2.1.3.4; the published answers have none), and NULL equals the empty
+//! string.
 
-/// The rows of an answer, in its order.
+/// Rows of an answer, in order.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// Errors: the first difference, for a person.
+/// Compares two answers. Errors: the first difference, as a message.
 pub fn compare(expected: &Rows, actual: &Rows) -> Result<(), String> {
     if expected.len() != actual.len() {
         return Err(format!("{} rows instead of {}", actual.len(), expected.len()));
@@ -32,7 +32,8 @@ pub fn compare(expected: &Rows, actual: &Rows) -> Result<(), String> {
     Ok(())
 }
 
-/// As [`compare`] for two answers of engines: rows that the query's order leaves equal may change places.
+/// Compares the answers of two engines: like [`compare`], but rows that are equal in the query's sort order
+/// may be swapped.
 pub fn compare_engines(expected: &Rows, actual: &Rows) -> Result<(), String> {
     compare(expected, actual).or_else(|difference| {
         let sorted = |rows: &Rows| {
@@ -59,7 +60,7 @@ fn equal(expected: &str, actual: &str) -> bool {
     (e - a).abs() <= slack
 }
 
-/// Only what looks like a number: not `nan`, not `infinity`.
+/// Parses only what looks like a number: not `nan`, not `infinity`.
 fn number(text: &str) -> Option<f64> {
     text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
         .then(|| text.parse().ok())
@@ -67,8 +68,8 @@ fn number(text: &str) -> Option<f64> {
         .filter(|n: &f64| n.is_finite())
 }
 
-/// The rows of CSV text after its header line (RFC 4180: fields in double quotes may hold commas, line ends
-/// and doubled quotes).
+/// Parses the rows of CSV text after its header line (RFC 4180: fields in double quotes may contain commas,
+/// line breaks and doubled quotes).
 pub fn from_csv(csv: &str) -> Rows {
     let mut rows: Rows = Vec::new();
     let mut row = Vec::new();

@@ -1,4 +1,4 @@
-//! The chart of a benchmark as SVG: totals as bars across, then the queries as groups of bars, times upwards.
+//! SVG chart of a benchmark: totals as horizontal bars, then the queries as groups of vertical bars.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::report::CONFIGURATIONS_MAX;
 
-/// Told apart with any kind of colour vision and on paper; after Okabe and Ito, "Color Universal Design"
+/// Distinguishable with any kind of colour vision and on paper; after Okabe and Ito, "Color Universal Design"
 /// (2008).
 pub(super) const COLOURS: [&str; CONFIGURATIONS_MAX] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a", "#b8a800"];
 
-/// Pixels.
+/// In pixels.
 pub(super) const MARGIN: f64 = 24.0;
-/// Of the legend that [`begin`] draws, and of each of its lines.
+/// Top of the legend that [`begin`] draws, and height of its lines.
 pub(super) const LEGEND_TOP: f64 = MARGIN + 46.0;
 pub(super) const LEGEND_HEIGHT: f64 = 20.0;
 const AXIS_WIDTH: f64 = 44.0;
@@ -22,10 +22,10 @@ const PLOT_HEIGHT: f64 = 260.0;
 const TOTAL_HEIGHT: f64 = 20.0;
 const BAR_WIDTH: f64 = 11.0;
 const WIDTH_MIN: f64 = 720.0;
-/// A character of the text, on average and rather too wide.
+/// Average width of a character, estimated generously.
 const CHARACTER_WIDTH: f64 = 6.6;
 
-/// What a chart shows of each query: a key of what `--json` wrote, in seconds, and words for it.
+/// Figure that a chart shows for each query: its key in the JSON result, in seconds, and its label.
 pub struct Figure {
     key: &'static str,
     words: &'static str,
@@ -37,15 +37,15 @@ pub const P99: Figure = Figure { key: "wall_s_p99", words: "99th percentile" };
 struct Series {
     name: String,
     engine: String,
-    /// Of the queries that all configurations answered.
+    /// Sum over the queries that all configurations answered.
     total_s: f64,
     /// By query; `None` for one that failed.
     figures_s: Vec<(String, Option<f64>)>,
 }
 
-/// Draws a figure of the configurations of all `results`, which are what `--json` writes.
+/// Draws a figure of the configurations of all `results`, in the form that `--json` writes.
 ///
-/// Errors: a value that is not such a result, or too many configurations.
+/// Errors: an invalid result, or too many configurations.
 pub fn svg(results: &[Value], figure: &Figure) -> Result<String, String> {
     let mut series: Vec<Series> = results
         .iter()
@@ -103,7 +103,7 @@ impl Series {
         self.figures_s.iter().find(|(name, _)| name == query).and_then(|(_, figure_s)| *figure_s)
     }
 
-    /// The engine's name is not said twice.
+    /// Avoids repeating the engine's name.
     fn label(&self) -> String {
         match self.engine.starts_with(&self.name) {
             true => self.engine.clone(),
@@ -183,7 +183,7 @@ fn draw(title: &str, subtitle: &str, series: &[Series], queries: &[String]) -> S
     out
 }
 
-/// The drawing's first element, and the paper it is on.
+/// Opens the drawing: root element and background.
 pub(super) fn open(out: &mut String, width: f64, height: f64) {
     let _ = writeln!(
         out,
@@ -193,14 +193,13 @@ pub(super) fn open(out: &mut String, width: f64, height: f64) {
     );
 }
 
-/// On what a result was measured.
+/// Describes the machine of a result.
 pub(super) fn machine(result: &Value) -> String {
     let cpu = result["machine"]["cpu"].as_str().unwrap_or("unknown processor");
     format!("{cpu}, {} cores", result["machine"]["cores"])
 }
 
-/// Begins a drawing of lines: its title, what else is said of it, and the names of the lines with their
-/// colours.
+/// Begins a line chart: title, subtitle, and a legend of the lines' names and colours.
 pub(super) fn begin(
     out: &mut String,
     (width, height): (f64, f64),
@@ -223,13 +222,13 @@ pub(super) fn begin(
     }
 }
 
-/// The powers of ten below and above; never the same.
+/// Returns the powers of ten below and above; always distinct.
 pub(super) fn powers(lowest: f64, highest: f64) -> (f64, f64) {
     let bottom = lowest.log10().floor();
     (bottom, highest.log10().ceil().max(bottom + 1.0))
 }
 
-/// Lines across a panel at powers of ten, with their numbers; that of `base` is darker.
+/// Draws horizontal grid lines at powers of ten, with labels; that of `base` is darker.
 pub(super) fn grid(
     out: &mut String,
     (left, width): (f64, f64),
@@ -252,7 +251,7 @@ pub(super) fn grid(
     }
 }
 
-/// A line through points, each with what it says when it is pointed at.
+/// Draws a line through points, each with a tooltip.
 pub(super) fn line(out: &mut String, colour: &str, points: &[(f64, f64, String)]) {
     let places: Vec<String> = points.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
     let _ = writeln!(
@@ -260,16 +259,16 @@ pub(super) fn line(out: &mut String, colour: &str, points: &[(f64, f64, String)]
         "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
         places.join(" ")
     );
-    for (x, y, said) in points {
+    for (x, y, tooltip) in points {
         let _ = writeln!(
             out,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>",
-            escape(said)
+            escape(tooltip)
         );
     }
 }
 
-/// The legend: each configuration's sum as a bar, with its ratio to the first.
+/// Draws the legend: each configuration's sum as a bar, with its ratio to the first.
 fn totals(out: &mut String, series: &[Series], top: f64, width: f64) {
     let label_width = series.iter().map(|series| series.label().chars().count()).max().unwrap_or(0) as f64
         * CHARACTER_WIDTH;
@@ -296,7 +295,7 @@ fn totals(out: &mut String, series: &[Series], top: f64, width: f64) {
     }
 }
 
-/// The distance of the grid lines: 1, 2 or 5 times a power of ten, so that there are four to ten.
+/// Spacing of the grid lines: 1, 2 or 5 times a power of ten, for four to ten lines.
 fn step(longest: f64) -> f64 {
     let power = 10f64.powf((longest / 4.0).log10().floor());
     [5.0, 2.0, 1.0]
@@ -334,7 +333,7 @@ mod tests {
     fn results_of_several_files_are_drawn_together() {
         let svg = svg(&[result("first"), result("<second>")], &MEDIAN).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        // Two squares of the legend, two totals, two bars, and the paper.
+        // Two squares of the legend, two totals, two bars, and the background.
         assert_eq!(svg.matches("<rect").count(), 7);
         assert!(svg.contains("&lt;second&gt; (harrier 0.1.0)"));
         assert!(svg.contains("total of 1 queries; A &amp; B, 2 cores"));

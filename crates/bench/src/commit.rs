@@ -1,5 +1,4 @@
-//! `harrier bench commit`: what it costs to make a statement's files visible, each way beside the others in
-//! one run.
+//! `harrier bench commit`: the cost of making a statement's files visible, by several methods in one run.
 //!
 //! The experiment of "Up to 15 times improvement in Hive write performance with the Amazon EMR Hive
 //! zero-rename feature": INSERT OVERWRITE of TPC-DS `store_sales` into P table partitions of F files each,
@@ -11,12 +10,12 @@
 //! | staged | the same operator writes into a staging folder, and the files are renamed three times as Hive does it (`staged.rs`); the catalog's part is left out |
 //! | a peer | a statement of SQL that a worker runs, such as `bench/peers/run spark`, with its own committer |
 //!
-//! Every write goes into a table of its own that is empty; after it was timed, the files that are there are
-//! counted, and those of the direct way read back. Ways take turns, A B C A B C, for each case and store.
-//! Where a store's address says who counts requests (`requests=HOST:PORT`, a proxy of `crates/servers`),
-//! those of each write are told.
+//! Every write goes into a new, empty table; after the timing, its files are counted, and those of the direct
+//! way are read back. Ways are interleaved, A B C A B C, for each case and store. If a store's address names
+//! a proxy that counts requests (`requests=HOST:PORT`, of `crates/servers`), the requests of each write are
+//! reported.
 //!
-//! Errors: as for `bench`: a write that fails is told in the table, and the command fails at its end.
+//! Errors: as for `bench`: a failed write is shown in the table, and the command fails at its end.
 
 pub mod chart;
 
@@ -39,20 +38,20 @@ use super::configuration::{self, Configuration};
 use super::measure::median;
 use super::progress::Progress;
 use super::report::letter;
-use super::worker_process::{Refusal, WorkerProcess};
+use super::worker_process::{WorkerError, WorkerProcess};
 use super::{Failure, keep, machine};
 use places::Place;
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 pub const NAME: &str = "commit";
 
 const DIRECT: &str = "direct";
 const STAGED: &str = "staged";
 
-/// The same for all ways, so that nobody compresses more than others.
+/// The same for all ways, so that compression costs are equal.
 const COMPRESSION: &str = "snappy";
 
-/// Output partitions of a peer's statement at most: as many as Spark has by default.
+/// Maximum output partitions of a peer's statement: Spark's default.
 const PEER_TASKS_MAX: usize = 200;
 
 #[derive(clap::Args, Debug)]
@@ -97,13 +96,13 @@ pub struct Options {
     chart: Option<PathBuf>,
 }
 
-/// Where a case writes.
+/// A store to write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub name: String,
-    /// A path or a URL, without a `/` at its end.
+    /// A path or a URL, without a trailing `/`.
     pub url: String,
-    /// Who counts requests.
+    /// Address of the proxy that counts requests.
     pub requests: Option<String>,
 }
 
@@ -124,7 +123,7 @@ impl std::str::FromStr for Store {
     }
 }
 
-/// How many files are written.
+/// Number of files to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     partitions: usize,
@@ -137,11 +136,11 @@ impl Case {
     }
 }
 
-/// What one way took for a case, run by run.
+/// Results of one way for a case, by run.
 #[derive(Debug, Clone, Default)]
 struct Cell {
     walls_s: Vec<f64>,
-    /// As the store's proxy calls them.
+    /// By run: requests by kind, named as the store's proxy does.
     requests: Vec<BTreeMap<String, u64>>,
     files: Option<usize>,
     problem: Option<String>,
@@ -220,7 +219,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The folder of the warehouse's data in a store.
+/// Folder of the warehouse's data in a store.
 fn direct() -> String {
     format!("{DIRECT}-{}", std::process::id())
 }
@@ -242,7 +241,8 @@ fn cases(options: &Options) -> Result<Vec<Case>, Failure> {
     Ok(cases)
 }
 
-/// The folder of the data; without `--data` the one in the current folder, which this program completes.
+/// Returns the data folder; without `--data`, the one in the current folder, after generating what is
+/// missing.
 fn source(options: &Options) -> Result<PathBuf, Failure> {
     if let Some(data) = &options.data {
         return Ok(data.clone());
@@ -268,21 +268,21 @@ struct Bench<'a> {
     options: &'a Options,
     threads: usize,
     source: PathBuf,
-    /// Of writes so far: each has names of its own.
+    /// Number of writes so far: each has unique names.
     number: usize,
     has_staged: bool,
 }
 
-/// What a store has of its own while it is measured.
+/// State of a store while it is measured.
 struct Target {
     store: Store,
     place: Place,
-    /// Statements run in it; its warehouse's files are below the store's folder.
+    /// Session for the store; its warehouse's files are below the store's folder.
     session: Session,
     _catalog: CatalogFolder,
 }
 
-/// The catalog of a measured warehouse, which goes when it is dropped.
+/// Catalog of a measured warehouse, removed on drop.
 struct CatalogFolder(PathBuf);
 
 impl Drop for CatalogFolder {
@@ -300,19 +300,19 @@ impl Bench<'_> {
         peers: &mut [(String, WorkerProcess)],
         progress: &mut Progress<'_>,
     ) -> Result<Value, Failure> {
-        let schema = self.schema().await.map_err(failed)?;
-        let rows = self.rows().await.map_err(failed)?;
+        let schema = self.schema().await.map_err(to_failure)?;
+        let rows = self.rows().await.map_err(to_failure)?;
         progress.print(&header(self.options, rows, &self.source, ways));
         let mut lines = Vec::new();
         for store in stores {
-            let target = self.target(store).map_err(failed)?;
-            // The first write of a program is slower than others: it compiles, connects, finds files.
+            let target = self.target(store).map_err(to_failure)?;
+            // A program's first write is slower: it compiles, connects, finds files.
             progress.prefix = store.name.clone();
             progress.step("warming up".to_owned());
             let warm = Case { partitions: 1, files_each: 1 };
             for way in 0..ways.len() {
-                // What is wrong shows again in the first case.
-                let _ = self.once(way, &target, warm, &schema, peers, progress).await?;
+                // An error will show again in the first case.
+                let _ = self.run_once(way, &target, warm, &schema, peers, progress).await?;
             }
             for &case in cases {
                 let mut cells = vec![Cell::default(); ways.len()];
@@ -328,7 +328,7 @@ impl Bench<'_> {
                             run + 1,
                             letter(way)
                         ));
-                        match self.once(way, &target, case, &schema, peers, progress).await? {
+                        match self.run_once(way, &target, case, &schema, peers, progress).await? {
                             Ok(done) => cell.take(done),
                             Err(problem) => cell.problem = Some(problem),
                         }
@@ -363,7 +363,7 @@ impl Bench<'_> {
             std::env::temp_dir().join(format!("harrier-bench-{}-{}", std::process::id(), store.name));
         let catalog = CatalogFolder(folder);
         let mut options = WarehouseOptions::folder(&catalog.0);
-        // A folder of its own, as the catalog is another one each time.
+        // A new folder, as the catalog is new each time.
         options.data = Some(format!("{}/{}/", store.url, direct()));
         let engine = self.engine(Some(options))?;
         let place = Place::open(&store.url, &engine).map_err(harrier_engine::sql_error)?;
@@ -390,8 +390,8 @@ impl Bench<'_> {
         number(&session, &format!("SELECT count(*) FROM '{}/'", self.source.display())).await
     }
 
-    /// One write, timed, and what came of it. The outer error ends the benchmark, the inner one the case.
-    async fn once(
+    /// Times and checks one write. The outer error ends the benchmark, the inner one the case.
+    async fn run_once(
         &mut self,
         way: usize,
         target: &Target,
@@ -399,20 +399,20 @@ impl Bench<'_> {
         schema: &SchemaRef,
         peers: &mut [(String, WorkerProcess)],
         progress: &mut Progress<'_>,
-    ) -> Result<Result<Done, String>, Failure> {
+    ) -> Result<Result<TimedWrite, String>, Failure> {
         self.number += 1;
         let name = format!("w{}", self.number);
-        let said = |error: SqlError| format!("{} {}", error.sqlstate, error.message);
+        let to_text = |error: SqlError| format!("{} {}", error.sqlstate, error.message);
         let first_peer = if self.has_staged { 2 } else { 1 };
         let outcome = match way {
-            0 => self.direct(target, &name, case, schema).await.map_err(said),
-            1 if self.has_staged => self.staged(target, &name, case, schema).await.map_err(said),
+            0 => self.write_direct(target, &name, case, schema).await.map_err(to_text),
+            1 if self.has_staged => self.write_staged(target, &name, case, schema).await.map_err(to_text),
             way => {
                 let (_, worker) = &mut peers[way - first_peer];
                 match self.peer(worker, target, &name, case, schema, progress) {
                     Ok(done) => Ok(done),
-                    Err(Refusal::Statement(error)) => Err(error),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(error)) => Err(error),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
         };
@@ -435,7 +435,7 @@ impl Bench<'_> {
                 Err(error) => Err(error.to_string()),
             },
         };
-        // A peer's file layout is its own business: hashing may put two of its files together.
+        // Do not check a peer's file count: hashing may merge two of its files.
         let outcome = outcome.and_then(|done| match way < first_peer && done.files != case.files() {
             true => Err(format!("{} files instead of {}", done.files, case.files())),
             false => Ok(done),
@@ -444,13 +444,13 @@ impl Bench<'_> {
         Ok(outcome)
     }
 
-    async fn direct(
+    async fn write_direct(
         &self,
         target: &Target,
         name: &str,
         case: Case,
         schema: &SchemaRef,
-    ) -> Result<Done, SqlError> {
+    ) -> Result<TimedWrite, SqlError> {
         let session = &target.session;
         let create = format!(
             "CREATE TABLE {name} ({}, part_key BIGINT, file_key BIGINT) PARTITION BY (part_key, file_key) \
@@ -466,7 +466,7 @@ impl Bench<'_> {
             _ => return Err(SqlError::new(SqlState::INTERNAL_ERROR, "INSERT OVERWRITE writes nothing")),
         };
         let done = clock.stop();
-        // A sum of every row, back from the files.
+        // A sum over every row, read back from the files.
         let sum = |table: &str| format!("SELECT sum(ss_ticket_number + ss_item_sk) FROM {table}");
         let (written, read) = (number(session, &sum(&from)).await?, number(session, &sum(name)).await?);
         if written != read {
@@ -476,16 +476,16 @@ impl Bench<'_> {
         Ok(done)
     }
 
-    async fn staged(
+    async fn write_staged(
         &self,
         target: &Target,
         name: &str,
         case: Case,
         schema: &SchemaRef,
-    ) -> Result<Done, SqlError> {
+    ) -> Result<TimedWrite, SqlError> {
         let session = self.engine(None)?.session();
         let text = select(schema, case, "store_sales");
-        let written = staged::Written {
+        let written = staged::StagedWrite {
             session: &session,
             source: &self.source,
             select: &text,
@@ -507,12 +507,15 @@ impl Bench<'_> {
         case: Case,
         schema: &SchemaRef,
         progress: &mut Progress<'_>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<TimedWrite, WorkerError> {
         let url = match target.store.url.contains("://") {
-            // Hadoop calls its client for S3 so.
+            // Hadoop's S3 client uses this scheme.
             true => target.store.url.replace("s3://", "s3a://"),
             false => {
-                format!("file://{}", absolute(Path::new(&target.store.url)).map_err(Refusal::Dead)?.display())
+                format!(
+                    "file://{}",
+                    absolute(Path::new(&target.store.url)).map_err(WorkerError::Dead)?.display()
+                )
             }
         };
         let columns = column_list(schema);
@@ -536,11 +539,11 @@ impl Bench<'_> {
     }
 }
 
-pub fn failed(error: SqlError) -> Failure {
+pub fn to_failure(error: SqlError) -> Failure {
     SqlError::new(error.sqlstate, error.message).into()
 }
 
-/// The rows with the keys of their table partition and of their file, which spread them evenly.
+/// Builds the query of the rows with the keys of their table partition and of their file, evenly distributed.
 fn select(schema: &SchemaRef, case: Case, from: &str) -> String {
     let columns = column_list(schema);
     let (partitions, files) = (case.partitions, case.files());
@@ -555,7 +558,7 @@ fn column_list(schema: &SchemaRef) -> String {
     schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The columns of a table with these, as in CREATE TABLE.
+/// Formats the columns of a schema as in CREATE TABLE.
 pub fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
     let columns = schema.fields().iter().map(|field| {
         let kind = match field.data_type() {
@@ -577,7 +580,7 @@ pub fn sql_columns(schema: &SchemaRef) -> Result<String, SqlError> {
     Ok(columns.collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
-/// Runs all statements of `sql`; what came of the last.
+/// Runs all statements of `sql`; returns the outcome of the last.
 pub async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
     let mut outcome = Outcome::Command { tag: String::new(), warnings: vec![], notices: vec![] };
     for statement in session.statements(sql)? {
@@ -586,7 +589,7 @@ pub async fn one(session: &Session, sql: &str) -> Result<Outcome, SqlError> {
     Ok(outcome)
 }
 
-/// The one number that a statement yields.
+/// Returns the single number that a statement yields.
 async fn number(session: &Session, sql: &str) -> Result<u64, SqlError> {
     let Outcome::Rows { stream, .. } = one(session, sql).await? else {
         return Err(SqlError::new(SqlState::INTERNAL_ERROR, "no rows"));
@@ -599,15 +602,15 @@ async fn number(session: &Session, sql: &str) -> Result<u64, SqlError> {
         .ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "no number"))
 }
 
-/// A write that was timed.
-struct Done {
+/// Result of a timed write.
+struct TimedWrite {
     wall: Duration,
     requests: Option<BTreeMap<String, u64>>,
     files: usize,
 }
 
 impl Cell {
-    fn take(&mut self, done: Done) {
+    fn take(&mut self, done: TimedWrite) {
         self.walls_s.push(done.wall.as_secs_f64());
         self.requests.extend(done.requests);
         self.files = Some(done.files);
@@ -626,7 +629,7 @@ impl<'a> Clock<'a> {
         Self { store, before, start: Instant::now() }
     }
 
-    fn stop(self) -> Done {
+    fn stop(self) -> TimedWrite {
         let wall = self.start.elapsed();
         let after = places::requests(self.store.requests.as_deref());
         let requests = Option::zip(self.before, after).map(|(before, after)| {
@@ -636,7 +639,7 @@ impl<'a> Clock<'a> {
             };
             after.into_iter().filter_map(since).collect()
         });
-        Done { wall, requests, files: 0 }
+        TimedWrite { wall, requests, files: 0 }
     }
 }
 

@@ -1,5 +1,4 @@
-//! What is measured: a configuration, from its text on the command line to the command that starts its
-//! worker.
+//! A measured configuration: parses its text from the command line, and builds the command of its worker.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,45 +9,44 @@ use super::{Failure, machine};
 /// One process without ranks.
 const EMBEDDED: &str = "embedded";
 
-/// Ranks that a launcher starts, over MPI and over gRPC.
+/// Ranks started by a launcher, over MPI and over gRPC.
 pub const MPI: &str = "mpi";
 pub const GRPC: &str = "grpc";
 
-/// The value of `harrier.interconnect` that has all ranks in one process.
+/// Value of `harrier.interconnect` with all ranks in one process.
 pub const INPROCESS: &str = "inprocess";
 
-/// Kinds of `bench interconnect` that are one process: a copy in memory alone, and one that is read
-/// afterwards.
+/// Single-process kinds of `bench interconnect`: a copy in memory, and a copy that is then read.
 pub const MEMCPY: &str = "memcpy";
 pub const MEMCPY_SUM: &str = "memcpysum";
 
-/// The kind whose ranks meet over QUIC, without a launcher.
+/// Kind whose ranks connect over QUIC, without a launcher.
 pub const UDP: &str = "udp";
 
-/// The launchers that are looked for, the likeliest first; `HARRIER_MPIRUN` comes before them.
+/// Launchers to search for, in order of likelihood, after `HARRIER_MPIRUN`.
 const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
 const LAUNCHER_VARIABLE: &str = "HARRIER_MPIRUN";
 
-/// What launchers are told through their environment, where Open MPI 4, Open MPI 5 and others look for
-/// different names and none minds the names of the rest.
+/// Environment of launchers: Open MPI 4, Open MPI 5 and others use different names, and each ignores those of
+/// the others.
 pub const LAUNCHER_ENVIRONMENT: [(&str, &str); 9] = [
-    // More ranks than cores are allowed, and no rank is tied to a core that another one uses.
+    // Allow more ranks than cores, and do not bind ranks to cores.
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
     ("PRTE_MCA_hwloc_default_binding_policy", "none"),
     ("OMPI_MCA_mpi_yield_when_idle", "1"),
-    // In a container there is often no other user.
+    // Containers often run everything as root.
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
     ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
     ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
 
-/// One thing to measure.
+/// One configuration to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
-    /// As the user wrote it; for a peer what is before the equals sign.
+    /// As the user wrote it; for a peer, the part before the equals sign.
     pub name: String,
     start: Start,
 }
@@ -63,7 +61,7 @@ enum Start {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Harrier {
     kind: String,
-    /// `None`: what the benchmark asks for, or else 2; embedded always 1.
+    /// `None`: the number that the benchmark chooses, or 2; embedded always has 1.
     ranks: Option<usize>,
     /// `None`: a rank's share of the cores.
     threads: Option<usize>,
@@ -76,14 +74,14 @@ struct Harrier {
     binary: Option<PathBuf>,
 }
 
-/// What the worker is for.
+/// Task of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Runs statements.
     Statements,
     /// Moves batches between ranks.
     Exchange,
-    /// Sends bytes from one process to another one.
+    /// Sends bytes from one process to another.
     Primitive,
 }
 
@@ -94,7 +92,7 @@ pub struct Short<'a> {
 }
 
 impl Configuration {
-    /// Reads `KIND[:KEY=VALUE,…]`. Errors: what is wrong, for the user.
+    /// Parses `KIND[:KEY=VALUE,…]`. Errors: a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |what: String| format!("invalid configuration \"{text}\": {what}");
         let (kind, pairs) = text.split_once(':').unwrap_or((text, ""));
@@ -143,13 +141,13 @@ impl Configuration {
         Ok(Self { name: text.to_owned(), start: Start::Harrier(harrier) })
     }
 
-    /// `KIND:ranks=N`.
+    /// Builds `KIND:ranks=N`.
     pub fn short(short: &Short) -> Result<Self, String> {
         Self::parse(&format!("{}:ranks={}", short.kind, short.ranks))
     }
 
-    /// Reads `[NAME=]COMMAND`. Words of the command are divided by blanks; quotes, double or single, keep
-    /// them together.
+    /// Parses `[NAME=]COMMAND`. Words of the command are separated by blanks and may be quoted, by double or
+    /// single quotes.
     pub fn peer(text: &str) -> Result<Self, String> {
         let name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/');
         let (name, command) = match text.split_once('=') {
@@ -163,14 +161,14 @@ impl Configuration {
         Ok(Self { name: name.to_owned(), start: Start::Peer(words) })
     }
 
-    /// The same under another name.
-    pub fn named(self, name: &str) -> Self {
+    /// Renames the configuration.
+    pub fn with_name(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// The same under another build of Harrier, which is called the baseline.
+    /// Returns this configuration under another build of Harrier, named the baseline.
     ///
-    /// Errors: the configuration is a peer, or says itself which build it is of.
+    /// Errors: the configuration is a peer, or already names its build.
     pub fn baseline(&self, binary: &Path) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("invalid configuration \"{}\": {what}", self.name));
         let Start::Harrier(harrier) = &self.start else {
@@ -183,9 +181,9 @@ impl Configuration {
         Ok(Self { name: format!("{} of the baseline", self.name), start: Start::Harrier(harrier) })
     }
 
-    /// The same as a worker of `ranks` ranks that moves batches between them.
+    /// Returns this configuration as a worker of `ranks` ranks that moves batches between them.
     ///
-    /// Errors: the configuration is a peer, or says itself how many ranks it has.
+    /// Errors: the configuration is a peer, or already sets its number of ranks.
     pub fn exchange(&self, ranks: usize) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("invalid configuration \"{}\": {what}", self.name));
         let Start::Harrier(harrier) = &self.start else {
@@ -198,7 +196,7 @@ impl Configuration {
         Ok(Self { name: self.name.clone(), start: Start::Harrier(harrier) })
     }
 
-    /// A worker that sends bytes: mpi, streams or grpc, with `:KEY=VALUE,…` as for statements.
+    /// Parses a worker that sends bytes: mpi, streams or grpc, with `:KEY=VALUE,…` as for statements.
     pub fn primitive(text: &str) -> Result<Self, String> {
         let mut configuration = Self::parse(text)?;
         if let Start::Harrier(harrier) = &mut configuration.start {
@@ -215,7 +213,7 @@ impl Configuration {
         }
     }
 
-    /// How many ranks there are, and threads of each; `None` for a peer.
+    /// Numbers of ranks and of threads per rank; `None` for a peer.
     pub fn size(&self) -> Option<(usize, usize)> {
         match &self.start {
             Start::Harrier(harrier) => Some((harrier.ranks(), harrier.threads())),
@@ -223,7 +221,7 @@ impl Configuration {
         }
     }
 
-    /// The command that starts the worker, with its environment.
+    /// Builds the command that starts the worker, with its environment.
     pub fn command(&self) -> Result<Command, Failure> {
         match &self.start {
             Start::Peer(words) => {
@@ -235,11 +233,11 @@ impl Configuration {
         }
     }
 
-    /// The command as a person would type it.
+    /// Formats the command as a shell command line.
     pub fn command_line(&self) -> Result<String, Failure> {
         let command = self.command()?;
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        Ok(words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" "))
+        Ok(words.map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -248,7 +246,7 @@ impl Harrier {
         self.ranks.unwrap_or(if self.kind == EMBEDDED { 1 } else { 2 })
     }
 
-    /// Of each rank.
+    /// Threads per rank.
     fn threads(&self) -> usize {
         self.threads.unwrap_or((machine::cores() / self.ranks()).max(1))
     }
@@ -263,7 +261,7 @@ impl Harrier {
         let udp = self.kind == UDP;
         let is_primitive = self.purpose == Purpose::Primitive;
         let alone = match is_primitive {
-            // It starts its other process itself.
+            // This worker starts its other process itself.
             true => vec![GRPC],
             false => vec![INPROCESS, MEMCPY, MEMCPY_SUM],
         };
@@ -275,7 +273,7 @@ impl Harrier {
         } else {
             Command::new(binary)
         };
-        // Ranks of this host get their launcher's environment.
+        // Ranks on this host inherit their launcher's environment.
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if is_primitive {
             command.args(["bench-worker", "--primitive", &self.kind]);
@@ -296,7 +294,7 @@ impl Harrier {
         } else if !launched && !embedded {
             command.args(["--inprocess-ranks", &ranks.to_string()]);
         }
-        // For statements the interconnect is one, whatever carries it.
+        // For statements there is one interconnect, whatever its transport.
         let interconnect = if udp && self.purpose == Purpose::Statements { MPI } else { &self.kind };
         if !embedded {
             command.args(["--set", &format!("harrier.interconnect={interconnect}")]);
@@ -308,7 +306,7 @@ impl Harrier {
     }
 }
 
-/// The launcher of ranks: `wanted`, or the one that the environment names, or the first that is found.
+/// Returns the rank launcher: `wanted`, or the one named in the environment, or the first found.
 pub fn launcher(wanted: Option<String>) -> Result<PathBuf, Failure> {
     if let Some(launcher) = wanted.or_else(|| env::var(LAUNCHER_VARIABLE).ok()) {
         return Ok(launcher.into());
@@ -322,12 +320,12 @@ pub fn launcher(wanted: Option<String>) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The program that is running.
+/// Path of the running program.
 pub fn this_binary() -> Result<PathBuf, Failure> {
     env::current_exe().map_err(|e| Failure::dead(format!("this program does not know its own path: {e}")))
 }
 
-/// `None` where a quote is left open.
+/// Splits a command line into words; `None` for an unclosed quote.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -348,7 +346,7 @@ fn words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-fn quoted(word: &str) -> String {
+fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -436,7 +434,7 @@ mod tests {
         let this = this_binary().unwrap().display().to_string();
         assert_eq!(
             baseline.command_line().unwrap(),
-            own.command_line().unwrap().replace(&quoted(&this), "/old/harrier")
+            own.command_line().unwrap().replace(&quote(&this), "/old/harrier")
         );
         let of_another_build = Configuration::parse("embedded:binary=/new/harrier").unwrap();
         assert!(of_another_build.baseline(Path::new("/old/harrier")).is_err());

@@ -1,4 +1,4 @@
-//! The CPU time of a process and all its descendants, from their clocks and from /proc.
+//! CPU time of a process and all its descendants, from their clocks and from /proc.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use nix::time::ClockId;
 use nix::unistd::Pid;
 
-/// Ticks a second in /proc/<pid>/stat: `USER_HZ` of the Linux ABI on x86-64 and on ARM.
+/// Ticks per second in /proc/<pid>/stat: `USER_HZ` of the Linux ABI on x86-64 and on ARM.
 const TICKS_PER_S: u64 = 100;
 
-/// The user and system time used so far by process `root`, by those that come from it, and by those of them
-/// that have ended and were waited for. Nothing for a process that has gone. What has ended counts in steps
-/// of 10 ms, and so does all where the system has no clocks of other processes.
+/// Returns the user and system time so far of process `root` and its descendants, including those that have
+/// exited and were reaped; 0 if `root` has exited. Exited processes count in steps of 10 ms, and so do all if
+/// the system has no clocks of other processes.
 pub fn tree(root: u32) -> Duration {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut used: HashMap<u32, Used> = HashMap::new();
@@ -20,7 +20,7 @@ pub fn tree(root: u32) -> Duration {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A process may end between the listing and the reading.
+        // A process may exit between the listing and the reading.
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         if let Some((parent, ticks)) = parse(&stat) {
             children.entry(parent).or_default().push(pid);
@@ -38,8 +38,8 @@ pub fn tree(root: u32) -> Duration {
     sum
 }
 
-/// What a process has used by its own clock, all threads: a statement may take less than a tick. `None` where
-/// the system does not tell.
+/// Reads a process's own CPU clock, over all threads: a statement may take less than a tick. `None` if the
+/// system does not provide it.
 fn clock(pid: u32) -> Option<Duration> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     Some(ClockId::pid_cpu_clock_id(pid).ok()?.now().ok()?.into())
@@ -53,13 +53,13 @@ fn time_of(ticks: u64) -> Duration {
 #[derive(Debug, PartialEq, Eq)]
 struct Used {
     own_ticks: u64,
-    /// Of children that have ended and were waited for.
+    /// Of reaped children.
     ended_ticks: u64,
 }
 
-/// The parent, utime + stime, and cutime + cstime (proc(5), fields 4 and 14 to 17).
+/// Parses the parent, utime + stime, and cutime + cstime (proc(5), fields 4 and 14 to 17).
 fn parse(stat: &str) -> Option<(u32, Used)> {
-    // The second field is the program's name in brackets and may hold blanks and brackets.
+    // The second field is the program's name in parentheses and may contain blanks and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let parent = u32::try_from(number(4)?).ok()?;
@@ -95,7 +95,7 @@ mod tests {
         command.args(["-c", "echo began; read -r line"]);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // It has said something, which takes less than a tick and more than nothing.
+        // It has printed something, which takes less than a tick but more than no time.
         child.stdout.take().unwrap().read_exact(&mut [0; 5]).unwrap();
         assert!(clock(child.id()).is_some_and(|used| used > Duration::ZERO));
         drop(child.stdin.take());

@@ -1,14 +1,14 @@
-//! `harrier bench crowded`: more ranks than cores under queries that compute, and how long statements take
-//! then over MPI and over gRPC.
+//! `harrier bench crowded`: statement latencies with more ranks than cores under CPU-bound queries, over MPI
+//! and over gRPC.
 //!
-//! It is `bench tpch` with many runs of a few queries at a small scale, all configurations started together
-//! and in turn, so that one run has them side by side. Told are the quantiles of the statements' latencies,
-//! query by query and over all statements, the processor time of all ranks, and what every configuration of
-//! MPI took of the one of gRPC with as many ranks.
+//! It is `bench tpch` with many runs of a few queries at a small scale, with all workers started together and
+//! their runs interleaved, so that one run compares them. Reports the quantiles of the statements' latencies,
+//! by query and over all statements, the CPU time of all ranks, and the ratio of every MPI configuration to
+//! the gRPC one with as many ranks.
 //!
-//! The aim is that neither the 99th percentile nor the processor time over all statements is more than
-//! gRPC's. Ranks over MPI are asked before and after each statement what they have used (`transport.rs`):
-//! that is in their processor time, not in the latencies.
+//! The goal: neither the 99th percentile nor the CPU time over all statements exceeds gRPC's. Ranks over MPI
+//! report their usage before and after each statement (`transport.rs`): that is part of their CPU time, not
+//! of the latencies.
 //!
 //! Errors: as for `bench`.
 
@@ -21,12 +21,12 @@ use super::configuration::Configuration;
 use super::measure::{self, Cell, quantile};
 use super::report::{self, Pair, letter};
 use super::workload::{self, Numbers, Workload};
-use super::{Failure, all_right, data_at, keep};
+use super::{Failure, data_at, keep, require_none_wrong};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 pub const NAME: &str = "crowded";
 
-/// For two cores.
+/// Defaults for two cores.
 const CONFIGURATIONS: [&str; 4] = [
     "mpi:ranks=4,threads=1",
     "grpc:ranks=4,threads=1,compression=none",
@@ -85,25 +85,25 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let rows = rows(&names, &measured.lines);
     println!("{}", latencies(&rows, &configurations));
     for pair in &pairs {
-        println!("{}", compared(&rows, *pair));
+        println!("{}", comparison_text(&rows, *pair));
     }
     add(&mut measured.json, &rows, &pairs);
     keep(&measured.json, options.json.as_deref(), options.chart.as_deref())?;
-    all_right(measured.wrong, &format!("of {} queries", names.len()))
+    require_none_wrong(measured.wrong, &format!("of {} queries", names.len()))
 }
 
-/// What some statements of one configuration took.
+/// Latency quantiles and CPU time of some statements in one configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     p50_s: f64,
     p95_s: f64,
     p99_s: f64,
-    /// Of all processes, for all of the statements together.
+    /// CPU time of all processes, summed over the statements.
     cpu_s: f64,
 }
 
 impl Spread {
-    /// Of all runs of these queries; `None` if one of them failed.
+    /// Quantiles over all runs of these queries; `None` if one of them failed.
     fn of(cells: &[&Cell]) -> Option<Self> {
         if cells.iter().any(|cell| cell.problem.is_some()) {
             return None;
@@ -124,10 +124,10 @@ impl Spread {
     }
 }
 
-/// A query, or all of them: its name, and what it took in each configuration.
+/// Name of a query, or `all`, and its spread in each configuration.
 type Row = (String, Vec<Option<Spread>>);
 
-/// A row for each query, and at the end one over the statements of those that all configurations answered.
+/// Builds a row for each query, and a last one over the statements of those that all configurations answered.
 fn rows(names: &[&str], lines: &[Vec<Cell>]) -> Vec<Row> {
     let configurations = lines.first().map_or(0, Vec::len);
     let mut rows: Vec<Row> = names
@@ -166,19 +166,19 @@ fn latencies(rows: &[Row], configurations: &[Configuration]) -> String {
     text
 }
 
-/// What the first of a pair took of what the second took; `None` where one of them failed.
+/// Ratios of a pair, first to second; `None` if one of them failed.
 fn ratios(spreads: &[Option<Spread>], pair: Pair) -> Option<[f64; 4]> {
     let (own, grpc) = Option::zip(spreads[pair.own], spreads[pair.grpc])?;
     let (own, grpc) = (own.figures(), grpc.figures());
     Some(std::array::from_fn(|at| own[at] / grpc[at]))
 }
 
-/// Whether the statements took neither longer, by their 99th percentile, nor more processor time.
+/// Whether neither the 99th percentile nor the CPU time is worse.
 fn is_no_worse([_, _, p99, cpu]: [f64; 4]) -> bool {
     p99 <= 1.0 && cpu <= 1.0
 }
 
-fn compared(rows: &[Row], pair: Pair) -> String {
+fn comparison_text(rows: &[Row], pair: Pair) -> String {
     let (own, grpc, ranks) = (letter(pair.own), letter(pair.grpc), pair.ranks);
     let mut text = format!(
         "\n{own} against {grpc}, {ranks} ranks\n{:<7} {:>6} {:>6} {:>6} {:>6}",
@@ -195,22 +195,22 @@ fn compared(rows: &[Row], pair: Pair) -> String {
     }
     let all = rows.last().and_then(|(_, spreads)| ratios(spreads, pair));
     if let Some(all) = all {
-        let told = if is_no_worse(all) { "reached" } else { "missed" };
-        let _ = write!(text, "\np99 and processor time of all statements no more than gRPC's: {told}");
+        let verdict = if is_no_worse(all) { "reached" } else { "missed" };
+        let _ = write!(text, "\np99 and processor time of all statements no more than gRPC's: {verdict}");
     }
     text
 }
 
-/// Adds what `bench tpch` does not tell.
+/// Adds the figures that `bench tpch` does not report.
 fn add(json: &mut Value, rows: &[Row], pairs: &[Pair]) {
-    let told = |spread: &Option<Spread>| {
+    let figures = |spread: &Option<Spread>| {
         spread.map_or(Value::Null, |spread| {
             json!({"p50_s": spread.p50_s, "p95_s": spread.p95_s, "p99_s": spread.p99_s, "cpu_s": spread.cpu_s})
         })
     };
     let Some((all, queries)) = rows.split_last() else { return };
     for (index, configuration) in json["configurations"].as_array_mut().into_iter().flatten().enumerate() {
-        configuration["all_statements"] = told(&all.1[index]);
+        configuration["all_statements"] = figures(&all.1[index]);
         let of_configuration = configuration["queries"].as_array_mut().into_iter().flatten();
         for (query, (_, spreads)) in of_configuration.zip(queries) {
             query["wall_s_p50"] = json!(spreads[index].map(|spread| spread.p50_s));
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::worker_process::Run;
 
-    /// Runs of 1, 2, … ms, and half as much processor time.
+    /// Runs of 1, 2, … ms, with half as much CPU time.
     fn cell(runs: u64) -> Cell {
         let run = |ms: u64| Run {
             wall: Duration::from_millis(ms),
@@ -266,7 +266,7 @@ mod tests {
         assert!((first.cpu_s - 2.525).abs() < 1e-9, "{first:?}");
         assert_eq!(of(0, 1).unwrap().p99_s, 0.198);
         assert_eq!(of(1, 1), None);
-        // Of q01 and q09: 200 statements in the first configuration, 300 in the second.
+        // Over q01 and q09: 200 statements in the first configuration, 300 in the second.
         assert_eq!((rows[3].0.as_str(), of(3, 0).unwrap().p50_s), ("all", 0.050));
         assert_eq!(of(3, 1).unwrap().p99_s, 0.197);
     }
@@ -275,11 +275,11 @@ mod tests {
     fn pairs_are_compared() {
         let rows = rows(&["q01", "q05", "q09"], &lines());
         let (own, other) = (Pair { own: 0, grpc: 1, ranks: 4 }, Pair { own: 1, grpc: 0, ranks: 4 });
-        let text = compared(&rows, own);
+        let text = comparison_text(&rows, own);
         assert!(text.starts_with("\nA against B, 4 ranks\nquery      p50    p95    p99    cpu\n"), "{text}");
         assert!(text.contains("\nq01       0.50   0.50   0.50   0.25\nq05          -      -"), "{text}");
         assert!(text.ends_with("gRPC's: reached"), "{text}");
-        assert!(compared(&rows, other).ends_with("gRPC's: missed"));
+        assert!(comparison_text(&rows, other).ends_with("gRPC's: missed"));
 
         let query = || json!({"query": "q"});
         let configuration = || json!({"queries": [query(), query(), query()]});

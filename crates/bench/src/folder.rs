@@ -1,18 +1,18 @@
-//! A folder for what a benchmark makes, which goes with it.
+//! Temporary folder of a benchmark, removed on drop.
 
 use std::path::PathBuf;
 
 use super::Failure;
 
-/// Below the current folder, whose file system is the one that is measured.
+/// A folder below the current one, whose file system is the one being measured.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// An empty one for this process. Errors: it cannot be made.
+    /// Creates an empty folder for this process. Errors: it cannot be created.
     pub fn new(benchmark: &str) -> Result<Self, Failure> {
         let folder = PathBuf::from(format!(".harrier/bench/{benchmark}-{}", std::process::id()));
-        let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map(Self).map_err(|error| Failure::dead(format!("\"{}\": {error}", folder.display())))
+        let created = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+        created.map(Self).map_err(|error| Failure::dead(format!("\"{}\": {error}", folder.display())))
     }
 }
 

@@ -1,16 +1,15 @@
-//! `harrier bench interconnect`: what it costs to move blocks between ranks, each way beside the others in
-//! one run.
+//! `harrier bench interconnect`: the cost of moving blocks between ranks, by several transports in one run.
 //!
 //! The same batches go from the same ranks to the same ranks: over MPI, over QUIC, over gRPC as
-//! datafusion-distributed ships it, from task to task inside one process, and as a plain copy in memory,
-//! which is the yardstick. In every way a rank makes batches out of a pool in memory, and a rank reads every
-//! value of what arrives once; see `pool` for how it knows that they are right.
+//! datafusion-distributed ships it, from task to task inside one process, and as a plain memory copy, which
+//! is the baseline. With every transport a rank makes batches from a pool in memory, and a rank reads every
+//! value that arrives once; see `pool` for the verification.
 //!
 //! Each case (a pattern, a number of streams, a size) runs in all configurations one after the other, as
-//! often as asked for: once with every value compared, then to find out how many batches take the time of a
-//! run, then measured A B A B.
+//! often as requested: once with every value compared, then to calibrate the number of batches for the
+//! duration of a run, then measured A B A B.
 //!
-//! Errors: as for `bench`: wrong bytes and failed transfers are told in the table, and the command fails at
+//! Errors: as for `bench`: wrong bytes and failed transfers are shown in the table, and the command fails at
 //! its end.
 
 pub mod chart;
@@ -35,17 +34,17 @@ use super::configuration::{Configuration, GRPC, INPROCESS, MPI};
 use super::measure::median;
 use super::progress::Progress;
 use super::protocol::{Latency, Moved};
-use super::worker_process::{Refusal, WorkerProcess};
+use super::worker_process::{WorkerError, WorkerProcess};
 use super::{Failure, keep, machine};
 use transfer::{Pattern, Transfer, VALUE_BYTES};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 pub const NAME: &str = "interconnect";
 
-/// The kind that is the MPI library alone, for its round trips.
+/// The MPI library alone, for its round trips.
 const DIRECT: &str = "mpidirect";
 
-/// Measured unless `--config` says otherwise, the yardstick first.
+/// Defaults for `--config`, the baseline first.
 const CONFIGURATIONS: [&str; 10] = [
     "memcpy",
     "memcpysum",
@@ -59,37 +58,37 @@ const CONFIGURATIONS: [&str; 10] = [
     "mpidirect:env.OMPI_MCA_mpi_yield_when_idle=0",
 ];
 
-/// From each sender to each of its readers, where the number of streams is not what is looked at: DataFusion
-/// plans no redistribution to fewer.
+/// Streams from each sender to each of its readers, unless their number is varied: the minimum that
+/// DataFusion plans for a redistribution.
 const STREAMS: usize = 2;
 
-/// Bytes of a batch where the number of streams is looked at.
+/// Size of a batch when the number of streams is varied.
 const STREAMS_PAYLOAD_BYTES: u64 = BLOCK_BYTES_TARGET as u64;
 
-/// Bytes of a batch at most: half of the pool.
+/// Maximum size of a batch: half of the pool.
 const PAYLOAD_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Streams from one rank to another at most; their places in the pool are counted so.
+/// Maximum streams from one rank to another; their offsets in the pool depend on it.
 const STREAMS_MAX: usize = 64;
 
-/// Ranks at most, for the same reason.
+/// Maximum ranks, for the same reason.
 const RANKS_MAX: usize = 64;
 
-/// Bytes of a small message: a frame's header has as many again.
+/// Size of a small message; a frame's header has the same size.
 const MESSAGE_BYTES: usize = 64;
 
-/// Round trips before the clock starts.
+/// Round trips before timing starts.
 const WARM_UP_ROUND_TRIPS: u64 = 500;
 
 /// Bytes of the run whose values are compared.
 const COMPARED_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Batches of each stream in that run: at least more than a stream may have under way, and no more than are
-/// soon sent.
+/// Batches of each stream in that run: more than a stream may have in flight, and few enough to be sent
+/// quickly.
 const COMPARED_BATCHES_MIN: u64 = 16;
 const COMPARED_BATCHES_MAX: u64 = 2000;
 
-/// Bytes of a measured run at most.
+/// Maximum bytes of a measured run.
 const MEASURED_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
 #[derive(clap::Args, Debug)]
@@ -138,7 +137,7 @@ pub struct Options {
     chart: Option<PathBuf>,
 }
 
-/// Bytes of a batch.
+/// Size of a batch, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size(u64);
 
@@ -192,7 +191,7 @@ pub struct Case {
     pub payload_bytes: u64,
 }
 
-/// Lines that are read together: by size, or by the number of streams.
+/// Cases of one table: by size, or by the number of streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     pub ranks: usize,
@@ -204,17 +203,17 @@ pub struct Table {
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub runs: Vec<Moved>,
-    /// Why it has no figures.
+    /// Why there are no figures.
     pub problem: Option<String>,
 }
 
 impl Cell {
-    /// GB (10⁹ bytes of values) a second; `None` where there is a problem.
+    /// Median throughput in GB (10⁹ bytes of values) per second; `None` if there is a problem.
     pub fn gb_per_s(&self) -> Option<f64> {
         self.median(gb_per_s)
     }
 
-    /// Seconds of processor time, of all ranks together, for each GB.
+    /// Median CPU seconds of all ranks per GB.
     pub fn cpu_s_per_gb(&self) -> Option<f64> {
         self.median(cpu_s_per_gb)
     }
@@ -233,7 +232,7 @@ fn cpu_s_per_gb(moved: &Moved) -> f64 {
     moved.cpu.as_secs_f64() / (moved.bytes as f64 / 1e9)
 }
 
-/// The round trips of one configuration.
+/// Round trips of one configuration.
 #[derive(Debug, Clone, Default)]
 pub struct RoundTrips {
     pub name: String,
@@ -294,7 +293,7 @@ fn configurations(texts: &[String]) -> Result<Vec<Configuration>, Failure> {
         .iter()
         .map(|text| {
             let configuration = Configuration::parse(text)?;
-            // Checked here, where the command line is still to blame.
+            // Check now, to report it as an error of the command line.
             configuration.exchange(2)?;
             match known.contains(&configuration.kind()) {
                 true => Ok(configuration),
@@ -308,7 +307,7 @@ fn configurations(texts: &[String]) -> Result<Vec<Configuration>, Failure> {
         .map_err(Failure::usage)
 }
 
-/// One for each pattern, and one for the streams.
+/// Returns a table for each pattern, and one for the streams.
 fn tables(options: &Options) -> Vec<Table> {
     let patterns = options.patterns.clone().unwrap_or_else(|| Pattern::ALL.to_vec());
     let mut tables: Vec<Table> = patterns
@@ -332,7 +331,7 @@ fn tables(options: &Options) -> Vec<Table> {
             cases: options.streams.0.iter().map(case).collect(),
         });
     }
-    // Workers stay for all tables of their number of ranks.
+    // Sorted so that workers stay for all tables with their number of ranks.
     tables.sort_by_key(|table| table.ranks);
     tables
 }
@@ -347,7 +346,7 @@ struct Bench<'a> {
     options: &'a Options,
     /// Configurations that move batches.
     movers: &'a [Configuration],
-    /// Those that only send messages to and fro.
+    /// Configurations that only exchange messages.
     direct: &'a [Configuration],
 }
 
@@ -363,7 +362,7 @@ impl Bench<'_> {
         }
         for (index, table) in tables.iter().enumerate() {
             if workers.0 != table.ranks {
-                // The old ones end before the new ones start.
+                // The old workers must end before the new ones start.
                 workers.1.clear();
                 workers = (table.ranks, self.start(self.movers, table.ranks, &mut progress)?);
             }
@@ -412,7 +411,7 @@ impl Bench<'_> {
         configurations.iter().map(start).collect()
     }
 
-    /// One line: compared, sized, then measured in turns.
+    /// Runs one case: compares values, calibrates, then measures in turns.
     fn case(
         &self,
         table: &Table,
@@ -438,29 +437,29 @@ impl Bench<'_> {
                 };
                 match result {
                     Ok(moved) => cells[index].runs.extend(moved),
-                    Err(Refusal::Statement(problem)) => cells[index].problem = Some(problem),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(problem)) => cells[index].problem = Some(problem),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
         }
         Ok(cells)
     }
 
-    /// Compares what is moved, and finds out how many batches take the time of a run.
+    /// Compares the moved values, and calibrates the number of batches for the duration of a run.
     fn size(
         &self,
         table: &Table,
         transfer: &mut Transfer,
         worker: &mut WorkerProcess,
         progress: &mut Progress<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WorkerError> {
         worker.transfer(transfer, &mut || progress.tick())?;
         transfer.compare = false;
         loop {
             let moved = worker.transfer(transfer, &mut || progress.tick())?;
             let factor = self.options.seconds / moved.wall.as_secs_f64().max(1e-9);
             let most = MEASURED_BYTES_MAX / transfer.bytes(table.ranks).max(1);
-            // A short run says little of a long one.
+            // A short run is a poor estimate of a long one.
             let enough = factor < 4.0 || most <= 1;
             let factor = if enough { factor } else { factor.min(16.0) }.min(most as f64);
             transfer.batches = ((transfer.batches as f64 * factor) as u64).max(COMPARED_BATCHES_MIN);
@@ -470,7 +469,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The messages to and fro, in turns.
+    /// Measures round trips, in turns.
     fn latencies(
         &self,
         workers: &mut [WorkerProcess],
@@ -478,7 +477,7 @@ impl Bench<'_> {
     ) -> Result<Vec<RoundTrips>, Failure> {
         let mut direct = self.start(self.direct, 2, progress)?;
         let moving = self.movers.iter().zip(workers).filter(|(mover, _)| !mover.kind().starts_with("memcpy"));
-        // MPI's own come first: the others are told as multiples of them.
+        // MPI's own first: the others are reported as multiples of them.
         let mut all: Vec<_> = self.direct.iter().zip(&mut direct).chain(moving).collect();
         let mut latencies: Vec<RoundTrips> = all
             .iter()
@@ -490,8 +489,8 @@ impl Bench<'_> {
                 progress.step(format!("run {run} of {} of {}", self.options.runs, configuration.name));
                 match worker.round_trips(self.options.round_trips, &mut || progress.tick()) {
                     Ok(measured) => latency.runs.push(measured),
-                    Err(Refusal::Statement(problem)) => latency.problem = Some(problem),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(problem)) => latency.problem = Some(problem),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
         }
@@ -564,7 +563,7 @@ impl Bench<'_> {
     }
 }
 
-/// The run whose values are compared.
+/// Returns the run whose values are compared.
 fn first_transfer(table: &Table, case: &Case) -> Transfer {
     let streams = (case.pattern.pairs(table.ranks).len() * case.streams) as u64;
     let batches = COMPARED_BYTES / case.payload_bytes / streams.max(1);

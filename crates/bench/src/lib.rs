@@ -1,5 +1,5 @@
-//! `harrier bench`: the time queries take under one or more configurations, measured side by side, every
-//! answer checked.
+//! `harrier bench`: query times under one or more configurations, measured side by side, with every answer
+//! checked.
 //!
 //! ```text
 //!                      ┌─ worker A: harrier bench-worker ─┐
@@ -7,16 +7,18 @@
 //!                      └─ worker B: mpirun … or a peer ───┘
 //! ```
 //!
-//! A configuration is a command that speaks the protocol: Harrier itself embedded or launched by `mpirun`, or
-//! a peer such as `bench/peers/run duckdb`. All of them are started once and stay, so that no start counts.
-//! For each query every configuration runs once to warm up, then the timed runs go A B A B, so that whatever
-//! else the machine does hits all alike. The worker measures the wall time from the query's text to its last
-//! row; the driver measures the CPU time of all processes of the worker. The answer of every run is compared:
-//! with the published one where there is one (TPC-H at scale 1), else with the first configuration's.
+//! A configuration is a command that speaks the protocol: Harrier itself, embedded or launched by `mpirun`,
+//! or a peer such as `bench/peers/run duckdb`. All workers start once and stay, so startup time is excluded.
+//! For each query every configuration runs once to warm up, then the timed runs are interleaved, A B A B, so
+//! that other load on the machine affects all alike. The worker measures the wall time from the query's text
+//! to its last row; the driver measures the CPU time of all processes of the worker. The answer of every run
+//! is compared: with the published one where there is one (TPC-H at scale 1), else with the first
+//! configuration's.
 //!
-//! Errors: a wrong answer or a failed query is shown in the table, the others go on, and the command fails at
-//! its end with exit status 1. A worker that does not start or that dies ends the benchmark with exit status
-//! 3. Crash: workers end when their standard input ends, so none outlives the driver.
+//! Errors: a wrong answer or a failed query is shown in the table, the other queries continue, and the
+//! command exits with status 1. A worker that does not start or that dies ends the benchmark with exit status
+//! 3.
+//! Crash: workers end when their standard input ends, so none outlives the driver.
 
 mod answers;
 mod chart;
@@ -58,18 +60,18 @@ pub use interconnect::ranks::run_worker as run_exchange_worker;
 pub use primitives::run_worker as run_primitive;
 pub use worker::{WorkerArgs, launch, serve};
 
-/// Where data is generated without `--data`.
+/// Folder for generated data, without `--data`.
 const DATA: &str = ".harrier/data";
 
-/// The command's arguments.
+/// Arguments of the command.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum What {
+enum Benchmark {
     /// The 22 queries of TPC-H
     Tpch(Options),
     /// Queries that mostly move rows between ranks, over the data of TPC-H
@@ -145,10 +147,10 @@ struct ChartOptions {
     out: PathBuf,
 }
 
-/// How a benchmark that could not be finished, or whose answers are wrong, ends.
+/// Why a benchmark could not finish, or has wrong answers.
 #[derive(Debug)]
 struct Failure {
-    /// What is printed.
+    /// The message to print.
     error: SqlError,
     exit_status: u8,
 }
@@ -162,7 +164,7 @@ impl Failure {
         Self { error: SqlError::new(SqlState::INTERNAL_ERROR, message), exit_status: exit::BROKEN }
     }
 
-    /// Something around this program is not there: 58000.
+    /// A missing dependency outside this program: SQLSTATE 58000.
     fn missing(message: impl Into<String>) -> Self {
         Self { error: SqlError::new(SqlState::SYSTEM_ERROR, message), exit_status: exit::BROKEN }
     }
@@ -179,8 +181,8 @@ impl From<SqlError> for Failure {
     }
 }
 
-/// Runs the command and returns its exit status. Blocks until it is done; the table goes to standard output,
-/// progress and errors to standard error, with a warning if the program is not optimised.
+/// Runs the command and returns its exit status. Blocks until it is done. Prints the table to standard
+/// output, progress and errors to standard error, with a warning for a debug build.
 pub fn run(args: Args, is_optimised: bool) -> ExitCode {
     if !is_optimised {
         eprintln!(
@@ -188,18 +190,18 @@ pub fn run(args: Args, is_optimised: bool) -> ExitCode {
         );
     }
     let result = match args.what {
-        What::Tpch(options) => queries(&options, "tpch"),
-        What::Shuffle(options) => queries(&options, "shuffle"),
-        What::Crowded(options) => crowded::run(&options),
-        What::Interconnect(options) => interconnect::run(&options),
-        What::Primitives(options) => primitives::run(&options),
-        What::Commit(options) => commit::run(&options),
-        What::Plan(options) => plan::run(&options),
-        What::Planning(options) => planning::run(&options),
-        What::Load(options) => load::run(&options),
-        What::Serve(options) => serve::run(&options),
-        What::Mpid(options) => mpid::run(&options),
-        What::Chart(options) => draw(&options),
+        Benchmark::Tpch(options) => queries(&options, "tpch"),
+        Benchmark::Shuffle(options) => queries(&options, "shuffle"),
+        Benchmark::Crowded(options) => crowded::run(&options),
+        Benchmark::Interconnect(options) => interconnect::run(&options),
+        Benchmark::Primitives(options) => primitives::run(&options),
+        Benchmark::Commit(options) => commit::run(&options),
+        Benchmark::Plan(options) => plan::run(&options),
+        Benchmark::Planning(options) => planning::run(&options),
+        Benchmark::Load(options) => load::run(&options),
+        Benchmark::Serve(options) => serve::run(&options),
+        Benchmark::Mpid(options) => mpid::run(&options),
+        Benchmark::Chart(options) => draw(&options),
     };
     let Err(Failure { error, exit_status }) = result else {
         return ExitCode::from(exit::DONE);
@@ -228,11 +230,11 @@ fn queries(options: &Options, name: &str) -> Result<(), Failure> {
     let result =
         measure::run(&workload, &configurations, &tables, options.runs, &data, &mut std::io::stdout())?;
     keep(&result.json, options.json.as_deref(), options.chart.as_deref())?;
-    all_right(result.wrong, &format!("of {} queries", workload.queries.len()))
+    require_none_wrong(result.wrong, &format!("of {} queries", workload.queries.len()))
 }
 
 /// Errors: `wrong` of `what` failed.
-fn all_right(wrong: usize, what: &str) -> Result<(), Failure> {
+fn require_none_wrong(wrong: usize, what: &str) -> Result<(), Failure> {
     match wrong {
         0 => Ok(()),
         wrong => {
@@ -263,18 +265,20 @@ fn configurations(options: &Options) -> Result<Vec<Configuration>, Failure> {
     Ok(configurations)
 }
 
-/// The folder of the data; without `--data` the one in the current folder, which this program completes.
+/// Returns the data folder; without `--data`, the one in the current folder, after generating what is
+/// missing.
 fn data_at(data: Option<&Path>, scale: f64) -> Result<PathBuf, Failure> {
     if let Some(data) = data {
         return Ok(data.to_path_buf());
     }
-    generated("tpch", scale, Path::new(DATA))
+    generate("tpch", scale, Path::new(DATA))
 }
 
-/// The folder of a benchmark's data below `folder`, `tpch-sf1`, which this program completes.
-fn generated(benchmark: &str, scale: f64, folder: &Path) -> Result<PathBuf, Failure> {
+/// Returns the folder of a benchmark's data below `folder`, such as `tpch-sf1`, after generating what is
+/// missing.
+fn generate(benchmark: &str, scale: f64, folder: &Path) -> Result<PathBuf, Failure> {
     let data = folder.join(format!("{benchmark}-sf{scale}"));
-    // The tables' lines go to standard error; a second time they only say that the files were there.
+    // The generator prints a line per table to standard error; later runs only print that the files exist.
     let status = Command::new(configuration::this_binary()?)
         .args(["generate", benchmark, "--scale", &scale.to_string(), "--out"])
         .arg(&data)
@@ -291,7 +295,7 @@ fn draw(options: &ChartOptions) -> Result<(), Failure> {
     write(&options.out, &svg(&results).map_err(Failure::usage)?)
 }
 
-/// Writes and draws what came out, where that is wanted.
+/// Writes and draws the result as requested.
 fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = json {
         let mut text = serde_json::to_string_pretty(result).unwrap_or_default();
@@ -305,7 +309,7 @@ fn keep(result: &Value, json: Option<&Path>, chart: Option<&Path>) -> Result<(),
     Ok(())
 }
 
-/// Each benchmark has its own kind of chart.
+/// Draws a result with its benchmark's kind of chart.
 fn svg(results: &[Value]) -> Result<String, String> {
     match results {
         [one] if one["benchmark"] == interconnect::NAME => interconnect::chart::svg(one),

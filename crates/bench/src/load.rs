@@ -1,21 +1,19 @@
-//! `harrier bench load`: what it costs to bring TPC-H into tables, and what it makes of queries how the
-//! tables are kept.
+//! `harrier bench load`: the cost of loading TPC-H into tables, and the effect of table layouts on queries.
 //!
-//! First every table is loaded from Parquet and from CSV, each way beside the others, the timed runs
-//! interleaved:
+//! First every table is loaded from Parquet and from CSV, in several ways, with the timed runs interleaved:
 //!
 //! | way | what is timed |
 //! |---|---|
 //! | N ranks | `INSERT INTO … SELECT` into a table of a warehouse, with its commit |
-//! | decode | one thread reads the same rows and throws them away |
-//! | encode | one thread writes the same rows, which are in its memory, with its commit |
+//! | decode | one thread reads the same rows and discards them |
+//! | encode | one thread writes the same rows from memory, with its commit |
 //! | a peer | its `INSERT INTO … SELECT` into a table of DuckLake (`bench/peers/run ducklake`) |
 //!
-//! Then all tables are kept in several ways (of [`LAYOUTS`]), the sizes of their files told, and the same
-//! queries run on each.
+//! Then all tables are stored in several layouts (of [`LAYOUTS`]), the sizes of their files reported, and the
+//! same queries run on each.
 //!
-//! A load is counted after it was timed, its table dropped and its files removed, so that space is needed for
-//! one load of each way. Errors: as for `bench`.
+//! After a load is timed, its rows are counted, its table is dropped and its files are removed, so the disk
+//! needs space for one load of each way. Errors: as for `bench`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,11 +28,11 @@ use super::configuration::{self, Configuration};
 use super::folder::Folder;
 use super::measure::{self, Cell, Measured};
 use super::progress::Progress;
-use super::worker_process::{Refusal, Run, WorkerProcess};
+use super::worker_process::{Run, WorkerError, WorkerProcess};
 use super::workload::{Numbers, Query, Workload};
 use super::{Failure, report};
 
-/// On the command line.
+/// Name on the command line.
 pub const NAME: &str = "load";
 
 #[derive(clap::Args, Debug)]
@@ -86,13 +84,13 @@ macro_rules! cases {
 const PARQUET: &str = "parquet";
 const CSV: &str = "csv";
 
-/// Table, format, and what a load is called.
+/// Table, format, and the name of the load.
 const CASES: [(&str, &str, &str); 16] =
     cases!("customer" "lineitem" "nation" "orders" "part" "partsupp" "region" "supplier");
 
-/// Clauses of all tables; `KEY` is the first column of a table's key, `ORDER` what queries most often want a
-/// range of. Without a clause rows are where they were written, in the order they came in, with zstd of level
-/// 1.
+/// Clauses of all tables; `KEY` is the first column of a table's key, `ORDER` the column that queries most
+/// often filter by a range. Without a clause, rows stay where they were written, in arrival order, with zstd
+/// of level 1.
 const LAYOUTS: [(&str, &str); 11] = [
     ("random", ""),
     ("hash", "DISTRIBUTED BY (KEY)"),
@@ -107,7 +105,7 @@ const LAYOUTS: [(&str, &str); 11] = [
     ("zstd-9", "WITH (compression = 'zstd', compression_level = 9)"),
 ];
 
-/// As many as are compared at once.
+/// As many as can be compared at once.
 const LAYOUTS_DEFAULT: [&str; report::CONFIGURATIONS_MAX] =
     ["random", "hash", "sorted", "uncompressed", "snappy", "lz4", "gzip", "zstd-9"];
 
@@ -137,19 +135,19 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         super::keep(&queries.json, json.as_deref(), chart.as_deref())?;
         wrong += queries.wrong;
     }
-    super::all_right(wrong, "loads and queries")
+    super::require_none_wrong(wrong, "loads and queries")
 }
 
-/// The rows to be loaded.
+/// Source files of the loads.
 struct Sources {
-    /// What Parquet and CSV are in.
+    /// Folders of Parquet and CSV files.
     folders: BTreeMap<&'static str, PathBuf>,
-    /// The columns of each table, as in CREATE TABLE, and the first of them.
+    /// By table: its columns as in CREATE TABLE, and the first of them.
     columns: BTreeMap<&'static str, (String, String)>,
 }
 
 impl Sources {
-    /// Generates what is missing.
+    /// Finds the source files; generates missing ones.
     fn find(scale: f64) -> Result<Self, Failure> {
         let parquet = super::data_at(None, scale)?;
         let csv = PathBuf::from(format!(".harrier/data/tpch-sf{scale}-csv"));
@@ -173,20 +171,20 @@ impl Sources {
         for (table, format, _) in CASES {
             if format == PARQUET {
                 let path = sources.path(table, format);
-                let schema = runtime.block_on(schema(&path)).map_err(super::commit::failed)?;
-                let columns = sql_columns(&schema).map_err(super::commit::failed)?;
+                let schema = runtime.block_on(schema(&path)).map_err(super::commit::to_failure)?;
+                let columns = sql_columns(&schema).map_err(super::commit::to_failure)?;
                 sources.columns.insert(table, (columns, schema.field(0).name().clone()));
             }
         }
         Ok(sources)
     }
 
-    /// The folder of a table's files, with a slash at its end.
+    /// Folder of a table's files, with a trailing slash.
     fn path(&self, table: &str, format: &str) -> String {
         format!("{}/{table}/", self.folders[format].display())
     }
 
-    /// The statements that let Harrier read it as `<format>_<table>`.
+    /// Statements that register the files in Harrier as `<format>_<table>`.
     fn external(&self, table: &str, format: &str) -> String {
         let (columns, path) = (&self.columns[table].0, self.path(table, format));
         match format {
@@ -208,7 +206,7 @@ async fn schema(path: &str) -> Result<SchemaRef, SqlError> {
     Err(SqlError::new(harrier_engine::SqlState::INTERNAL_ERROR, "the data has no rows"))
 }
 
-/// What is timed of a load.
+/// Part of a load that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Load,
@@ -217,21 +215,21 @@ enum Way {
     Peer,
 }
 
-/// What removes the files of dropped tables.
+/// Statements that remove the files of dropped tables.
 const REMOVE: &[&str] =
     &["CALL expire_snapshots('0 seconds')", "SET harrier.vacuum_age_seconds = 0", "VACUUM"];
 
-/// The same, as DuckLake has it.
+/// The same for DuckLake.
 const REMOVE_OF_DUCKLAKE: &[&str] = &[
     "CALL ducklake_expire_snapshots('lake', older_than => now())",
     "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
 ];
 
-/// The statements of one load.
+/// Statements of one load.
 struct Load {
     before: Vec<String>,
     timed: String,
-    /// How many rows there are then.
+    /// Counts the rows after the load.
     count: Option<String>,
     after: Vec<String>,
 }
@@ -281,7 +279,7 @@ fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
     let folder = Folder::new(NAME)?;
     let kept = |name: &str| folder.0.join(name).display().to_string();
     let named = |name: &str, text: &str| -> Result<Configuration, Failure> {
-        Ok(Configuration::parse(text).map_err(Failure::usage)?.named(name))
+        Ok(Configuration::parse(text).map_err(Failure::usage)?.with_name(name))
     };
     let mut ways = Vec::new();
     for ranks in &options.ranks {
@@ -318,7 +316,7 @@ fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
         let mut worker = WorkerProcess::start(configuration, &mut || progress.tick())?;
         if *way != Way::Peer {
             for (table, format, _) in CASES {
-                done(worker.run(&sources.external(table, format), &mut || progress.tick()))?;
+                require(worker.run(&sources.external(table, format), &mut || progress.tick()))?;
             }
         }
         workers.push(worker);
@@ -337,11 +335,11 @@ fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
                 if cell.problem.is_some() {
                     continue;
                 }
-                match once(&way.load(sources, table, format), worker, &mut progress) {
+                match run_once(&way.load(sources, table, format), worker, &mut progress) {
                     Ok(_) if run == 0 => {}
                     Ok(measured) => cell.runs.push(measured),
-                    Err(Refusal::Statement(problem)) => cell.problem = Some(problem),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(problem)) => cell.problem = Some(problem),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
         }
@@ -353,7 +351,11 @@ fn loads(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
     measure::result(&workload, &configurations, &workers, options.runs, lines)
 }
 
-fn once(load: &Load, worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<Run, Refusal> {
+fn run_once(
+    load: &Load,
+    worker: &mut WorkerProcess,
+    progress: &mut Progress<'_>,
+) -> Result<Run, WorkerError> {
     for statement in &load.before {
         worker.run(statement, &mut || progress.tick())?;
     }
@@ -371,14 +373,15 @@ fn once(load: &Load, worker: &mut WorkerProcess, progress: &mut Progress<'_>) ->
     Ok(run)
 }
 
-/// The one number of the last run.
-fn number(worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<u64, Refusal> {
+/// Returns the single number of the last run.
+fn number(worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<u64, WorkerError> {
     let answer = worker.answer(&mut || progress.tick())?;
     let cell = answer.first().and_then(|row| row.first()).cloned().flatten();
-    cell.and_then(|text| text.parse().ok()).ok_or_else(|| Refusal::Statement("no number of rows".to_owned()))
+    cell.and_then(|text| text.parse().ok())
+        .ok_or_else(|| WorkerError::Statement("no number of rows".to_owned()))
 }
 
-/// All ways load the same rows.
+/// Marks cells as wrong unless all ways have loaded the same number of rows.
 fn check_counts(cells: &mut [Cell]) {
     let counted = |cell: &Cell| cell.runs.first().map(|run| run.rows).filter(|rows| *rows > 0);
     let Some(rows) = cells.iter().find_map(counted) else { return };
@@ -394,10 +397,10 @@ fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
     let folder = Folder::new(NAME)?;
     let mut configurations = Vec::new();
     let mut bytes = Vec::new();
-    for (name, clauses) in chosen(&options.layouts_of) {
+    for (name, clauses) in select_layouts(&options.layouts_of) {
         let separator = if options.layouts.contains(':') { ',' } else { ':' };
         let text = format!("{}{separator}warehouse={}", options.layouts, folder.0.join(name).display());
-        let configuration = Configuration::parse(&text).map_err(Failure::usage)?.named(name);
+        let configuration = Configuration::parse(&text).map_err(Failure::usage)?.with_name(name);
         bytes.push(fill(&configuration, sources, clauses)?);
         println!("{name:<14} {:>12} bytes", bytes[bytes.len() - 1]);
         configurations.push(configuration);
@@ -417,12 +420,12 @@ fn layouts(options: &Options, sources: &Sources) -> Result<Measured, Failure> {
     Ok(measured)
 }
 
-/// Each of them once, in the order of [`LAYOUTS`].
-fn chosen(names: &[String]) -> Vec<(&'static str, &'static str)> {
+/// Returns each requested layout once, in the order of [`LAYOUTS`].
+fn select_layouts(names: &[String]) -> Vec<(&'static str, &'static str)> {
     LAYOUTS.into_iter().filter(|(name, _)| names.iter().any(|wanted| wanted == name)).collect()
 }
 
-/// The column of a table that the queries of TPC-H want a range of; the key of most tables.
+/// The column of a table that TPC-H's queries filter by a range; for most tables, the key.
 fn order<'a>(table: &str, key: &'a str) -> &'a str {
     match table {
         "lineitem" => "l_shipdate",
@@ -431,7 +434,7 @@ fn order<'a>(table: &str, key: &'a str) -> &'a str {
     }
 }
 
-/// Makes and loads all tables; the bytes of their files.
+/// Creates and loads all tables; returns the bytes of their files.
 fn fill(configuration: &Configuration, sources: &Sources, clauses: &str) -> Result<u64, Failure> {
     let mut out = std::io::sink();
     let mut progress = Progress::new(&mut out);
@@ -444,19 +447,19 @@ fn fill(configuration: &Configuration, sources: &Sources, clauses: &str) -> Resu
             format!("CREATE TABLE {table} ({columns}) {clauses}"),
             format!("INSERT INTO {table} SELECT * FROM parquet_{table}"),
         ] {
-            done(worker.run(&statement, &mut || {}))?;
+            require(worker.run(&statement, &mut || {}))?;
         }
     }
-    done(worker.run("ANALYZE", &mut || {}))?;
-    done(worker.run("SELECT sum(bytes) FROM sys.tables", &mut || {}))?;
-    done(number(&mut worker, &mut progress))
+    require(worker.run("ANALYZE", &mut || {}))?;
+    require(worker.run("SELECT sum(bytes) FROM sys.tables", &mut || {}))?;
+    require(number(&mut worker, &mut progress))
 }
 
-/// What may not fail.
-fn done<T>(outcome: Result<T, Refusal>) -> Result<T, Failure> {
-    outcome.map_err(|refusal| match refusal {
-        Refusal::Dead(failure) => failure,
-        Refusal::Statement(problem) => Failure::dead(problem),
+/// Turns a failed statement into a failure of the benchmark.
+fn require<T>(outcome: Result<T, WorkerError>) -> Result<T, Failure> {
+    outcome.map_err(|error| match error {
+        WorkerError::Dead(failure) => failure,
+        WorkerError::Statement(problem) => Failure::dead(problem),
     })
 }
 
@@ -486,7 +489,7 @@ mod tests {
     fn tables_are_kept_as_asked() {
         let names = |wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&wanted).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+            select_layouts(&wanted).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(&["zstd-9", "hash", "zstd-9"]), ["hash", "zstd-9"]);
         assert_eq!(names(&LAYOUTS_DEFAULT), LAYOUTS_DEFAULT);

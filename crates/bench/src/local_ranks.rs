@@ -1,5 +1,4 @@
-//! Ranks of this host that meet over QUIC: a worker of a benchmark that starts the others, as a launcher of
-//! MPI would.
+//! Local ranks connected over QUIC: a benchmark worker that starts the others, as an MPI launcher would.
 
 use std::env;
 use std::fs;
@@ -13,21 +12,21 @@ use harrier_interconnect::{Carrier, Launch};
 
 const HOST: &str = "127.0.0.1";
 
-/// How long the ranks may take to meet: they are all started here.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Rendezvous timeout; all ranks are local.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts `ranks` - 1 processes with the arguments of this one. Returns what this process is: rank 0 of them,
-/// unless it is one of those that were started so.
+/// Starts `ranks` - 1 processes with this process's arguments. Returns this process's role: rank 0, unless it
+/// was started this way itself.
 pub(crate) fn start(ranks: usize) -> Result<Launch, String> {
-    let told = harrier_interconnect::launch(None, false).map_err(|error| error.to_string())?;
-    if let Some(launch @ Launch { carrier: Carrier::Quic(_), .. }) = told {
+    let launched = harrier_interconnect::launch(None, false).map_err(|error| error.to_string())?;
+    if let Some(launch @ Launch { carrier: Carrier::Quic(_), .. }) = launched {
         return Ok(launch);
     }
     start_others(ranks).map_err(|error| format!("the other ranks cannot be started: {error}"))
 }
 
 fn start_others(ranks: usize) -> io::Result<Launch> {
-    // All at once, so that no two are the same.
+    // Bind all at once, so that the ports are distinct.
     let sockets = (0..ranks).map(|_| UdpSocket::bind((HOST, 0))).collect::<io::Result<Vec<_>>>()?;
     let ports =
         sockets.iter().map(|socket| Ok(socket.local_addr()?.port())).collect::<io::Result<Vec<_>>>()?;
@@ -45,12 +44,12 @@ fn start_others(ranks: usize) -> io::Result<Launch> {
             .env_remove("HARRIER_RANKS")
             .stdin(Stdio::piped())
             .spawn()?;
-        // It reads to the end, which comes here.
+        // It reads to the end of input, which is here.
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(hosts.as_bytes())?;
         }
     }
     let token = Token::new(&token).map_err(|error| io::Error::other(error.to_string()))?;
-    let place = Place { rank: 0, addresses, token, patience: PATIENCE, watch_processes: true };
+    let place = Place { rank: 0, addresses, token, patience: TIMEOUT, watch_processes: true };
     Ok(Launch { rank: 0, ranks: Some(ranks), carrier: Carrier::Quic(place), told: Vec::new() })
 }

@@ -1,4 +1,4 @@
-//! What a benchmark says about the machine it ran on.
+//! Description of the machine that a benchmark ran on.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arrow::temporal_conversions::timestamp_s_to_datetime;
 use serde_json::{Value, json};
 
-/// Processor, cores, memory, system.
+/// Returns processor, cores, memory and system.
 pub fn json() -> Value {
     json!({
         "cpu": cpu(),
@@ -16,12 +16,12 @@ pub fn json() -> Value {
     })
 }
 
-/// The cores this process may use.
+/// Number of cores available to this process.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The time in UTC, as 2026-05-01T12:00:00Z.
+/// Current time in UTC, such as 2026-05-01T12:00:00Z.
 pub fn now() -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     timestamp_s_to_datetime(now_s as i64)

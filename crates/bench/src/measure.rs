@@ -1,5 +1,5 @@
-//! The order of a benchmark: workers started, each query warmed up, then run A B A B, its answers checked,
-//! its line printed.
+//! Measurement loop of a query benchmark: starts workers, warms up each query, runs it A B A B, checks its
+//! answers, and prints its line.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,40 +10,40 @@ use serde_json::{Value, json};
 use super::answers::{self, Rows};
 use super::configuration::Configuration;
 use super::progress::Progress;
-use super::worker_process::{Refusal, Run, WorkerProcess};
+use super::worker_process::{Run, WorkerError, WorkerProcess};
 use super::workload::{Query, Workload};
 use super::{Failure, machine, report};
 
-/// What came out.
+/// Result of a benchmark.
 pub struct Measured {
-    /// All measurements: what `--json` writes and `chart` reads.
+    /// All measurements, in the form that `--json` writes and `chart` reads.
     pub json: Value,
-    /// Queries that failed or gave a wrong answer, under any configuration.
+    /// Number of queries that failed or gave a wrong answer, in any configuration.
     pub wrong: usize,
-    /// For each query a line of cells, for each configuration one.
+    /// Cells by query, then by configuration.
     pub lines: Vec<Vec<Cell>>,
 }
 
-/// One query under one configuration.
+/// One query in one configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub runs: Vec<Run>,
-    /// Why it has no time: it failed, or its answer is wrong.
+    /// Why there is no time: the query failed, or its answer is wrong.
     pub problem: Option<String>,
 }
 
 impl Cell {
-    /// Seconds; `None` where there is a problem.
+    /// Median wall time in seconds; `None` if there is a problem.
     pub fn wall_s(&self) -> Option<f64> {
         self.median(|run| run.wall)
     }
 
-    /// Seconds of all processes.
+    /// Median CPU time of all processes, in seconds.
     pub fn cpu_s(&self) -> Option<f64> {
         self.median(|run| run.cpu)
     }
 
-    /// What moving rows took of the processor time of all ranks, from 0 to 1; `None` where nobody counts it.
+    /// Share of moving rows in the CPU time of all ranks, from 0 to 1; `None` if not measured.
     pub fn transport_share(&self) -> Option<f64> {
         let usable = self.problem.is_none();
         usable.then(|| median(self.runs.iter().filter_map(|run| run.transport_share).collect())).flatten()
@@ -94,7 +94,7 @@ pub fn run(
     result(workload, configurations, &workers, runs, lines)
 }
 
-/// All measurements, from the lines.
+/// Builds the JSON result.
 pub fn result(
     workload: &Workload,
     configurations: &[Configuration],
@@ -141,33 +141,33 @@ fn measure(
                 0 => format!("warm-up of {}", configurations[index].name),
                 _ => format!("run {run} of {runs} of {}", configurations[index].name),
             });
-            match once(query, worker, &mut expected, progress) {
+            match run_once(query, worker, &mut expected, progress) {
                 Ok(_) if run == 0 => {}
                 Ok(measured) => cells[index].runs.push(measured),
-                Err(Refusal::Statement(problem)) => cells[index].problem = Some(problem),
-                Err(Refusal::Dead(failure)) => return Err(failure),
+                Err(WorkerError::Statement(problem)) => cells[index].problem = Some(problem),
+                Err(WorkerError::Dead(failure)) => return Err(failure),
             }
         }
     }
     Ok(cells)
 }
 
-fn once(
+fn run_once(
     query: &Query,
     worker: &mut WorkerProcess,
     expected: &mut Option<Rows>,
     progress: &mut Progress<'_>,
-) -> Result<Run, Refusal> {
+) -> Result<Run, WorkerError> {
     let run = worker.run(&query.sql, &mut || progress.tick())?;
     let answer = worker.answer(&mut || progress.tick())?;
     if answer.len() as u64 != run.rows {
-        return Err(Refusal::Statement(format!("{} rows were counted, {} told", run.rows, answer.len())));
+        return Err(WorkerError::Statement(format!("{} rows were counted, {} told", run.rows, answer.len())));
     }
-    // Without a published answer the first one is the measure for all that follow.
+    // Without a published answer, the first one is the reference for all others.
     let expected = expected.get_or_insert_with(|| answer.clone());
     let compare = if query.answer.is_some() { answers::compare } else { answers::compare_engines };
     compare(expected, &answer)
-        .map_err(|difference| Refusal::Statement(format!("wrong answer: {difference}")))?;
+        .map_err(|difference| WorkerError::Statement(format!("wrong answer: {difference}")))?;
     Ok(run)
 }
 
@@ -206,7 +206,7 @@ fn configuration_json(
     }))
 }
 
-/// The middle value, or the mean of the two in the middle; `None` of nothing.
+/// Median; the mean of the middle two for an even number of values; `None` if there are none.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -217,8 +217,7 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The nearest rank: of values in ascending order the least that no more than `1 - part` of all are above;
-/// `None` of nothing.
+/// Quantile by nearest rank, of values in ascending order; `None` if there are none.
 pub fn quantile<T: Copy>(ascending: &[T], part: f64) -> Option<T> {
     let last = ascending.len().checked_sub(1)?;
     let rank = (part * ascending.len() as f64).ceil() as usize;
@@ -250,7 +249,7 @@ mod tests {
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
-    /// A worker in the shell's language: takes the tables, answers every statement with one row.
+    /// A worker as a shell script: accepts the tables, answers every statement with one row.
     fn peer(folder: &Path, name: &str, value: &str) -> Configuration {
         let script = folder.join(name);
         let text = format!(
@@ -262,7 +261,7 @@ mod tests {
         Configuration::peer(&format!("{name}=sh '{}'", script.display())).unwrap()
     }
 
-    fn measured(values: [&str; 2]) -> Measured {
+    fn measure_peers(values: [&str; 2]) -> Measured {
         let folder = tempfile::tempdir().unwrap();
         let configurations = [peer(folder.path(), "a", values[0]), peer(folder.path(), "b", values[1])];
         let workload = Workload::new("shuffle", 1.0);
@@ -274,7 +273,7 @@ mod tests {
 
     #[test]
     fn two_configurations_are_measured_side_by_side() {
-        let measured = measured(["1", "1"]);
+        let measured = measure_peers(["1", "1"]);
         assert_eq!(measured.wrong, 0);
         let configurations = measured.json["configurations"].as_array().unwrap();
         assert_eq!(configurations.len(), 2);
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn another_answer_is_wrong() {
-        let measured = measured(["1", "2"]);
+        let measured = measure_peers(["1", "2"]);
         assert_eq!(measured.wrong, 4);
         let query = &measured.json["configurations"][1]["queries"][0];
         assert_eq!(query["problem"], "wrong answer: row 1, column 1: \"2\" instead of \"1\"");

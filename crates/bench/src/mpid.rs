@@ -1,11 +1,12 @@
-//! `harrier bench mpid`: programs in keys and values against Hadoop, Spark and a plain program, and over the
-//! values of their knobs.
+//! `harrier bench mpid`: key-value programs against Hadoop, Spark and a plain program, and over the values of
+//! their settings.
 //!
-//! What is measured are whole processes of other programs, so a script drives them (`bench/mpid/run.py` of
-//! the checkout, which says what each figure is and how it is measured); this command checks what it is
-//! asked, gives the script the `mpid-programs` of its own build, and passes its outcome on.
+//! The measured programs are whole processes, so a script drives them (`bench/mpid/run.py` of the checkout,
+//! which documents each figure and its measurement); this command validates its arguments, passes the
+//! `mpid-programs` of its own build to the script, and returns its exit status.
 //!
-//! Errors: 1 if a program failed or answers differ, which the script shows; 3 if it cannot be started.
+//! Errors: 1 if a program failed or answers differ, which the script shows; 3 if the script cannot be
+//! started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use harrier_error::{SqlError, SqlState};
 
 use super::{Failure, configuration};
 
-/// The script, from the folder of a checkout.
+/// The script, relative to a checkout.
 const SCRIPT: &str = "bench/mpid/run.py";
 
 const FIGURES: [&str; 8] = ["programs", "others", "sizes", "memory", "queue", "style", "skew", "spill"];
@@ -59,7 +60,7 @@ pub struct Options {
     data: Option<PathBuf>,
 }
 
-/// Runs the command. Blocks until it is done; the script's output is the command's.
+/// Runs the command. Blocks until it is done; passes the script's output through.
 pub fn run(options: &Options) -> Result<(), Failure> {
     if !Path::new(SCRIPT).is_file() {
         return Err(Failure::missing(format!("there is no file \"{SCRIPT}\""))

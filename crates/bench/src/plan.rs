@@ -1,22 +1,22 @@
-//! `harrier bench plan`: what a table of very many files costs before one of them is opened: to commit them,
-//! and to plan queries.
+//! `harrier bench plan`: the cost of a table of very many files before any file is opened: committing them,
+//! and planning queries.
 //!
-//! The files are not there. The catalog is told of them as by a statement that has written them, so many a
-//! commit, with statistics of every column; each commit is timed. Then `EXPLAIN` of a few queries is timed,
-//! embedded, from its text to its last line, each time in an engine of its own: *cold*, as its first
-//! statement, which opens the catalog; *warm*, once more; and *after a commit* of one file by somebody else.
-//! The queries:
+//! The files do not exist. They are registered in the catalog as a statement that has written them would, a
+//! fixed number per commit, with statistics of every column; each commit is timed. Then `EXPLAIN` of a few
+//! queries is timed, embedded, from its text to its last line, each time in a new engine: *cold*, as its
+//! first statement, which opens the catalog; *warm*, once more; and *after a commit* of one file by another
+//! session. The queries:
 //!
 //! | query | its filter | files in its plan |
 //! |---|---|---|
 //! | `all` | none | all |
 //! | `one` | a value of a column whose bounds no two files share | one |
 //! | `hundredth` | a range of the same column | a hundredth |
-//! | `unhelped` | a value of a column whose bounds are the same in all files | all, after all statistics have been looked at |
+//! | `unhelped` | a value of a column whose bounds are the same in all files | all, after all statistics have been checked |
 //!
-//! How many files a plan has is compared with that. A plan that had asked a file would have failed, as the
-//! query does when it runs, which is looked at, too. What EXPLAIN itself does, to count the files and make
-//! text, is in the times: planning alone takes less.
+//! The number of files in a plan is compared with the expected one. A plan that opened a file would fail, as
+//! the query does when it runs, which is checked, too. The times include EXPLAIN's own work of counting the
+//! files and formatting text: planning alone takes less.
 //!
 //! Errors: as for `bench`.
 
@@ -32,18 +32,18 @@ use harrier_catalog::{Catalog, CommitNote, Transaction};
 use harrier_engine::{Engine, EngineOptions, Outcome, Session, SqlError, SqlState, WarehouseOptions};
 use serde_json::{Value, json};
 
-use super::commit::{failed, one};
+use super::commit::{one, to_failure};
 use super::folder::Folder;
 use super::measure::median;
 use super::progress::Progress;
-use super::{Failure, all_right, keep, machine};
+use super::{Failure, keep, machine, require_none_wrong};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 const NAME: &str = "plan";
 
 const TABLE: &str = "many";
 
-/// In each file.
+/// Rows per file.
 const FILE_ROWS: u32 = 100;
 
 #[derive(clap::Args, Debug)]
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     });
     keep(&result, options.json.as_deref(), None)?;
     let wrong = queries.iter().filter(|query| query.problem.is_some()).count();
-    all_right(wrong, "queries")
+    require_none_wrong(wrong, "queries")
 }
 
 fn engine(threads: usize, warehouse: &WarehouseOptions) -> Result<Engine, SqlError> {
@@ -111,7 +111,7 @@ fn engine(threads: usize, warehouse: &WarehouseOptions) -> Result<Engine, SqlErr
     Engine::try_new(options)
 }
 
-/// Makes the table with all its files. Returns the seconds of each commit.
+/// Creates the table with all its files. Returns the seconds of each commit.
 async fn commits(
     options: &Options,
     threads: usize,
@@ -119,8 +119,8 @@ async fn commits(
     progress: &mut Progress<'_>,
 ) -> Result<Vec<f64>, Failure> {
     let columns: Vec<String> = (1..=options.columns).map(|number| format!("c{number} BIGINT")).collect();
-    let session = engine(threads, warehouse).map_err(failed)?.session();
-    one(&session, &format!("CREATE TABLE {TABLE} ({})", columns.join(", "))).await.map_err(failed)?;
+    let session = engine(threads, warehouse).map_err(to_failure)?.session();
+    one(&session, &format!("CREATE TABLE {TABLE} ({})", columns.join(", "))).await.map_err(to_failure)?;
     let catalog = Catalog::open(&warehouse.catalog).await.map_err(of_catalog)?;
     let mut seconds = Vec::new();
     for first in (0..options.files).step_by(options.commit_files as usize) {
@@ -132,7 +132,7 @@ async fn commits(
     Ok(seconds)
 }
 
-/// Adds files of these numbers to the table. Returns the seconds that the commit took.
+/// Adds files of these numbers to the table. Returns the seconds of the commit.
 async fn commit_files(catalog: &Catalog, numbers: Range<u32>) -> Result<f64, Failure> {
     let head = catalog.head().await.map_err(of_catalog)?;
     let table = head.tables.values().find(|table| table.name == TABLE).cloned();
@@ -149,8 +149,8 @@ fn of_catalog(error: harrier_catalog::Error) -> Failure {
     Failure::dead(format!("the catalog: {error}"))
 }
 
-/// A file that nobody has written: values of its second column are those of all others, values of each other
-/// column its own.
+/// Builds a file that does not exist: the second column's bounds are the same in all files, those of every
+/// other column are unique.
 fn file(number: u32, columns: &[i64]) -> NewFile {
     let stats = |first: u32| ColumnStats {
         bytes: Some(8 * i64::from(FILE_ROWS)),
@@ -173,25 +173,25 @@ fn file(number: u32, columns: &[i64]) -> NewFile {
     }
 }
 
-/// One query, and what planning it took.
+/// One query, and its planning times.
 struct Planned {
     name: &'static str,
     sql: String,
-    /// What its plan is to have, of the table as it was made.
+    /// Expected number of files in its plan, for the original table.
     files: u32,
-    /// Whether files are in its plan, too, that are added later.
+    /// Whether its plan also contains files added later.
     takes_added: bool,
     /// As the first statement of an engine.
     cold_s: Vec<f64>,
-    /// Again.
+    /// As the second statement.
     warm_s: Vec<f64>,
-    /// Again, when somebody else has added a file.
+    /// Again, after another session has added a file.
     after_commit_s: Vec<f64>,
     problem: Option<String>,
 }
 
 impl Planned {
-    /// Plans it, and says how long that took. `added`: files that were added since the table was made.
+    /// Plans the query and returns the seconds. `added`: number of files added since the table was created.
     async fn plan(&mut self, session: &Session, added: u32) -> f64 {
         let start = Instant::now();
         let plan = lines(session, &format!("EXPLAIN {}", self.sql)).await;
@@ -219,7 +219,7 @@ impl Planned {
     }
 }
 
-/// The queries of a table with so many files.
+/// Returns the queries of a table with this many files.
 fn queries(files: u32) -> Vec<Planned> {
     let (middle, hundredth) = (files / 2, (files / 100).max(1));
     let value = |number: u32| number * FILE_ROWS;
@@ -243,7 +243,7 @@ fn queries(files: u32) -> Vec<Planned> {
     filters.into_iter().map(planned).collect()
 }
 
-/// Plans all queries in turn, again and again.
+/// Plans all queries in turn, repeatedly.
 async fn plans(
     options: &Options,
     threads: usize,
@@ -257,7 +257,7 @@ async fn plans(
         for query in &mut queries {
             progress.step(format!("planning \"{}\", run {run} of {}", query.name, options.runs));
             progress.tick();
-            let session = engine(threads, warehouse).map_err(failed)?.session();
+            let session = engine(threads, warehouse).map_err(to_failure)?.session();
             let cold_s = query.plan(&session, added).await;
             let warm_s = query.plan(&session, added).await;
             commit_files(&catalog, options.files + added..options.files + added + 1).await?;
@@ -268,8 +268,8 @@ async fn plans(
             query.after_commit_s.push(after_commit_s);
         }
     }
-    let session = engine(threads, warehouse).map_err(failed)?.session();
-    // Nothing above has opened a file, or it would have failed as this does.
+    let session = engine(threads, warehouse).map_err(to_failure)?.session();
+    // No file was opened above: that would have failed as this does.
     for query in &mut queries {
         progress.step(format!("running \"{}\", which is to fail", query.name));
         if lines(&session, &query.sql).await.is_ok() {
@@ -279,7 +279,7 @@ async fn plans(
     Ok(queries)
 }
 
-/// The first column of what a statement yields, as text.
+/// Returns the first column of a statement's result, as text.
 async fn lines(session: &Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let Outcome::Rows { stream, .. } = one(session, sql).await? else {
         return Err(SqlError::new(SqlState::INTERNAL_ERROR, "no rows"));
@@ -295,7 +295,7 @@ async fn lines(session: &Session, sql: &str) -> Result<Vec<String>, SqlError> {
     Ok(lines)
 }
 
-/// What the one scan of a plan says: `files=12, splits=24`.
+/// Returns the number of files of a plan's only scan: `files=12, splits=24`.
 fn files_of(plan: &[String]) -> Option<u32> {
     let (_, rest) = plan.iter().find_map(|line| line.split_once("files="))?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -339,9 +339,10 @@ mod tests {
 
     #[test]
     fn queries_know_their_files() {
-        let told = |files| queries(files).iter().map(|query| (query.name, query.files)).collect::<Vec<_>>();
-        assert_eq!(told(500), [("all", 500), ("one", 1), ("hundredth", 5), ("unhelped", 500)]);
-        assert_eq!(told(1), [("all", 1), ("one", 1), ("hundredth", 1), ("unhelped", 1)]);
+        let file_counts =
+            |files| queries(files).iter().map(|query| (query.name, query.files)).collect::<Vec<_>>();
+        assert_eq!(file_counts(500), [("all", 500), ("one", 1), ("hundredth", 5), ("unhelped", 500)]);
+        assert_eq!(file_counts(1), [("all", 1), ("one", 1), ("hundredth", 1), ("unhelped", 1)]);
         let sql = |at: usize| queries(500)[at].sql.clone();
         assert_eq!(sql(1), "SELECT sum(c3) FROM many WHERE c1 = 25050");
         assert_eq!(sql(2), "SELECT sum(c3) FROM many WHERE c1 >= 25000 AND c1 < 25500");

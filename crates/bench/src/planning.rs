@@ -1,10 +1,10 @@
-//! `harrier bench planning`: how long statements take from text to physical plan, against another build.
+//! `harrier bench planning`: planning times of statements, from text to physical plan, against another build.
 //!
-//! Timed is `EXPLAIN` of the 22 queries of TPC-H and of the 103 statements of TPC-DS, over tables that the
-//! program generates at a small scale: planning looks at the footers of their files alone. A configuration is
-//! one of `bench tpch`, embedded without `--config`. With `--baseline BINARY` every configuration is measured
-//! under that build, too, in the same run: what an optimisation level or a pass of the planner does is a few
-//! per cent, which two runs on two days do not tell.
+//! Times `EXPLAIN` of the 22 queries of TPC-H and of the 103 statements of TPC-DS, over tables that the
+//! program generates at a small scale: planning reads only the footers of their files. A configuration is one
+//! of `bench tpch`, embedded without `--config`. With `--baseline BINARY` every configuration is also
+//! measured under that build, in the same run: an optimisation level or a planner pass changes a few per
+//! cent, which two runs on different days cannot show.
 //!
 //! ```text
 //!          warm-up   run 1     run 2             A: the baseline
@@ -13,16 +13,14 @@
 //! …
 //! ```
 //!
-//! The workers are started once for each suite and stay, as for `bench tpch`. A run goes once through the
-//! statements of the suite, and all workers plan a statement one right after the other, so that whatever else
-//! the machine does hits all alike; every other run they take turns the other way round. A statement comes
-//! again when all others have been planned, so that the processor's caches do not hold what this one alone
-//! needs.
+//! The workers start once for each suite and stay, as for `bench tpch`. A run goes once through the
+//! statements of the suite, and all workers plan a statement one right after the other, so that other load on
+//! the machine affects all alike; every other run reverses their order. A statement is repeated only after
+//! all others, so that it does not find its own data in the processor's caches.
 //!
-//! Wall clock is the worker's, from the text to the last line of the plan. Processor time is of all processes
-//! of the worker, user and system; the driver reads it before and after. In both is what EXPLAIN does to make
-//! text of the plan. Plans are compared, too: where two builds plan otherwise, their times tell less about
-//! their speed.
+//! Wall time is the worker's, from the text to the last line of the plan. CPU time is that of all processes
+//! of the worker, user and system; the driver reads it before and after. Both include EXPLAIN's formatting of
+//! the plan. Plans are compared, too: if two builds plan differently, their times say less about their speed.
 //!
 //! Errors: as for `bench`.
 
@@ -40,14 +38,14 @@ use super::configuration::Configuration;
 use super::measure::Cell;
 use super::progress::Progress;
 use super::report::{CONFIGURATIONS_MAX, letter};
-use super::worker_process::{Refusal, Run, WorkerProcess};
+use super::worker_process::{Run, WorkerError, WorkerProcess};
 use super::workload::{self, Numbers, Query, Workload};
-use super::{DATA, Failure, all_right, generated, keep, machine};
+use super::{DATA, Failure, generate, keep, machine, require_none_wrong};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 const NAME: &str = "planning";
 
-/// Statements in the lists of those that take longest, and of those with the largest ratios.
+/// Length of the lists of the slowest statements and of those with the largest ratios.
 const LISTED_MAX: usize = 10;
 
 #[derive(clap::Args, Debug)]
@@ -117,7 +115,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     if !(options.scale.is_finite() && options.scale > 0.0) {
         return Err(Failure::usage(format!("invalid scale factor: {}", options.scale)));
     }
-    let compared = Compared::new(options)?;
+    let compared = Comparison::new(options)?;
     let mut workloads = Vec::new();
     for suite in Suite::ALL.into_iter().filter(|suite| options.suites.contains(suite)) {
         let mut workload = Workload::new(suite.name(), options.scale);
@@ -128,7 +126,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut sources = Vec::new();
     for (suite, workload) in workloads {
-        let data = generated(suite.name(), options.scale, &options.data)?;
+        let data = generate(suite.name(), options.scale, &options.data)?;
         sources.push((suite.tables(&data)?, workload, data));
     }
 
@@ -141,7 +139,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         progress.print(&suite.text(&compared.pairs));
         measured.push(suite);
     }
-    let all: Vec<&[Cell]> = measured.iter().flat_map(Measured::cells).collect();
+    let all: Vec<&[Cell]> = measured.iter().flat_map(SuiteResult::cells).collect();
     if measured.len() > 1 {
         progress.print(&all_text(&all, &compared));
     }
@@ -159,16 +157,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     });
     keep(&result, options.json.as_deref(), None)?;
     let wrong = all.iter().filter(|cells| cells.iter().any(|cell| cell.problem.is_some())).count();
-    all_right(wrong, &format!("of {} statements", all.len()))
+    require_none_wrong(wrong, &format!("of {} statements", all.len()))
 }
 
-/// What is measured, and against what.
-struct Compared {
+/// The configurations, and the pairs to compare.
+struct Comparison {
     configurations: Vec<Configuration>,
     pairs: Vec<Pair>,
 }
 
-/// Two configurations by their places: what the first takes is told as a part of what the second takes.
+/// Indexes of two configurations: ratios are of the first to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
     own: usize,
@@ -176,15 +174,15 @@ struct Pair {
 }
 
 impl Pair {
-    /// `B/A`.
+    /// Returns `B/A`.
     fn name(self) -> String {
         format!("{}/{}", letter(self.own), letter(self.against))
     }
 }
 
-impl Compared {
-    /// With a baseline every configuration comes after itself under that build; without one, all are compared
-    /// with the first.
+impl Comparison {
+    /// With a baseline, each configuration follows its baseline; without one, all are compared with the
+    /// first.
     fn new(options: &Options) -> Result<Self, Failure> {
         let parse = |text: &String| Configuration::parse(text).map_err(Failure::usage);
         let own = options.configurations.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -210,35 +208,35 @@ impl Compared {
     }
 }
 
-/// The absolute path of a program: a name alone would be looked for elsewhere, too.
+/// Returns the absolute path of a program: a bare name would be searched for in PATH.
 fn program(path: &Path) -> Result<PathBuf, Failure> {
     let found = fs::canonicalize(path).ok().filter(|path| path.is_file());
     found.ok_or_else(|| Failure::missing(format!("there is no program \"{}\"", path.display())))
 }
 
-/// A suite that has been measured.
-struct Measured {
+/// Result of a suite.
+struct SuiteResult {
     workload: Workload,
-    /// Name, engine, command and start of every configuration.
+    /// Name, engine, command and start time of every configuration.
     configurations: Vec<Value>,
-    /// For each statement a line of cells, for each configuration one.
+    /// Cells by statement, then by configuration.
     lines: Vec<Vec<Cell>>,
-    /// For each pair the statements that the two plan otherwise.
+    /// By pair: statements with different plans.
     other_plans: Vec<Vec<&'static str>>,
 }
 
-/// Plans all statements of a suite in turn, again and again.
+/// Plans all statements of a suite in turn, repeatedly.
 ///
-/// Errors: a worker that does not start or dies. What is wrong with a statement is in its cell.
+/// Errors: a worker that does not start or dies. An error of a statement is recorded in its cell.
 fn measure(
     workload: Workload,
-    compared: &Compared,
+    compared: &Comparison,
     tables: &[(String, String)],
     runs: u32,
     title: &str,
     progress: &mut Progress<'_>,
-) -> Result<Measured, Failure> {
-    let Compared { configurations, pairs } = compared;
+) -> Result<SuiteResult, Failure> {
+    let Comparison { configurations, pairs } = compared;
     let mut workers = Vec::new();
     progress.prefix = workload.title.to_owned();
     for configuration in configurations {
@@ -247,7 +245,7 @@ fn measure(
         worker.tables(tables, &mut || progress.tick())?;
         workers.push(worker);
     }
-    progress.print(&head(title, configurations, &workers));
+    progress.print(&legend(title, configurations, &workers));
 
     let mut lines = vec![vec![Cell::default(); workers.len()]; workload.queries.len()];
     let mut other_plans = vec![Vec::new(); pairs.len()];
@@ -261,7 +259,7 @@ fn measure(
             progress.step(format!("planning {}", query.name));
             progress.tick();
             let mut plans: Vec<Option<Rows>> = vec![None; workers.len()];
-            for at in turns(run, workers.len()) {
+            for at in worker_order(run, workers.len()) {
                 let cell = &mut cells[at];
                 if cell.problem.is_some() {
                     continue;
@@ -269,13 +267,13 @@ fn measure(
                 let worker = &mut workers[at];
                 match plan(query, worker, progress) {
                     Ok(_) if run == 0 => match worker.answer(&mut || progress.tick()) {
-                        Ok(told) => plans[at] = Some(told),
-                        Err(Refusal::Statement(problem)) => cell.problem = Some(problem),
-                        Err(Refusal::Dead(failure)) => return Err(failure),
+                        Ok(plan) => plans[at] = Some(plan),
+                        Err(WorkerError::Statement(problem)) => cell.problem = Some(problem),
+                        Err(WorkerError::Dead(failure)) => return Err(failure),
                     },
                     Ok(run) => cell.runs.push(run),
-                    Err(Refusal::Statement(problem)) => cell.problem = Some(problem),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(problem)) => cell.problem = Some(problem),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
             for (pair, other) in pairs.iter().zip(&mut other_plans) {
@@ -286,25 +284,25 @@ fn measure(
             }
         }
     }
-    let described = configurations.iter().zip(&workers).map(described).collect::<Result<_, _>>()?;
-    Ok(Measured { workload, configurations: described, lines, other_plans })
+    let described = configurations.iter().zip(&workers).map(describe).collect::<Result<_, _>>()?;
+    Ok(SuiteResult { workload, configurations: described, lines, other_plans })
 }
 
-fn plan(query: &Query, worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<Run, Refusal> {
+fn plan(query: &Query, worker: &mut WorkerProcess, progress: &mut Progress<'_>) -> Result<Run, WorkerError> {
     let run = worker.run(&format!("EXPLAIN {}", query.sql), &mut || progress.tick())?;
     match run.rows {
-        0 => Err(Refusal::Statement("EXPLAIN has told no plan".to_owned())),
+        0 => Err(WorkerError::Statement("EXPLAIN has told no plan".to_owned())),
         _ => Ok(run),
     }
 }
 
-/// Who comes when at a statement: every other run the other way round, so that nobody always comes last.
-fn turns(run: u32, workers: usize) -> Vec<usize> {
+/// Returns the order of the workers in a run: reversed in every other run, so that none is always last.
+fn worker_order(run: u32, workers: usize) -> Vec<usize> {
     let turns = 0..workers;
     if run % 2 == 1 { turns.collect() } else { turns.rev().collect() }
 }
 
-fn described((configuration, worker): (&Configuration, &WorkerProcess)) -> Result<Value, Failure> {
+fn describe((configuration, worker): (&Configuration, &WorkerProcess)) -> Result<Value, Failure> {
     Ok(json!({
         "name": configuration.name,
         "engine": worker.engine,
@@ -313,12 +311,12 @@ fn described((configuration, worker): (&Configuration, &WorkerProcess)) -> Resul
     }))
 }
 
-impl Measured {
+impl SuiteResult {
     fn cells(&self) -> impl Iterator<Item = &[Cell]> {
         self.lines.iter().map(Vec::as_slice)
     }
 
-    /// The table, and a line for each pair.
+    /// Formats the table, and a line for each pair.
     fn text(&self, pairs: &[Pair]) -> String {
         let names: Vec<&str> = self.workload.queries.iter().map(|query| query.name).collect();
         let cells: Vec<&[Cell]> = self.cells().collect();
@@ -397,33 +395,32 @@ impl Measured {
     }
 }
 
-/// Median seconds of wall clock and of processor time.
+/// Median wall time and CPU time, in seconds.
 type Times = (f64, f64);
 
-/// `None` where there is a problem.
+/// Returns a cell's times; `None` if there is a problem.
 fn times(cell: &Cell) -> Option<Times> {
     Option::zip(cell.wall_s(), cell.cpu_s())
 }
 
-/// The times of the statements that all configurations have planned.
+/// Returns the times of the statements that all configurations have planned.
 fn complete(lines: &[&[Cell]]) -> Vec<Vec<Times>> {
     lines.iter().filter_map(|cells| cells.iter().map(times).collect()).collect()
 }
 
-/// Of each configuration; nothing of nothing.
+/// Sums by configuration; empty if there are no lines.
 fn sums(lines: &[Vec<Times>]) -> Vec<Times> {
     let columns = lines.first().map_or(0, Vec::len);
     let sum = |at: usize| lines.iter().fold((0.0, 0.0), |sum, line| (sum.0 + line[at].0, sum.1 + line[at].1));
     (0..columns).map(sum).collect()
 }
 
-/// The places of the statements that all have planned, those first that take longest in any configuration.
+/// Indexes of the statements that all have planned, by decreasing wall time.
 fn by_wall(lines: &[&[Cell]]) -> Vec<usize> {
     by(lines, |times| times.iter().map(|times| times.0).fold(0.0, f64::max))
 }
 
-/// The same, those first whose ratio of processor time is the largest in any pair: wall clock of a single
-/// statement tells of the machine, too.
+/// The same, by decreasing ratio of CPU time in any pair: the wall time of a single statement is too noisy.
 fn by_ratio(lines: &[&[Cell]], pairs: &[Pair]) -> Vec<usize> {
     by(lines, |times| pairs.iter().map(|pair| times[pair.own].1 / times[pair.against].1).fold(0.0, f64::max))
 }
@@ -438,7 +435,7 @@ fn by(lines: &[&[Cell]], figure: impl Fn(&[Times]) -> f64) -> Vec<usize> {
     figures.into_iter().map(|(at, _)| at).collect()
 }
 
-/// What the first of a pair takes of what the second takes, over the statements that both have planned.
+/// Ratios of a pair, over the statements that both have planned.
 #[derive(Debug, Clone, PartialEq)]
 struct Ratio {
     pair: Pair,
@@ -447,26 +444,26 @@ struct Ratio {
     statements: usize,
 }
 
-/// A ratio of sums of medians, and the least and the largest one of the sums of single runs: what the machine
-/// does to it.
+/// A ratio of sums of medians, and the minimum and maximum ratio of the sums of single runs: the machine's
+/// noise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     ratio: f64,
     least: f64,
     largest: f64,
-    /// The geometric mean of the statements' ratios of medians.
+    /// Geometric mean of the statements' ratios of medians.
     geomean: f64,
 }
 
 impl Ratio {
-    /// `None` if they have planned nothing both.
+    /// `None` if no statement was planned by both.
     fn of(pair: Pair, lines: &[&[Cell]]) -> Option<Self> {
         let of_both = |cells: &&[Cell]| {
             let side = |at: usize| Some((cells[at].clone(), times(&cells[at])?));
             Some([side(pair.own)?, side(pair.against)?])
         };
         let both: Vec<[(Cell, Times); 2]> = lines.iter().filter_map(of_both).collect();
-        // A cell without a problem has all of them.
+        // A cell without a problem has all runs.
         let runs = both.first()?[0].0.runs.len();
         let ratio = |value: &dyn Fn(&Cell, Times) -> f64| {
             let [own, against] =
@@ -533,8 +530,8 @@ fn title(workload: &Workload, options: &Options, data: &Path) -> String {
     )
 }
 
-/// The legend.
-fn head(title: &str, configurations: &[Configuration], workers: &[WorkerProcess]) -> String {
+/// Formats the legend.
+fn legend(title: &str, configurations: &[Configuration], workers: &[WorkerProcess]) -> String {
     let mut text = format!("{title}\n\n");
     let width =
         configurations.iter().map(|configuration| configuration.name.chars().count()).max().unwrap_or(0);
@@ -546,7 +543,7 @@ fn head(title: &str, configurations: &[Configuration], workers: &[WorkerProcess]
     text
 }
 
-/// The head of the table.
+/// Formats the table's header.
 fn columns(configurations: usize, pairs: &[Pair]) -> String {
     let mut text = format!("{:<9}", "statement");
     for letter in (0..configurations).map(letter) {
@@ -558,7 +555,7 @@ fn columns(configurations: usize, pairs: &[Pair]) -> String {
     text
 }
 
-/// A line of the table.
+/// Formats a line of the table.
 fn row(name: &str, times: &[Option<Times>], pairs: &[Pair]) -> String {
     let mut text = format!("{name:<9}");
     for time in times {
@@ -576,7 +573,7 @@ fn row(name: &str, times: &[Option<Times>], pairs: &[Pair]) -> String {
     text
 }
 
-/// Sums of medians, and their ratios.
+/// Formats sums of medians, and their ratios.
 fn total(lines: &[&[Cell]], pairs: &[Pair]) -> String {
     let complete = complete(lines);
     if complete.is_empty() {
@@ -586,9 +583,9 @@ fn total(lines: &[&[Cell]], pairs: &[Pair]) -> String {
     format!("{}  of {} statements", row("total", &sums, pairs), complete.len())
 }
 
-/// Over all suites.
-fn all_text(lines: &[&[Cell]], compared: &Compared) -> String {
-    let Compared { configurations, pairs } = compared;
+/// Formats the totals over all suites.
+fn all_text(lines: &[&[Cell]], compared: &Comparison) -> String {
+    let Comparison { configurations, pairs } = compared;
     let head = columns(configurations.len(), pairs);
     let mut text = format!("all suites\n\n{head}\n{}", total(lines, pairs));
     for ratio in pairs.iter().filter_map(|pair| Ratio::of(*pair, lines)) {
@@ -597,7 +594,7 @@ fn all_text(lines: &[&[Cell]], compared: &Compared) -> String {
     text
 }
 
-/// The statements whose plans are not the same.
+/// Formats the list of statements with different plans.
 fn others_text(names: &[&str]) -> String {
     let more = match names.len().saturating_sub(LISTED_MAX) {
         0 => String::new(),
@@ -625,7 +622,7 @@ mod tests {
         Cli::try_parse_from([&["bench"], arguments].concat()).map(|cli| cli.options)
     }
 
-    /// Runs of so many milliseconds, and half as much processor time.
+    /// Runs with these milliseconds, and half as much CPU time.
     fn cell(runs_ms: &[u64]) -> Cell {
         let run = |ms: &u64| Run {
             wall: Duration::from_millis(*ms),
@@ -636,22 +633,22 @@ mod tests {
         Cell { runs: runs_ms.iter().map(run).collect(), problem: None }
     }
 
-    fn failed() -> Cell {
+    fn failed_cell() -> Cell {
         Cell { runs: Vec::new(), problem: Some("0A000: no".to_owned()) }
     }
 
     const PAIR: Pair = Pair { own: 1, against: 0 };
 
-    fn measured() -> Measured {
+    fn sample_result() -> SuiteResult {
         let mut workload = Workload::new("tpch", 0.01);
         workload.queries.truncate(3);
-        Measured {
+        SuiteResult {
             workload,
             configurations: vec![json!({"name": "a"}), json!({"name": "b"})],
             lines: vec![
                 vec![cell(&[10, 10, 20]), cell(&[20, 20, 20])],
                 vec![cell(&[90, 30, 30]), cell(&[30, 30, 30])],
-                vec![cell(&[70, 70, 70]), failed()],
+                vec![cell(&[70, 70, 70]), failed_cell()],
             ],
             other_plans: vec![vec!["q02"]],
         }
@@ -659,7 +656,7 @@ mod tests {
 
     #[test]
     fn sums_of_medians_are_compared() {
-        let measured = measured();
+        let measured = sample_result();
         let cells: Vec<&[Cell]> = measured.cells().collect();
         let ratio = Ratio::of(PAIR, &cells).unwrap();
         assert_eq!((ratio.statements, ratio.wall.ratio), (2, 1.25));
@@ -685,7 +682,7 @@ mod tests {
 
     #[test]
     fn the_worst_come_first() {
-        let mut measured = measured();
+        let mut measured = sample_result();
         let text = measured.text(&[PAIR]);
         let mut lines = text.lines();
         assert_eq!(
@@ -717,17 +714,17 @@ mod tests {
 
     #[test]
     fn turns_are_taken_the_other_way_round() {
-        assert_eq!([1, 2, 3].map(|run| turns(run, 2)), [vec![0, 1], vec![1, 0], vec![0, 1]]);
+        assert_eq!([1, 2, 3].map(|run| worker_order(run, 2)), [vec![0, 1], vec![1, 0], vec![0, 1]]);
     }
 
     #[test]
     fn every_configuration_has_its_baseline() {
         let binary = crate::configuration::this_binary().unwrap();
         let arguments = ["--config", "embedded", "--config", "mpi:ranks=2"];
-        let compared = Compared::new(&options(&arguments).unwrap()).unwrap_or_else(|_| panic!("without"));
+        let compared = Comparison::new(&options(&arguments).unwrap()).unwrap_or_else(|_| panic!("without"));
         assert_eq!((compared.configurations.len(), compared.pairs), (2, vec![PAIR]));
         let baseline = ["--baseline", binary.to_str().unwrap()];
-        let compared = Compared::new(&options(&[&arguments[..], &baseline].concat()).unwrap());
+        let compared = Comparison::new(&options(&[&arguments[..], &baseline].concat()).unwrap());
         let compared = compared.unwrap_or_else(|failure| panic!("{}", failure.error.message));
         let names: Vec<&str> =
             compared.configurations.iter().map(|configuration| configuration.name.as_str()).collect();
@@ -737,8 +734,8 @@ mod tests {
         );
         assert_eq!(compared.pairs, [PAIR, Pair { own: 3, against: 2 }]);
         let many = [["--config", "embedded"]; 5].concat();
-        assert!(Compared::new(&options(&many).unwrap()).is_ok());
-        let many = Compared::new(&options(&[&many[..], &baseline].concat()).unwrap());
+        assert!(Comparison::new(&options(&many).unwrap()).is_ok());
+        let many = Comparison::new(&options(&[&many[..], &baseline].concat()).unwrap());
         assert_eq!(many.err().map(|failure| failure.exit_status), Some(2));
     }
 

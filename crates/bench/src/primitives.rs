@@ -1,19 +1,18 @@
-//! `harrier bench primitives`: what it takes to send bytes from one process to another, by each of the means
-//! that data systems use.
+//! `harrier bench primitives`: the cost of sending bytes from one process to another, by the primitives that
+//! data systems use.
 //!
-//! Two figures of "Can MPI Benefit Hadoop and MapReduce Applications?" (MPI-D), measured anew: the latency of
-//! a message of 1 byte to 64 MiB, as half of a round trip (figure 2), and the bandwidth of moving 128 MiB in
-//! packets of these sizes (figure 3). The means are the MPI library itself, in shared memory and over TCP,
-//! the streams of Harrier's interconnect over it, gRPC, and Hadoop's RPC and HTTP over Jetty, from Hadoop's
-//! own jars (`bench/primitives`). And one of "Hive on DataMPI": tasks that wait for what they have sent,
-//! against tasks that do not, where keys are skewed (figure 6; `blocking.rs`).
+//! Two figures of "Can MPI Benefit Hadoop and MapReduce Applications?" (MPI-D), reproduced: the latency of a
+//! message of 1 byte to 64 MiB, as half of a round trip (figure 2), and the bandwidth of moving 128 MiB in
+//! packets of these sizes (figure 3). The primitives are the MPI library itself, in shared memory and over
+//! TCP, the streams of Harrier's interconnect over it, gRPC, and Hadoop's RPC and HTTP over Jetty, from
+//! Hadoop's own jars (`bench/primitives`). And one of "Hive on DataMPI": blocking against non-blocking tasks
+//! with skewed keys (figure 6; `blocking.rs`).
 //!
-//! Each size runs by all means one after the other, as often as asked for; figures are medians. A run takes
-//! no longer than `--seconds`: of packets that are so slow that fewer bytes than 128 MiB go in that time, the
-//! rate of those is told.
+//! Each size runs with all primitives one after the other, as often as requested; figures are medians. A run
+//! is limited to `--seconds`: if packets are too slow to move 128 MiB in that time, the rate of those moved
+//! is reported.
 //!
-//! Errors: as for `bench`; means that cannot be had are told and left out, unless they were asked for by
-//! `--config`.
+//! Errors: as for `bench`; unavailable primitives are reported and left out, unless requested by `--config`.
 
 mod blocking;
 pub mod chart;
@@ -35,22 +34,22 @@ use super::configuration::Configuration;
 use super::measure::median;
 use super::progress::Progress;
 use super::protocol::{Latency, Moved};
-use super::worker_process::{Refusal, WorkerProcess};
+use super::worker_process::{WorkerError, WorkerProcess};
 use super::{Failure, WorkerArgs, keep, machine};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 pub const NAME: &str = "primitives";
 
-/// Bytes that are moved in packets.
+/// Bytes moved in packets.
 const TOTAL_BYTES: u64 = 128 << 20;
 
-/// From 1 byte to 64 MiB, each four times the one before.
+/// From 1 byte to 64 MiB, each four times the previous one.
 const SIZES: usize = 14;
 
-/// The last place is for packets that are larger.
+/// The largest of the sizes.
 const SIZE_BYTES_MAX: usize = 64 << 20;
 
-/// What is measured unless `--config` says otherwise: a name, and what starts the worker.
+/// Default primitives: a name, and the worker's command.
 const MEANS: [(&str, &str); 6] = [
     ("mpi", "mpi"),
     ("mpi-tcp", "mpi:env.OMPI_MCA_btl=^vader,env.OMPI_MCA_mpi_yield_when_idle=1"),
@@ -88,7 +87,7 @@ pub struct Options {
     chart: Option<PathBuf>,
 }
 
-/// What is measured of a size.
+/// Figure measured for each size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Figure {
     Latency,
@@ -99,7 +98,7 @@ impl Figure {
     const ALL: [Figure; 2] = [Figure::Latency, Figure::Bandwidth];
 }
 
-/// One size by one of the means.
+/// One size with one primitive.
 #[derive(Debug, Clone, Default)]
 struct Cell {
     latency: Vec<Latency>,
@@ -108,18 +107,18 @@ struct Cell {
 }
 
 impl Cell {
-    /// Microseconds of half a round trip, the median of the runs' medians.
+    /// Half a round trip in microseconds, the median of the runs' medians.
     fn latency_us(&self) -> Option<f64> {
         median(self.latency.iter().map(|run| run.p50_ns / 1e3).collect())
     }
 
-    /// MB (10⁶ bytes) a second.
+    /// Median throughput in MB (10⁶ bytes) per second.
     fn mb_per_s(&self) -> Option<f64> {
         median(self.moved.iter().map(|run| run.bytes as f64 / 1e6 / run.wall.as_secs_f64()).collect())
     }
 }
 
-/// Runs the worker of one of the means, for `bench-worker --primitive`.
+/// Runs the worker of a primitive, for `bench-worker --primitive`.
 pub fn run_worker(args: &WorkerArgs) -> ExitCode {
     let done = match args.primitive.as_deref().unwrap_or_default() {
         "mpi" => mpi::run(),
@@ -131,7 +130,7 @@ pub fn run_worker(args: &WorkerArgs) -> ExitCode {
         },
         other => Err(format!("there is no primitive {other}")),
     };
-    pair::ended(done)
+    pair::exit_code(done)
 }
 
 /// Runs the command. Blocks until it is done.
@@ -139,7 +138,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     if !(options.seconds > 0.0 && options.seconds <= 60.0) {
         return Err(Failure::usage(format!("invalid time of a run: {} s", options.seconds)));
     }
-    let wanted = wanted(options.means.as_deref())?;
+    let wanted = select(options.means.as_deref())?;
     let sizes: Vec<usize> =
         (0..SIZES as u32).map(|power| 4usize.pow(power)).filter(|size| *size <= options.bytes_max).collect();
     if sizes.is_empty() {
@@ -157,8 +156,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Names and what starts them. Errors: there is no such means.
-fn wanted(names: Option<&[String]>) -> Result<Vec<(&'static str, &'static str)>, Failure> {
+/// Returns the selected names and their commands. Errors: an unknown name.
+fn select(names: Option<&[String]>) -> Result<Vec<(&'static str, &'static str)>, Failure> {
     let Some(names) = names else {
         return Ok(MEANS.to_vec());
     };
@@ -181,7 +180,7 @@ struct Measured {
     wrong: usize,
 }
 
-/// One of the means, running.
+/// A running primitive.
 struct Worker {
     name: &'static str,
     command: String,
@@ -209,7 +208,7 @@ impl Bench<'_> {
                 json!({ "name": worker.name, "engine": worker.process.engine, "command": worker.command })
             })
             .collect();
-        // The others need no processor any more.
+        // Stop the workers, which are no longer needed.
         drop(workers);
         progress.prefix.clear();
         let blocking = match self.options.blocking_bytes {
@@ -243,7 +242,7 @@ impl Bench<'_> {
         Ok(Measured { json, wrong })
     }
 
-    /// Those that can be had; if they were asked for by name, all.
+    /// Starts the available workers; if requested by name, all must start.
     fn start(
         &self,
         wanted: &[(&'static str, &'static str)],
@@ -298,8 +297,8 @@ impl Bench<'_> {
                 };
                 match outcome {
                     Ok(()) => {}
-                    Err(Refusal::Statement(problem)) => cell.problem = Some(problem),
-                    Err(Refusal::Dead(failure)) => return Err(failure),
+                    Err(WorkerError::Statement(problem)) => cell.problem = Some(problem),
+                    Err(WorkerError::Dead(failure)) => return Err(failure),
                 }
             }
         }
@@ -330,7 +329,7 @@ mod tests {
     fn means_have_names() {
         let names = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            wanted(Some(&names)).map(|found| found.len()).map_err(|failure| failure.error.message)
+            select(Some(&names)).map(|found| found.len()).map_err(|failure| failure.error.message)
         };
         assert_eq!(names(&["grpc", "mpi"]), Ok(2));
         assert!(names(&["tcp"]).unwrap_err().contains("jetty-http"));

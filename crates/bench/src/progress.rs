@@ -1,13 +1,13 @@
-//! What is being measured now, for the person who waits; and the table, line by line.
+//! Progress display on standard error, and the table printed line by line.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What a person who waits sees on standard error: one changing line on a terminal, else a line when nothing
-/// has been printed for [`SILENT_S_MAX`].
+/// Progress on standard error: one changing line on a terminal, otherwise a line when nothing has been
+/// printed for [`SILENT_S_MAX`].
 pub struct Progress<'a> {
     out: &'a mut dyn Write,
-    /// Before every step.
+    /// Printed before every step.
     pub prefix: String,
     step: String,
     since: Instant,
@@ -15,7 +15,7 @@ pub struct Progress<'a> {
     terminal: bool,
 }
 
-/// Nobody should wonder for longer whether it still runs.
+/// Maximum time without output, in seconds.
 const SILENT_S_MAX: u64 = 9;
 
 impl<'a> Progress<'a> {
@@ -59,7 +59,7 @@ impl<'a> Progress<'a> {
         if self.terminal {
             eprint!("\r\x1b[K");
         }
-        // A closed standard output does not end the measurement: the file of --json may be what counts.
+        // A closed standard output does not end the measurement: the JSON file may still be wanted.
         let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
         self.printed = Instant::now();
     }

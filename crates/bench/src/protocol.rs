@@ -1,4 +1,4 @@
-//! What the driver of a benchmark and its workers say to each other: one JSON object a line.
+//! Protocol between the driver of a benchmark and its workers: one JSON object a line.
 //!
 //! ```text
 //! driver ─► worker                              worker ─► driver
@@ -16,8 +16,8 @@
 //! end of input                                  exits with status 0
 //! ```
 //!
-//! The wall time is from the statement's text to its last row; making text of the rows is not in it, because
-//! that is asked for apart. A worker runs statements or moves batches, not both.
+//! The wall time is from the statement's text to its last row; converting the rows to text is excluded, since
+//! that is a separate request. A worker either runs statements or moves batches.
 
 use std::time::Duration;
 
@@ -25,31 +25,31 @@ use serde_json::{Value, json};
 
 use super::interconnect::transfer::Transfer;
 
-/// What the driver asks.
+/// A request of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Make these tables known: names, and files or folders of Parquet files by their absolute paths.
+    /// Registers tables: names, and absolute paths of Parquet files or folders of them.
     Tables(Vec<(String, String)>),
-    /// Run a statement and keep its rows.
+    /// Runs a statement and keeps its rows.
     Run(String),
-    /// Say the rows of the last run.
+    /// Returns the rows of the last run.
     Answer,
-    /// Move batches between the ranks.
+    /// Moves batches between the ranks.
     Transfer(Transfer),
-    /// Send small messages to and fro between ranks 0 and 1, so many times after some to warm up.
+    /// Measures this many round trips of small messages between ranks 0 and 1, after some to warm up.
     RoundTrips(u64),
-    /// Send a message to and fro for so long.
+    /// Measures round trips of a message for this long.
     PingPong { bytes: usize, time: Duration },
-    /// Move bytes one way in packets, until they are all there or the time is up.
+    /// Moves bytes one way in packets, until all have arrived or the time is up.
     Packets { bytes: usize, total_bytes: u64, time: Duration },
 }
 
-/// What a worker answers.
+/// A reply of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     Engine(String),
     Ok,
-    /// `transport_share`: of the processor time of all ranks, what moving rows took; of workers that know it.
+    /// `transport_share`: share of moving rows in the CPU time of all ranks, if the worker measures it.
     Ran {
         wall: Duration,
         rows: u64,
@@ -61,17 +61,17 @@ pub enum Reply {
     Error(String),
 }
 
-/// What a transfer took.
+/// Result of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moved {
-    /// Of the values in the batches; frames, footers and headers do not count.
+    /// Bytes of the values in the batches, without frames, footers and headers.
     pub bytes: u64,
     pub wall: Duration,
-    /// Of all ranks' processes, user and system.
+    /// CPU time of all ranks' processes, user and system.
     pub cpu: Duration,
 }
 
-/// Half of a round trip, nanoseconds.
+/// Half round trip times, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Latency {
     pub p50_ns: f64,
@@ -100,7 +100,7 @@ impl Request {
         .to_string()
     }
 
-    /// Errors: what is wrong with the line.
+    /// Errors: a message about the line.
     pub fn parse(line: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(line).map_err(|e| format!("not a request: {e}"))?;
         if let Some(sql) = value["run"].as_str() {
@@ -125,7 +125,7 @@ impl Request {
     }
 }
 
-/// Bytes of a message, and how long it is sent.
+/// Parses the size of a message, and the time to send it for.
 fn sizes(value: &Value) -> Option<(usize, Duration)> {
     let time = Duration::try_from_secs_f64(value["seconds"].as_f64()?).ok()?;
     Some((value["bytes"].as_u64()? as usize, time))
@@ -152,7 +152,7 @@ impl Reply {
         .to_string()
     }
 
-    /// `None` for a line that is no reply: launchers print warnings of their own.
+    /// `None` for a line that is not a reply: launchers print warnings of their own.
     pub fn parse(line: &str) -> Option<Self> {
         let mut value: Value = serde_json::from_str(line).ok()?;
         if let Some(error) = value["error"].as_str() {

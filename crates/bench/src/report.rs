@@ -1,5 +1,4 @@
-//! The table of a benchmark: a legend, a line for each query, totals. Columns are as wide as their numbers
-//! need.
+//! Table of a benchmark: a legend, a line for each query, totals. Columns are as wide as their numbers need.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,15 +10,16 @@ use super::measure::Cell;
 use super::worker_process::WorkerProcess;
 use super::workload::Workload;
 
-/// Configurations are called A to H in the table and have colours of their own in the chart.
+/// Maximum number of configurations: they are named A to H in the table and have distinct colours in the
+/// chart.
 pub const CONFIGURATIONS_MAX: usize = 8;
 
-/// A to H, in the order of the command line.
+/// Letter of a configuration, A to H, in command-line order.
 pub fn letter(index: usize) -> char {
     char::from(b'A' + index as u8)
 }
 
-/// The legend and the head of the table.
+/// Formats the legend and the table's header.
 pub fn header(
     workload: &Workload,
     configurations: &[Configuration],
@@ -58,7 +58,7 @@ pub fn header(
     text
 }
 
-/// The line of a query; `published` tells what its answers were compared with.
+/// Formats the line of a query; `published`: its answers were compared with published ones.
 pub fn line(name: &str, cells: &[Cell], published: bool) -> String {
     let times: Vec<_> = cells.iter().map(|cell| Option::zip(cell.wall_s(), cell.cpu_s())).collect();
     let rows =
@@ -78,8 +78,8 @@ pub fn line(name: &str, cells: &[Cell], published: bool) -> String {
     text
 }
 
-/// Sums of medians, ratios of sums, and the geometric mean of the queries' ratios, over queries that all
-/// configurations answered.
+/// Formats sums of medians, ratios of sums, and the geometric mean of the queries' ratios, over queries that
+/// all configurations answered.
 pub fn footer(lines: &[Vec<Cell>]) -> String {
     let complete: Vec<Vec<(f64, f64)>> = lines
         .iter()
@@ -107,8 +107,8 @@ pub fn footer(lines: &[Vec<Cell>]) -> String {
     text
 }
 
-/// Two configurations with as many ranks of as many threads, by their places: one over MPI or QUIC, the other
-/// over gRPC.
+/// Indexes of two configurations with as many ranks of as many threads: one over MPI or QUIC, the other over
+/// gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     pub own: usize,
@@ -116,7 +116,7 @@ pub struct Pair {
     pub ranks: usize,
 }
 
-/// All of them, in the order of the command line.
+/// Returns all pairs, in command-line order.
 pub fn pairs(configurations: &[Configuration]) -> Vec<Pair> {
     let is_own = |configuration: &Configuration| [MPI, UDP].contains(&configuration.kind());
     let mut pairs = Vec::new();
@@ -130,14 +130,14 @@ pub fn pairs(configurations: &[Configuration]) -> Vec<Pair> {
     pairs
 }
 
-/// What one of a pair took of what the other took, over the queries that both answered.
+/// Ratios of a pair, over the queries that both answered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     pub pair: Pair,
-    /// Of the sums of medians.
+    /// Ratio of the sums of medians.
     pub wall: f64,
     pub cpu: f64,
-    /// The geometric mean of the queries' ratios of wall time.
+    /// Geometric mean of the queries' wall time ratios.
     pub geomean: f64,
     pub queries: usize,
 }
@@ -151,7 +151,7 @@ impl Ratio {
     }
 }
 
-/// The ratios of all pairs that have answered a query both.
+/// Returns the ratios of all pairs with a query that both answered.
 pub fn ratios(configurations: &[Configuration], lines: &[Vec<Cell>]) -> Vec<Ratio> {
     type Times = (f64, f64);
     let times = |cell: &Cell| Option::zip(cell.wall_s(), cell.cpu_s());
@@ -170,7 +170,7 @@ pub fn ratios(configurations: &[Configuration], lines: &[Vec<Cell>]) -> Vec<Rati
     pairs(configurations).into_iter().filter_map(ratio).collect()
 }
 
-/// A line for each of them; `None` of nothing.
+/// Formats a line for each ratio; `None` if there are none.
 pub fn ratios_text(ratios: &[Ratio]) -> Option<String> {
     let mut text = format!(
         "\nagainst gRPC with as many ranks: ratios of sums, and the geometric mean of the queries' ratios of wall time\n\n\
@@ -185,16 +185,16 @@ pub fn ratios_text(ratios: &[Ratio]) -> Option<String> {
     (!ratios.is_empty()).then_some(text)
 }
 
-/// What moving rows took of the processor time of a whole column, from 0 to 1: its queries' shares, weighted
-/// by their processor time. `None` if none tells.
+/// Share of moving rows in the CPU time of a column, from 0 to 1: the queries' shares, weighted by their CPU
+/// time. `None` if none is known.
 pub fn transport_share(column: &[&Cell]) -> Option<f64> {
-    let told = column.iter().filter_map(|cell| cell.transport_share().zip(cell.cpu_s()));
+    let shares = column.iter().filter_map(|cell| cell.transport_share().zip(cell.cpu_s()));
     let (moved_s, all_s) =
-        told.fold((0.0, 0.0), |sum, (share, cpu_s)| (sum.0 + share * cpu_s, sum.1 + cpu_s));
+        shares.fold((0.0, 0.0), |sum, (share, cpu_s)| (sum.0 + share * cpu_s, sum.1 + cpu_s));
     (all_s > 0.0).then(|| moved_s / all_s)
 }
 
-/// The part of each query that is transport, in those configurations that count it; `None` if none does.
+/// Formats each query's transport share, in the configurations that measure it; `None` if none does.
 pub fn transport(
     workload: &Workload,
     configurations: &[Configuration],
@@ -295,12 +295,12 @@ mod tests {
 
     #[test]
     fn shares_of_transport_are_weighted_by_processor_time() {
-        let told = |cpu_s, share| {
+        let with_share = |cpu_s, share| {
             let mut cell = cell(1.0, cpu_s);
             cell.runs[0].transport_share = Some(share);
             cell
         };
-        let (small, large, silent) = (told(1.0, 0.5), told(3.0, 0.1), cell(1.0, 9.0));
+        let (small, large, silent) = (with_share(1.0, 0.5), with_share(3.0, 0.1), cell(1.0, 9.0));
         let share = transport_share(&[&small, &large, &silent]).unwrap();
         assert!((share - 0.2).abs() < 1e-9, "{share}");
         assert_eq!(transport_share(&[&silent]), None);

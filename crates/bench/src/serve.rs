@@ -1,4 +1,4 @@
-//! `harrier bench serve`: `harrier serve` under the load of many clients, against other servers of the same
+//! `harrier bench serve`: `harrier serve` under the load of many clients, against other servers with the same
 //! statements.
 //!
 //! ```text
@@ -7,16 +7,17 @@
 //!                    └── HiveServer2 ────────── Spark's Thrift server
 //! ```
 //!
-//! All servers are started once and stay. Every statement's answer is first compared with the first server's;
-//! a query of TPC-H that a server does not answer, or answers otherwise, is left out for all. Then come
-//! windows of load (`load.rs`): in every round each kind of load with each number of clients runs on one
-//! server after the other, A B C A B C, so that whatever else the machine does hits all alike; figures are
-//! medians of the rounds. Beside the load: rows that are thrown away (`streaming.rs`), idle connections
-//! (`idle.rs`), and ranks that are killed (`recovery.rs`).
+//! All servers start once and stay. Every statement's answer is first compared with the first server's; a
+//! TPC-H query that a server fails or answers differently is left out for all. Then come windows of load
+//! (`load.rs`): in every round each kind of load with each number of clients runs on one server after the
+//! other, A B C A B C, so that other load on the machine affects all alike; figures are medians of the
+//! rounds. Also measured: reading rows without using them (`streaming.rs`), idle connections (`idle.rs`), and
+//! killed ranks (`recovery.rs`).
 //!
-//! Errors: a peer that does not start, or fails, is told and left out. The command fails if Harrier does, or
-//! answers wrongly. Crash: peers end with the driver. Harrier's server ends with an interrupt of the
-//! terminal, but not when the driver alone is killed.
+//! Errors: a peer that does not start, or fails, is reported and left out. The command fails if Harrier does,
+//! or gives a wrong answer.
+//! Crash: peers end with the driver. Harrier's server ends with an interrupt of the terminal, but not when
+//! only the driver is killed.
 
 pub mod chart;
 
@@ -48,18 +49,18 @@ use report::Cell;
 use statements::{LOADS, Load, Script, Source, Statement};
 use systems::{HarrierOptions, Protocol, System};
 
-/// On the command line, and in what `--json` writes.
+/// Name on the command line and in the JSON result.
 pub const NAME: &str = "serve";
 
-/// How long one statement may take when its answer is compared.
-const CHECK_PATIENCE: Duration = Duration::from_secs(60);
-/// A server with more wrong or failing queries of TPC-H than this is left out of that load.
+/// Timeout of a statement whose answer is compared.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
+/// A server with more wrong or failing TPC-H queries than this is left out of that load.
 const PROBLEMS_MAX: usize = 4;
-/// The part of a window's time that comes before it and is not counted.
+/// Warm-up time before a window, as a fraction of its duration.
 const WARM_PART: f64 = 0.2;
 /// Orders at scale 1 (TPC-H 4.2.5).
 const ORDERS: f64 = 1_500_000.0;
-/// Connections of the server beyond those that do nothing.
+/// Connection limit of the server beyond the idle ones.
 const SPARE_CONNECTIONS: usize = 200;
 
 #[derive(clap::Args, Debug)]
@@ -123,25 +124,25 @@ pub struct Options {
     chart: Option<PathBuf>,
 }
 
-/// Everything that was found out.
+/// All results.
 #[derive(Default)]
-struct Found {
+struct Results {
     cells: Vec<Cell>,
-    streamed: Vec<streaming::Streamed>,
+    streamed: Vec<streaming::StreamingResult>,
     idle: Option<Result<idle::Idle, String>>,
     recovery: Option<recovery::Recovery>,
-    /// What is wrong with whom.
+    /// Problems, each with the server's name.
     problems: Vec<(String, String)>,
 }
 
-/// Measures, prints the table as it grows, writes and draws. Blocks until it is done.
+/// Measures, prints the table as it grows, writes and draws the results. Blocks until it is done.
 pub fn run(options: &Options) -> Result<(), Failure> {
     check(options)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::dead(format!("no threads for the clients: {error}")))?;
-    runtime.block_on(measured(options))
+    runtime.block_on(measure(options))
 }
 
 fn check(options: &Options) -> Result<(), Failure> {
@@ -158,7 +159,7 @@ fn check(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn measured(options: &Options) -> Result<(), Failure> {
+async fn measure(options: &Options) -> Result<(), Failure> {
     let begun = Instant::now();
     let seed = options.seed.unwrap_or_else(|| rand::random::<u32>().into());
     let data = super::data_at(options.data.as_deref(), options.scale)?;
@@ -170,53 +171,59 @@ async fn measured(options: &Options) -> Result<(), Failure> {
     std::fs::create_dir_all(&options.folder)
         .map_err(|error| super::io_error("create folder", &options.folder, &error))?;
     let folder = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone());
-    let warehouse = loaded(options, &folder)?;
+    let warehouse = load_warehouse(options, &folder)?;
 
     let mut out = std::io::stdout();
     let mut progress = Progress::new(&mut out);
-    let mut found = Found::default();
-    let mut systems = start(options, &data, &folder, &warehouse, &mut found, &mut progress)?;
+    let mut results = Results::default();
+    let mut systems = start(options, &data, &folder, &warehouse, &mut results, &mut progress)?;
     progress.print(&report::header(options.scale, options.seconds, options.rounds, seed, &systems));
 
-    // Before anything else has made the server's memory what it is then.
+    // First of all, while the server's memory is still that of a fresh start.
     if options.idle > 0 {
         progress.step(format!("{} idle connections", options.idle));
-        let idle = idle::measure(&systems[0], options.idle).await.map_err(|trouble| trouble.to_string());
-        progress.print(&report::idle(&idle));
-        found.idle = Some(idle);
+        let idle =
+            idle::measure(&systems[0], options.idle).await.map_err(|client_error| client_error.to_string());
+        progress.print(&report::idle_text(&idle));
+        results.idle = Some(idle);
     }
     let mut source = Source {
         queries: workload.queries.clone(),
         orders: (ORDERS * options.scale) as u64,
         catalog: catalog(Protocol::Postgresql),
     };
-    let left_out = compared(options, &systems, &mut source, &mut found, &mut progress).await;
+    let left_out = compare_answers(options, &systems, &mut source, &mut results, &mut progress).await;
     if options.streams > 0 {
         progress.prefix = "streaming".to_owned();
         let mut step = |what| progress.step(what);
-        found.streamed = streaming::over_postgresql(&systems, options.streams, &mut step).await;
+        results.streamed = streaming::over_postgresql(&systems, options.streams, &mut step).await;
         if let Some(reader) = &options.flight_reader {
             let reader = Configuration::peer(reader).map_err(Failure::usage)?;
             progress.step("Arrow Flight".to_owned());
-            found.streamed.extend(streaming::over_flight(&reader, &systems[0], options.streams));
+            results.streamed.extend(streaming::over_flight(&reader, &systems[0], options.streams));
         }
-        for streamed in &found.streamed {
-            progress.print(&report::streamed(streamed));
+        for streamed in &results.streamed {
+            progress.print(&report::streaming_text(streamed));
         }
         progress.prefix = String::new();
     }
     if options.kills > 0 {
-        let recovery = killed(options, &folder, &warehouse, seed, &mut progress).await?;
-        progress.print(&report::recovery(&recovery));
-        found.recovery = Some(recovery);
+        let recovery = measure_recovery(options, &folder, &warehouse, seed, &mut progress).await?;
+        progress.print(&report::recovery_text(&recovery));
+        results.recovery = Some(recovery);
     }
     let end = begun + Duration::from_secs_f64(options.time_max.clamp(0.0, 1e6));
-    rounds(options, &mut systems, &source, &left_out, end, seed, &mut found, &mut progress).await;
+    rounds(options, &mut systems, &source, &left_out, end, seed, &mut results, &mut progress).await;
 
     let thrift = systems.iter().position(|system| system.target.protocol == Protocol::Hive);
-    let aims =
-        report::aims(&found.cells, thrift, &found.streamed, found.idle.as_ref(), found.recovery.as_ref());
-    for (name, problem) in &found.problems {
+    let aims = report::aims(
+        &results.cells,
+        thrift,
+        &results.streamed,
+        results.idle.as_ref(),
+        results.recovery.as_ref(),
+    );
+    for (name, problem) in &results.problems {
         progress.print(&format!("{name}: {problem}"));
     }
     progress.print(&report::aims_text(&aims));
@@ -234,37 +241,37 @@ async fn measured(options: &Options) -> Result<(), Failure> {
         "systems": systems.iter().map(|system| json!({
             "name": system.name, "engine": system.engine, "start_s": system.started.as_secs_f64(),
         })).collect::<Vec<_>>(),
-        "problems": found.problems.iter().map(|(name, problem)| json!({"of": name, "problem": problem})).collect::<Vec<_>>(),
+        "problems": results.problems.iter().map(|(name, problem)| json!({"of": name, "problem": problem})).collect::<Vec<_>>(),
         "queries": source.queries.iter().map(|query| query.name).collect::<Vec<_>>(),
-        "cells": found.cells.iter().map(Cell::json).collect::<Vec<_>>(),
-        "streaming": found.streamed.iter().map(streaming::Streamed::json).collect::<Vec<_>>(),
-        "idle": match &found.idle {
+        "cells": results.cells.iter().map(Cell::json).collect::<Vec<_>>(),
+        "streaming": results.streamed.iter().map(streaming::StreamingResult::json).collect::<Vec<_>>(),
+        "idle": match &results.idle {
             Some(Ok(idle)) => idle.json(),
             Some(Err(problem)) => json!({"problem": problem}),
             None => Value::Null,
         },
-        "recovery": found.recovery.as_ref().map(recovery::Recovery::json),
+        "recovery": results.recovery.as_ref().map(recovery::Recovery::json),
         "aims": aims.iter().map(report::Aim::json).collect::<Vec<_>>(),
     });
     drop(systems);
     keep(&result, options.json.as_deref(), options.chart.as_deref())?;
-    ended(&found)
+    check_results(&results)
 }
 
-/// Whether Harrier itself did all that was asked.
-fn ended(found: &Found) -> Result<(), Failure> {
-    let own = found.problems.iter().find(|(name, _)| name == "harrier").map(|(_, problem)| problem.clone());
-    let cell = found.cells.iter().find_map(|cell| cell.problem(0));
-    let idle = found.idle.as_ref().and_then(|idle| idle.as_ref().err().cloned());
-    let recovery = found.recovery.as_ref().and_then(|recovery| recovery.problem.clone());
+/// Errors: Harrier itself failed a measurement.
+fn check_results(results: &Results) -> Result<(), Failure> {
+    let own = results.problems.iter().find(|(name, _)| name == "harrier").map(|(_, problem)| problem.clone());
+    let cell = results.cells.iter().find_map(|cell| cell.problem(0));
+    let idle = results.idle.as_ref().and_then(|idle| idle.as_ref().err().cloned());
+    let recovery = results.recovery.as_ref().and_then(|recovery| recovery.problem.clone());
     match own.or(cell).or(idle).or(recovery) {
         Some(problem) => Err(SqlError::new(SqlState::DATA_CORRUPTED, problem).into()),
         None => Ok(()),
     }
 }
 
-/// The warehouse with the tables, loaded when it is missing.
-fn loaded(options: &Options, folder: &Path) -> Result<PathBuf, Failure> {
+/// Returns the warehouse with the tables; loads it if missing.
+fn load_warehouse(options: &Options, folder: &Path) -> Result<PathBuf, Failure> {
     let warehouse = folder.join(format!("warehouse-sf{}", options.scale));
     let mark = folder.join(format!("warehouse-sf{}.loaded", options.scale));
     if mark.exists() {
@@ -299,13 +306,13 @@ fn harrier_options(options: &Options, folder: &Path, warehouse: &Path) -> Result
     Ok(HarrierOptions { warehouse: warehouse.to_path_buf(), arguments, folder: folder.to_path_buf() })
 }
 
-/// Harrier first, then the peers that start. Errors: Harrier does not.
+/// Starts Harrier first, then the peers, without those that fail. Errors: Harrier does not start.
 fn start(
     options: &Options,
     data: &Path,
     folder: &Path,
     warehouse: &Path,
-    found: &mut Found,
+    results: &mut Results,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<System>, Failure> {
     let harrier = harrier_options(options, folder, warehouse)?;
@@ -316,13 +323,13 @@ fn start(
         progress.step(format!("starting {}", configuration.name));
         match System::peer(&configuration, data, folder, &mut || progress.tick()) {
             Ok(system) => systems.push(system),
-            Err(failure) => found.problems.push((configuration.name.clone(), failure.error.message)),
+            Err(failure) => results.problems.push((configuration.name.clone(), failure.error.message)),
         }
     }
     Ok(systems)
 }
 
-/// How a catalog is asked for one table.
+/// Returns the catalog query for one table.
 fn catalog(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Postgresql => "SELECT relname, relkind FROM pg_catalog.pg_class WHERE relname = 'orders'",
@@ -330,13 +337,13 @@ fn catalog(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Compares one statement of each load, and all queries of TPC-H, over the servers. Queries that do not have
-/// the same answer by all are left out of `source`; returned are the servers that are left out of that load.
-async fn compared(
+/// Compares one statement of each load, and all TPC-H queries, over the servers. Removes queries without
+/// equal answers everywhere from `source`; returns the servers that are left out of that load.
+async fn compare_answers(
     options: &Options,
     systems: &[System],
     source: &mut Source,
-    found: &mut Found,
+    results: &mut Results,
     progress: &mut Progress<'_>,
 ) -> Vec<usize> {
     progress.prefix = "comparing answers".to_owned();
@@ -344,9 +351,9 @@ async fn compared(
     for load in [Load::Point, Load::Aggregate] {
         let Statement::Text(sql) = Script::new(source, load, 0).next() else { continue };
         progress.step(load.title().to_owned());
-        for problem in ask_all(systems, &mut clients, &sql, progress).await.into_iter().enumerate() {
+        for problem in query_all(systems, &mut clients, &sql, progress).await.into_iter().enumerate() {
             if let (index, Some(problem)) = problem {
-                found.problems.push((systems[index].name.clone(), format!("{}: {problem}", load.title())));
+                results.problems.push((systems[index].name.clone(), format!("{}: {problem}", load.title())));
             }
         }
     }
@@ -357,7 +364,7 @@ async fn compared(
     let mut problems: Vec<Vec<Option<String>>> = Vec::new();
     for query in &source.queries {
         progress.step(query.name.to_owned());
-        problems.push(ask_all(systems, &mut clients, &query.sql, progress).await);
+        problems.push(query_all(systems, &mut clients, &query.sql, progress).await);
     }
     progress.prefix = String::new();
     let of = |index: usize| problems.iter().filter(|query| query[index].is_some()).count();
@@ -365,12 +372,12 @@ async fn compared(
     for (query, answers) in source.queries.iter().zip(&problems) {
         for (index, problem) in answers.iter().enumerate() {
             if let Some(problem) = problem {
-                found.problems.push((systems[index].name.clone(), format!("{}: {problem}", query.name)));
+                results.problems.push((systems[index].name.clone(), format!("{}: {problem}", query.name)));
             }
         }
     }
     for index in &left_out {
-        found.problems.push((systems[*index].name.clone(), "left out of the TPC-H mix".to_owned()));
+        results.problems.push((systems[*index].name.clone(), "left out of the TPC-H mix".to_owned()));
     }
     let mut answers = problems.iter();
     source.queries.retain(|_| {
@@ -380,8 +387,8 @@ async fn compared(
     left_out
 }
 
-/// Asks all servers the same; what is wrong with the answer of each, the first one's being the measure.
-async fn ask_all(
+/// Runs a statement on all servers; returns each one's problem. The first server's answer is the reference.
+async fn query_all(
     systems: &[System],
     clients: &mut [Option<Client>],
     sql: &str,
@@ -391,7 +398,7 @@ async fn ask_all(
     let mut problems = Vec::new();
     for (system, slot) in systems.iter().zip(clients) {
         progress.tick();
-        let asked = async {
+        let answer = async {
             let mut client = match slot.take() {
                 Some(client) => client,
                 None => Client::connect(&system.target).await?,
@@ -399,9 +406,9 @@ async fn ask_all(
             let mut rows = Rows::new();
             client.query(sql, Some(&mut rows)).await.map(|_| (client, rows))
         };
-        problems.push(match tokio::time::timeout(CHECK_PATIENCE, asked).await {
-            Err(_) => Some(format!("not done in {} s", CHECK_PATIENCE.as_secs())),
-            Ok(Err(trouble)) => Some(trouble.to_string()),
+        problems.push(match tokio::time::timeout(CHECK_TIMEOUT, answer).await {
+            Err(_) => Some(format!("not done in {} s", CHECK_TIMEOUT.as_secs())),
+            Ok(Err(client_error)) => Some(client_error.to_string()),
             Ok(Ok((client, rows))) => {
                 *slot = Some(client);
                 let difference = compare_engines(expected.get_or_insert_with(|| rows.clone()), &rows);
@@ -412,8 +419,8 @@ async fn ask_all(
     problems
 }
 
-/// A server of its own with a spare, whose ranks are killed.
-async fn killed(
+/// Measures killed ranks, on a separate server with a spare rank.
+async fn measure_recovery(
     options: &Options,
     folder: &Path,
     warehouse: &Path,
@@ -433,7 +440,7 @@ async fn killed(
     Ok(recovery::measure(&system, ranks, options.kills, seed, &mut step).await)
 }
 
-/// All windows. Failures are in the cells.
+/// Runs all windows. Failures are recorded in the cells.
 #[expect(clippy::too_many_arguments, reason = "the last step of a chain that no type would make clearer")]
 async fn rounds(
     options: &Options,
@@ -442,22 +449,22 @@ async fn rounds(
     left_out: &[usize],
     end: Instant,
     seed: u64,
-    found: &mut Found,
+    results: &mut Results,
     progress: &mut Progress<'_>,
 ) {
     let timed = Duration::from_secs_f64(options.seconds);
     for (index, load) in options.loads.iter().enumerate() {
         if !options.loads[..index].contains(load) {
             for clients in clients_of(*load, &options.clients) {
-                found.cells.push(Cell::new(*load, clients, systems.len()));
+                results.cells.push(Cell::new(*load, clients, systems.len()));
             }
         }
     }
     'rounds: for round in 1..=options.rounds {
-        for cell in &mut found.cells {
+        for cell in &mut results.cells {
             for (index, system) in systems.iter_mut().enumerate() {
                 if Instant::now() > end {
-                    found.problems.push((
+                    results.problems.push((
                         "time".to_owned(),
                         format!("it ran out in round {round} of {}", options.rounds),
                     ));
@@ -480,23 +487,21 @@ async fn rounds(
                     timed,
                     seed: seed.wrapping_add(round.into()),
                 };
-                let sample = load::window(system, &source, window).await.unwrap_or_else(|trouble| Sample {
-                    timed,
-                    problem: Some(trouble.to_string()),
-                    failed: 1,
-                    ..Sample::default()
+                let sample = load::window(system, &source, window).await.unwrap_or_else(|client_error| {
+                    Sample { timed, problem: Some(client_error.to_string()), failed: 1, ..Sample::default() }
                 });
                 cell.samples[index].push(sample);
             }
         }
     }
     progress.prefix = String::new();
-    for line in report::table(&found.cells, systems) {
+    for line in report::table(&results.cells, systems) {
         progress.print(&line);
     }
 }
 
-/// What only tells how long one statement takes needs no crowd; the small mix is for some.
+/// Numbers of clients of a load: only the first for one that measures the time of one statement, 2 to 32 for
+/// the small mix.
 fn clients_of(load: Load, clients: &[usize]) -> Vec<usize> {
     match load {
         Load::Catalog | Load::Prepared => clients.first().copied().into_iter().collect(),

@@ -1,4 +1,4 @@
-//! `harrier bench-worker`: the side of a benchmark that runs the statements; see `protocol`.
+//! `harrier bench-worker`: the worker of a benchmark, which runs the statements; see `protocol`.
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::protocol::{Reply, Request};
 use super::transport;
 use harrier_error::exit;
 
-/// The arguments of the hidden command, the same on every rank.
+/// Arguments of the hidden command, the same on every rank.
 #[derive(clap::Args, Debug, Clone)]
 pub struct WorkerArgs {
     /// Threads of each rank [default: the machine's cores]
@@ -47,7 +47,7 @@ pub struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// What an engine for these arguments is made of.
+    /// Builds the options of the engine for these arguments.
     pub fn engine_options(&self) -> EngineOptions {
         let mut options = EngineOptions::default();
         if let Some(threads) = self.threads {
@@ -62,7 +62,7 @@ impl WorkerArgs {
     }
 }
 
-/// What this process was started as: by a launcher, or by rank 0 of a gang that has none.
+/// Joins the ranks of the launcher, or of rank 0 of a gang without launcher.
 pub fn launch(args: &WorkerArgs) -> Result<Option<Launch>, ExitCode> {
     match args.udp_ranks {
         None => harrier_exec::launch(None, false).map_err(|error| {
@@ -88,15 +88,15 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 /// Answers the requests on standard input until it ends. For rank 0, or the only process; statements run one
 /// at a time.
 ///
-/// Errors: only those of standard input and output; what is wrong with a statement is a reply.
+/// Errors: only those of standard input and output; an error of a statement is a reply.
 pub async fn serve(engine: &Engine) -> io::Result<()> {
     let session = &engine.session();
-    let mut kept = Vec::new();
+    let mut last_rows = Vec::new();
     reply(&Reply::Engine(concat!("harrier ", env!("CARGO_PKG_VERSION")).to_owned()))?;
-    // Standard input may be silent for long: its thread is not one of those that run statements.
+    // Standard input may be idle for long: do not block a thread that runs statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
         let answer = match Request::parse(&line) {
-            Ok(request) => answer(engine, session, request, &mut kept).await,
+            Ok(request) => answer(engine, session, request, &mut last_rows).await,
             Err(message) => Reply::Error(message),
         };
         reply(&answer)?;
@@ -104,20 +104,25 @@ pub async fn serve(engine: &Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// The next line of standard input; `None` at its end. Blocks.
+/// Reads the next line of standard input; `None` at its end. Blocks.
 pub(super) fn next_line() -> io::Result<Option<String>> {
     let mut line = String::new();
     Ok((io::stdin().lock().read_line(&mut line)? > 0).then_some(line))
 }
 
-/// Tells the driver.
+/// Sends a reply to the driver.
 pub(super) fn reply(reply: &Reply) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", reply.to_line())?;
     out.flush()
 }
 
-async fn answer(engine: &Engine, session: &Session, request: Request, kept: &mut Vec<RecordBatch>) -> Reply {
+async fn answer(
+    engine: &Engine,
+    session: &Session,
+    request: Request,
+    last_rows: &mut Vec<RecordBatch>,
+) -> Reply {
     match request {
         Request::Tables(tables) => {
             for (name, path) in tables {
@@ -130,22 +135,22 @@ async fn answer(engine: &Engine, session: &Session, request: Request, kept: &mut
             Reply::Ok
         }
         Request::Run(sql) => {
-            // What the last statement left must not be freed on this one's time.
-            kept.clear();
-            let before = transport::used(engine, session).await;
+            // Freeing the previous result must not count as time of this statement.
+            last_rows.clear();
+            let before = transport::usage(engine, session).await;
             let start = Instant::now();
             match run(session, &sql).await {
                 Ok(batches) => {
                     let wall = start.elapsed();
-                    *kept = batches;
-                    let rows = kept.iter().map(|batch| batch.num_rows() as u64).sum();
+                    *last_rows = batches;
+                    let rows = last_rows.iter().map(|batch| batch.num_rows() as u64).sum();
                     let transport_share = transport::share(engine, session, before).await;
                     Reply::Ran { wall, rows, transport_share }
                 }
                 Err(error) => Reply::Error(text(&error)),
             }
         }
-        Request::Answer => match rows(kept) {
+        Request::Answer => match rows(last_rows) {
             Ok(rows) => Reply::Answer(rows),
             Err(error) => Reply::Error(error.to_string()),
         },
@@ -156,7 +161,7 @@ async fn answer(engine: &Engine, session: &Session, request: Request, kept: &mut
     }
 }
 
-/// Runs all statements of `sql`; the rows of the last that has some.
+/// Runs all statements of `sql`; returns the rows of the last one that has some.
 async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>, SqlError> {
     let mut batches = Vec::new();
     for statement in session.statements(sql)? {
@@ -185,7 +190,7 @@ fn text(error: &SqlError) -> String {
     text
 }
 
-/// The rows as text: numbers in full, dates as 1995-03-05.
+/// Converts rows to text: numbers in full, dates as 1995-03-05.
 fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<Option<String>>>, ArrowError> {
     let options = FormatOptions::default();
     let mut rows = Vec::new();

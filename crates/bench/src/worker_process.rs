@@ -1,8 +1,9 @@
-//! The driver's hold on one worker: its processes, and what is asked of it.
+//! Client of one worker: its processes, and the requests to it.
 //!
-//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`. A worker
-//! that moves batches: `transfer` and `round_trips` instead. Crash: dropping it closes the worker's standard
-//! input, at which it ends; one that does not within [`END_S_MAX`] is killed.
+//! Order of calls: [`WorkerProcess::start`], `tables` once, then `run` and, for its rows, `answer`. For a
+//! worker that moves batches: `transfer` and `round_trips` instead.
+//! Crash: dropping it closes the worker's standard input, whereupon the worker ends; one that does not end
+//! within [`END_S_MAX`] is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
@@ -16,24 +17,23 @@ use super::cpu;
 use super::interconnect::transfer::Transfer;
 use super::protocol::{Latency, Moved, Reply, Request};
 
-/// A worker that says nothing for so long is given up: an hour, the longest that a query at a large scale may
-/// take.
+/// Reply timeout in seconds: an hour, the maximum duration of a query at a large scale.
 const REPLY_S_MAX: u64 = 3600;
-/// How long a worker may take to end.
+/// Time limit for a worker to end, in seconds.
 const END_S_MAX: u64 = 10;
-/// Lines read ahead. A worker answers one request at a time; more are a launcher's own.
+/// Lines read ahead. A worker answers one request at a time; additional lines come from a launcher.
 const LINES_MAX: usize = 16;
 
 /// A running worker.
 pub struct WorkerProcess {
     name: String,
     child: Child,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     requests: Option<ChildStdin>,
     replies: Receiver<String>,
-    /// What it says it is, as `harrier 0.1.0`.
+    /// Engine and version that the worker reports, such as `harrier 0.1.0`.
     pub engine: String,
-    /// From its start to its first word.
+    /// Time from its start to its first line.
     pub started: Duration,
 }
 
@@ -41,24 +41,24 @@ pub struct WorkerProcess {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     pub wall: Duration,
-    /// Of all its processes, user and system.
+    /// CPU time of all its processes, user and system.
     pub cpu: Duration,
     pub rows: u64,
-    /// Of the processor time of all ranks, from 0 to 1; `None` where nobody counts it.
+    /// Share of moving rows in the CPU time of all ranks, from 0 to 1; `None` if not measured.
     pub transport_share: Option<f64>,
 }
 
-/// Why there is no reply of the kind that was asked for.
+/// Why there is no reply of the expected kind.
 #[derive(Debug)]
-pub enum Refusal {
-    /// The statement or the transfer failed; the worker goes on.
+pub enum WorkerError {
+    /// The statement or the transfer failed; the worker continues.
     Statement(String),
-    /// The worker is of no more use.
+    /// The worker is unusable.
     Dead(Failure),
 }
 
 impl WorkerProcess {
-    /// Starts the worker of `configuration` and waits for its first word, calling `waiting` once a second.
+    /// Starts the worker of `configuration` and waits for its first line, calling `waiting` once a second.
     pub fn start(configuration: &Configuration, waiting: &mut dyn FnMut()) -> Result<Self, Failure> {
         let start = Instant::now();
         let name = configuration.name.clone();
@@ -72,7 +72,7 @@ impl WorkerProcess {
             unreachable!("both are piped");
         };
         let (sender, replies) = sync_channel(LINES_MAX);
-        // Ends with the worker's output, or when nobody listens any more.
+        // Ends with the worker's output, or when the receiver is gone.
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -90,92 +90,92 @@ impl WorkerProcess {
         };
         match worker.reply(waiting) {
             Ok(Reply::Engine(engine)) => worker.engine = engine,
-            other => return Err(worker.unexpected(other)),
+            other => return Err(worker.unexpected_reply(other)),
         }
         worker.started = start.elapsed();
         Ok(worker)
     }
 
-    /// Makes tables known.
+    /// Registers tables.
     pub fn tables(&mut self, tables: &[(String, String)], waiting: &mut dyn FnMut()) -> Result<(), Failure> {
-        match self.ask(&Request::Tables(tables.to_vec()), waiting) {
+        match self.request(&Request::Tables(tables.to_vec()), waiting) {
             Ok(Reply::Ok) => Ok(()),
-            other => Err(self.unexpected(other)),
+            other => Err(self.unexpected_reply(other)),
         }
     }
 
     /// Runs one statement.
-    pub fn run(&mut self, sql: &str, waiting: &mut dyn FnMut()) -> Result<Run, Refusal> {
+    pub fn run(&mut self, sql: &str, waiting: &mut dyn FnMut()) -> Result<Run, WorkerError> {
         let before = cpu::tree(self.child.id());
-        match self.ask(&Request::Run(sql.to_owned()), waiting) {
+        match self.request(&Request::Run(sql.to_owned()), waiting) {
             Ok(Reply::Ran { wall, rows, transport_share }) => {
                 let cpu = cpu::tree(self.child.id()).saturating_sub(before);
                 Ok(Run { wall, cpu, rows, transport_share })
             }
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
-    /// The rows of the last run.
-    pub fn answer(&mut self, waiting: &mut dyn FnMut()) -> Result<Vec<Vec<Option<String>>>, Refusal> {
-        match self.ask(&Request::Answer, waiting) {
+    /// Returns the rows of the last run.
+    pub fn answer(&mut self, waiting: &mut dyn FnMut()) -> Result<Vec<Vec<Option<String>>>, WorkerError> {
+        match self.request(&Request::Answer, waiting) {
             Ok(Reply::Answer(rows)) => Ok(rows),
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
     /// Moves batches between the worker's ranks.
-    pub fn transfer(&mut self, transfer: &Transfer, waiting: &mut dyn FnMut()) -> Result<Moved, Refusal> {
-        match self.ask(&Request::Transfer(*transfer), waiting) {
+    pub fn transfer(&mut self, transfer: &Transfer, waiting: &mut dyn FnMut()) -> Result<Moved, WorkerError> {
+        match self.request(&Request::Transfer(*transfer), waiting) {
             Ok(Reply::Moved(moved)) => Ok(moved),
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
-    /// Sends small messages to and fro between the worker's ranks 0 and 1.
-    pub fn round_trips(&mut self, count: u64, waiting: &mut dyn FnMut()) -> Result<Latency, Refusal> {
-        match self.ask(&Request::RoundTrips(count), waiting) {
+    /// Measures round trips of small messages between the worker's ranks 0 and 1.
+    pub fn round_trips(&mut self, count: u64, waiting: &mut dyn FnMut()) -> Result<Latency, WorkerError> {
+        match self.request(&Request::RoundTrips(count), waiting) {
             Ok(Reply::Latency(latency)) => Ok(latency),
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
-    /// Sends a message to and fro for so long.
+    /// Measures round trips of a message for this long.
     pub fn ping_pong(
         &mut self,
         bytes: usize,
         time: Duration,
         waiting: &mut dyn FnMut(),
-    ) -> Result<Latency, Refusal> {
-        match self.ask(&Request::PingPong { bytes, time }, waiting) {
+    ) -> Result<Latency, WorkerError> {
+        match self.request(&Request::PingPong { bytes, time }, waiting) {
             Ok(Reply::Latency(latency)) => Ok(latency),
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
-    /// Moves `total_bytes` in packets of `bytes`, or as many as go in the time.
+    /// Moves `total_bytes` in packets of `bytes`, or as many as the time allows.
     pub fn packets(
         &mut self,
         bytes: usize,
         total_bytes: u64,
         time: Duration,
         waiting: &mut dyn FnMut(),
-    ) -> Result<Moved, Refusal> {
-        match self.ask(&Request::Packets { bytes, total_bytes, time }, waiting) {
+    ) -> Result<Moved, WorkerError> {
+        match self.request(&Request::Packets { bytes, total_bytes, time }, waiting) {
             Ok(Reply::Moved(moved)) => Ok(moved),
-            Ok(Reply::Error(error)) => Err(Refusal::Statement(error)),
-            other => Err(Refusal::Dead(self.unexpected(other))),
+            Ok(Reply::Error(error)) => Err(WorkerError::Statement(error)),
+            other => Err(WorkerError::Dead(self.unexpected_reply(other))),
         }
     }
 
-    fn ask(&mut self, request: &Request, waiting: &mut dyn FnMut()) -> Result<Reply, Failure> {
+    fn request(&mut self, request: &Request, waiting: &mut dyn FnMut()) -> Result<Reply, Failure> {
         if let Some(requests) = &mut self.requests {
-            // A worker that is gone is noticed by what it does not answer.
+            // A dead worker is detected by its missing reply.
             let _ = writeln!(requests, "{}", request.to_line()).and_then(|()| requests.flush());
         }
         self.reply(waiting)
@@ -202,7 +202,7 @@ impl WorkerProcess {
         Err(Failure::dead(format!("configuration {} did not answer within {REPLY_S_MAX} s", self.name)))
     }
 
-    fn unexpected(&self, reply: Result<Reply, Failure>) -> Failure {
+    fn unexpected_reply(&self, reply: Result<Reply, Failure>) -> Failure {
         match reply {
             Err(failure) => failure,
             Ok(Reply::Error(error)) => Failure::dead(format!("configuration {}: {error}", self.name)),
@@ -221,7 +221,7 @@ impl Drop for WorkerProcess {
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if start.elapsed() > Duration::from_secs(END_S_MAX) {
-                // A launcher that is killed takes its ranks along: their connection to it breaks.
+                // Killing a launcher ends its ranks, too: their connection to it breaks.
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 break;
@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn a_worker_answers() {
-        // Double quotes end a word of the command line, so the script prints its JSON with printf and octal
-        // quotes.
+        // Double quotes end a word of the command line, so the script prints the quotes of its JSON by printf
+        // with octal escapes.
         let script = "printf 'noise\\n{\\042engine\\042: \\042test 1\\042}\\n'; read a; printf '{\\042ok\\042: true}\\n'; \
                       read a; printf '{\\042wall_s\\042: 0.5, \\042rows\\042: 2}\\n'; \
                       read a; printf '{\\042error\\042: \\042no rows\\042}\\n'; read a";
@@ -252,7 +252,9 @@ mod tests {
         worker.tables(&[], &mut || {}).unwrap_or_else(|failure| panic!("{}", failure.error.message));
         let run = worker.run("select 1", &mut || {}).unwrap();
         assert_eq!((run.wall, run.rows), (Duration::from_millis(500), 2));
-        assert!(matches!(worker.answer(&mut || {}), Err(Refusal::Statement(error)) if error == "no rows"));
+        assert!(
+            matches!(worker.answer(&mut || {}), Err(WorkerError::Statement(error)) if error == "no rows")
+        );
     }
 
     #[test]

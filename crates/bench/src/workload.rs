@@ -1,4 +1,4 @@
-//! What is run: the queries of a benchmark, their published answers, and the tables they read.
+//! Workloads: the queries of a benchmark, their published answers, and the tables they read.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use harrier_error::{SqlError, SqlState};
 
-/// The tables of TPC-H, in alphabetical order.
+/// Tables of TPC-H, in alphabetical order.
 const TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-/// The tables of TPC-DS that queries read, in alphabetical order.
+/// Tables of TPC-DS that queries read, in alphabetical order.
 const TPCDS_TABLES: [&str; 24] = [
     "call_center",
     "catalog_page",
@@ -61,7 +61,7 @@ macro_rules! tpcds {
     };
 }
 
-/// Name and text of the 99 queries, and of the second statements that four of them have.
+/// Name and text of the 99 queries, and of the second statements of four of them.
 static TPCDS: [(&str, &str); 103] = tpcds!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12"
     "13" "14" "14b" "15" "16" "17" "18" "19" "20" "21" "22" "23" "23a" "24" "24b" "25" "26" "27" "28"
     "29" "30" "31" "32" "33" "34" "35" "36" "37" "38" "39" "39b" "40" "41" "42" "43" "44" "45" "46" "47"
@@ -72,9 +72,9 @@ static TPCDS: [(&str, &str); 103] = tpcds!("01" "02" "03" "04" "05" "06" "07" "0
 /// Query 11 keeps parts worth more than this fraction of all, divided by the scale factor (TPC-H 2.4.11.3).
 const Q11_FRACTION: &str = "0.0001";
 
-/// Every row crosses a motion by a key with about as many values as there are rows, and little is done to it
-/// before and after: groups that do not shrink, a window, and a join of two large tables on a column neither
-/// is ordered by.
+/// Queries dominated by redistribution: every row crosses a motion by a key with about as many values as
+/// there are rows, with little other work. Groups that do not shrink, a window, and a join of two large
+/// tables on a column by which neither is ordered.
 const SHUFFLE: [(&str, &str); 4] = [
     (
         "narrow",
@@ -103,9 +103,9 @@ const SHUFFLE: [(&str, &str); 4] = [
 /// A benchmark at one scale.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// For people, as `TPC-H`.
+    /// Title, such as `TPC-H`.
     pub title: &'static str,
     pub scale: f64,
     pub queries: Vec<Query>,
@@ -114,16 +114,16 @@ pub struct Workload {
 /// One statement.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// From 1; the same for two statements of one query.
+    /// From 1; statements of the same query share it.
     pub number: usize,
     pub name: &'static str,
     pub sql: String,
-    /// As CSV with a header line, where one is published for this scale.
+    /// As CSV with a header line, if one is published for this scale.
     pub answer: Option<&'static str>,
 }
 
 impl Workload {
-    /// `tpch`, `tpcds` or `shuffle`.
+    /// `name`: `tpch`, `tpcds` or `shuffle`.
     pub fn new(name: &str, scale: f64) -> Self {
         let numbered = |(index, (name, sql, answer)): (usize, (&'static str, &str, Option<&'static str>))| {
             Query { number: index + 1, name, sql: sql.to_owned(), answer }
@@ -161,7 +161,7 @@ impl Workload {
         Self { name: "tpch", title: "TPC-H", scale, queries }
     }
 
-    /// Keeps only these queries. Errors: there is none with such a number.
+    /// Keeps only these queries. Errors: an unknown number.
     pub fn retain(&mut self, numbers: &Numbers) -> Result<(), String> {
         let count = self.queries.iter().map(|query| query.number).max().unwrap_or(0);
         if let Some(number) = numbers.0.iter().find(|number| !(1..=count).contains(number)) {
@@ -172,12 +172,12 @@ impl Workload {
     }
 }
 
-/// 14 of `q14` and of `q14b`.
+/// Returns 14 for `q14` and for `q14b`.
 fn number_of(name: &str) -> usize {
     name.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
-/// Numbers of queries, from a list such as `1,5-9`.
+/// Query numbers, from a list such as `1,5-9`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers(Vec<usize>);
 
@@ -191,7 +191,7 @@ impl FromStr for Numbers {
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (number(first)?, number(last)?);
-            // No benchmark has more queries; a range beyond is a slip of the hand.
+            // No benchmark has more queries; a larger number is a typo.
             if first > last || last > 999 {
                 return Err(format!("\"{part}\" is not a range"));
             }
@@ -201,14 +201,14 @@ impl FromStr for Numbers {
     }
 }
 
-/// The tables of TPC-H in a folder: names and absolute paths of `<table>/` or `<table>.parquet`.
+/// Returns the tables of TPC-H in a folder: names and absolute paths of `<table>/` or `<table>.parquet`.
 ///
-/// Errors: the folder does not have them all.
+/// Errors: a table is missing.
 pub fn tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
     find("tpch", "TPC-H", &TABLES, data)
 }
 
-/// The tables of TPC-DS in a folder, as [`tables`].
+/// Returns the tables of TPC-DS in a folder, see [`tables`].
 pub fn tpcds_tables(data: &Path) -> Result<Vec<(String, String)>, SqlError> {
     find("tpcds", "TPC-DS", &TPCDS_TABLES, data)
 }
@@ -232,7 +232,7 @@ fn find(
             let candidates = [data.join(table), data.join(format!("{table}.parquet"))];
             let path = candidates.iter().find(|path| path.exists()).ok_or_else(|| missing(table))?;
             let absolute = fs::canonicalize(path).map_err(|_| missing(table))?;
-            // Engines tell a folder from a file by the slash at its end.
+            // Engines distinguish a folder from a file by its trailing slash.
             let slash = if absolute.is_dir() { "/" } else { "" };
             Ok((table.to_owned(), format!("{}{slash}", absolute.display())))
         })

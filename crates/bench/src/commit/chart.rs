@@ -1,22 +1,22 @@
-//! The chart of `bench commit` as SVG, as its source has it: how many times longer a way takes than the
-//! direct one, by the number of files; a panel for each store, a line for each way, both axes logarithmic.
+//! SVG chart of `bench commit`, in the style of its source: time relative to the direct way, by the number of
+//! files; a panel for each store, a line for each way, both axes logarithmic.
 
 use serde_json::Value;
 
 use crate::chart::{COLOURS, LEGEND_HEIGHT, LEGEND_TOP, MARGIN, all, begin, grid, line, machine, text};
 
-/// Pixels.
+/// In pixels.
 const PANEL_WIDTH: f64 = 360.0;
 const PANEL_HEIGHT: f64 = 220.0;
 const AXIS_WIDTH: f64 = 48.0;
 const PANEL_FOOT: f64 = 60.0;
 
-/// One measured point: files, and how many times longer than the direct way.
+/// A measured point: number of files, time relative to the direct way, and tooltip.
 type Point = (f64, f64, String);
 
-/// Draws what `--json` wrote.
+/// Draws a JSON result.
 ///
-/// Errors: it is no such result.
+/// Errors: an invalid result.
 pub fn svg(result: &Value) -> Result<String, String> {
     let ways: Vec<&str> = all(result, "ways").iter().filter_map(Value::as_str).collect();
     let stores: Vec<&str> = all(result, "stores").iter().filter_map(Value::as_str).collect();
@@ -81,7 +81,7 @@ impl Panel {
         text(out, self.left, self.top - 10.0, "font-weight=\"600\"", store);
         let most = ways.iter().flatten().map(|point| point.0).fold(10.0, f64::max);
         let bottom = self.top + PANEL_HEIGHT;
-        // From a tenth of the direct way's time upwards.
+        // The axis starts at a tenth of the direct way's time.
         let powers = (-1, self.highest.log10().ceil() as i32);
         let span = f64::from(powers.1 - powers.0);
         let y = |ratio: f64| bottom - (ratio.max(0.1).log10() + 1.0) / span * PANEL_HEIGHT;
@@ -100,8 +100,10 @@ impl Panel {
             "files written",
         );
         for (way, points) in ways.iter().enumerate() {
-            let points: Vec<(f64, f64, String)> =
-                points.iter().map(|(files, ratio, said)| (x(*files), y(*ratio), said.clone())).collect();
+            let points: Vec<(f64, f64, String)> = points
+                .iter()
+                .map(|(files, ratio, tooltip)| (x(*files), y(*ratio), tooltip.clone()))
+                .collect();
             line(out, COLOURS[way], &points);
         }
     }

@@ -1,5 +1,5 @@
-//! Where `bench commit` writes, and what is done to files there: local folders by the operating system,
-//! others by their store.
+//! File operations in the target stores of `bench commit`: by the operating system in local folders, by the
+//! object store elsewhere.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,13 +15,13 @@ use futures::{StreamExt, TryStreamExt};
 use harrier_engine::Engine;
 use harrier_exec::data_files::location::{local, locate};
 
-/// Copies of one folder's objects that S3A has under way at the same time (`RENAME_PARALLEL_LIMIT`).
+/// Concurrent copies of one folder's objects in S3A (`RENAME_PARALLEL_LIMIT`).
 const FOLDER_COPIES_MAX: usize = 10;
 
 /// A folder of a store. Paths are relative to it.
 pub enum Place {
     Local(PathBuf),
-    /// Whether the store can rename. One that cannot copies and deletes.
+    /// Whether the store can rename. Otherwise it copies and deletes.
     Objects {
         store: Arc<dyn ObjectStore>,
         folder: Path,
@@ -40,7 +40,7 @@ impl Place {
         Ok(Self::Objects { store: engine.runtime_env().object_store(&store)?, folder, renames })
     }
 
-    /// Every file below a folder, by its path there.
+    /// Lists every file below a folder, by relative path.
     pub async fn files(&self, folder: &str) -> Result<Vec<String>> {
         match self {
             Self::Local(root) => {
@@ -87,7 +87,7 @@ impl Place {
         }
     }
 
-    /// Renames a folder that is not there yet under its new name; on S3 a listing, a copy of each object, and
+    /// Renames a folder to a name that does not exist yet; on S3 a listing, a copy of each object, and
     /// deletions of up to 1000 at a time.
     pub async fn rename_folder(&self, from: &str, to: &str) -> Result<()> {
         let (store, from_path, to_path) = match self {
@@ -145,18 +145,18 @@ fn files_below(root: &FilePath, folder: &FilePath, found: &mut Vec<String>) {
     }
 }
 
-/// What a proxy has counted: words and numbers, one a line. `None` without one, or if it does not say.
+/// Reads a proxy's counters: names and numbers, one a line. `None` without a proxy, or if it does not answer.
 pub fn requests(address: Option<&str>) -> Option<BTreeMap<String, u64>> {
     let mut stream = TcpStream::connect(address?).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     stream.write_all(b"GET /-/proxy/requests HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n").ok()?;
     let mut text = Vec::new();
-    // The proxy keeps the connection: its answer says where it ends.
+    // The proxy keeps the connection open: the answer's header gives its length.
     let mut piece = [0; 4096];
     loop {
         let length = stream.read(&mut piece).ok()?;
         text.extend_from_slice(&piece[..length]);
-        if length == 0 || is_whole(&text) {
+        if length == 0 || is_complete(&text) {
             break;
         }
     }
@@ -175,7 +175,7 @@ pub fn requests(address: Option<&str>) -> Option<BTreeMap<String, u64>> {
     )
 }
 
-fn is_whole(text: &[u8]) -> bool {
+fn is_complete(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| {
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_when_its_body_is() {
-        assert!(is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
-        assert!(!is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"));
-        assert!(!is_whole(b"HTTP/1.1 200 OK\r\nContent-Le"));
+        assert!(is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Le"));
     }
 }

@@ -1,5 +1,4 @@
-//! The classic way to make a statement's files visible: written into a staging folder, and renamed three
-//! times, as Hive does it.
+//! The classic commit protocol, as in Hive: files are written into a staging folder and renamed three times.
 //!
 //! ```text
 //!  written by tasks ──────► task commit ─────► job commit ─────► move task
@@ -10,15 +9,14 @@
 //!                   each task
 //! ```
 //!
-//! On HDFS and local disks a folder is renamed by one call. S3 has no folders: each object is copied and
-//! deleted, as Hadoop's client for S3 does it, 10 copies of a folder at a time. How many renames are under
-//! way at once is what Hive has by default: a task commits its files one after the other
-//! (`FileSinkOperator.closeOp`), the move task loads 15 table partitions at a time
-//! (`hive.load.dynamic.partitions.thread`).
+//! On HDFS and local disks one call renames a folder. S3 has no folders: each object is copied and deleted,
+//! as Hadoop's S3 client does, 10 copies of a folder concurrently. The concurrency of renames is Hive's
+//! default: a task commits its files one after the other (`FileSinkOperator.closeOp`), the move task loads 15
+//! table partitions concurrently (`hive.load.dynamic.partitions.thread`).
 //!
-//! Left out, in favour of this way: what Hadoop's clients ask before and after each rename (is the target
-//! there, is its folder), Hive's own look for duplicate files, the registration of table partitions, and the
-//! deletion of the files that are replaced.
+//! Omitted, in favour of this way: the checks of Hadoop's clients before and after each rename (whether the
+//! target and its folder exist), Hive's own search for duplicate files, the registration of table partitions,
+//! and the deletion of the replaced files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,10 +37,10 @@ use prost::Message;
 
 use super::places::Place;
 
-/// Table partitions that Hive's move task loads at the same time.
+/// Table partitions that Hive's move task loads concurrently.
 const MOVES_MAX: usize = 15;
 
-/// As the engine's own tables have it.
+/// As in the engine's own tables.
 const ROW_GROUP_ROWS: usize = 122_880 * 4;
 const TARGET_FILE_BYTES: u64 = 512 << 20;
 
@@ -50,25 +48,25 @@ const TASK: &str = ".staging/_task_tmp";
 const JOB: &str = ".staging/_tmp";
 const DONE: &str = ".staging/done";
 
-/// What is written, and where.
-pub struct Written<'a> {
+/// A staged write.
+pub struct StagedWrite<'a> {
     pub session: &'a Session,
-    /// The folder of the rows that `select` calls `store_sales`.
+    /// Folder of the rows that `select` calls `store_sales`.
     pub source: &'a Path,
-    /// The rows; their last two columns are the keys of the table partition and of the file.
+    /// Query of the rows; its last two columns are the keys of the table partition and of the file.
     pub select: &'a str,
     /// The table's folder, a path or a URL.
     pub folder: String,
     pub compression: &'a str,
 }
 
-impl Written<'_> {
-    /// The plan that writes the files, as INSERT has it.
+impl StagedWrite<'_> {
+    /// Builds the plan that writes the files, as for INSERT.
     pub async fn plan(&self) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
-        self.planned().await.map_err(harrier_engine::sql_error)
+        self.build_plan().await.map_err(harrier_engine::sql_error)
     }
 
-    async fn planned(&self) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn build_plan(&self) -> Result<Arc<dyn ExecutionPlan>> {
         let context = self.session.context();
         let source = format!("{}/", std::path::absolute(self.source)?.display());
         context.register_parquet("store_sales", source, ParquetReadOptions::default()).await?;
@@ -101,7 +99,7 @@ impl Written<'_> {
         context.state().create_physical_plan(&plan).await
     }
 
-    /// Writes; returns the files' paths below the folder of the tasks.
+    /// Writes the files; returns their paths below the task folder.
     pub async fn write(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<String>, SqlError> {
         let batches =
             collect(plan, self.session.context().task_ctx()).await.map_err(harrier_engine::sql_error)?;
@@ -118,7 +116,7 @@ impl Written<'_> {
     }
 }
 
-/// The columns as files have them, with Parquet's field ids.
+/// Schema of the files, with Parquet's field ids.
 fn file_schema(schema: &DFSchema) -> Schema {
     let fields: Vec<Field> = schema
         .fields()
@@ -132,13 +130,12 @@ fn file_schema(schema: &DFSchema) -> Schema {
     Schema::new(fields)
 }
 
-/// Renames `files`, which lie in the folder of the tasks of table `name`, until they are in the table's
-/// folder.
+/// Renames `files` of table `name` from the task folder in three steps into the table's folder.
 pub async fn rename_three_times(place: &Place, name: &str, files: &[String]) -> Result<(), SqlError> {
-    renamed(place, name, files).await.map_err(harrier_engine::sql_error)
+    rename_files(place, name, files).await.map_err(harrier_engine::sql_error)
 }
 
-async fn renamed(place: &Place, name: &str, files: &[String]) -> Result<()> {
+async fn rename_files(place: &Place, name: &str, files: &[String]) -> Result<()> {
     let mut tasks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for file in files {
         tasks.entry(task_of(file)).or_default().push(file);
@@ -163,8 +160,8 @@ async fn renamed(place: &Place, name: &str, files: &[String]) -> Result<()> {
         .await
 }
 
-/// A file's name is `<statement>-<task>-<output partition>-<number>.parquet`: who wrote it, without the
-/// number.
+/// Returns the writer's part of a file name, `<statement>-<task>-<output partition>-<number>.parquet` without
+/// the number.
 fn task_of(file: &str) -> &str {
     let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
     name.rsplit_once('-').map_or(name, |(writer, _)| writer)

@@ -1,5 +1,5 @@
-//! The chart of `bench interconnect` as SVG: for each table throughput on the left and processor time on the
-//! right, one line for each configuration, both axes logarithmic.
+//! SVG chart of `bench interconnect`: for each table throughput on the left and CPU time on the right, one
+//! line for each configuration, both axes logarithmic.
 
 use serde_json::Value;
 
@@ -8,19 +8,19 @@ use crate::chart::{
     COLOURS, LEGEND_HEIGHT, LEGEND_TOP, MARGIN, all, begin, grid, line, machine, powers, text,
 };
 
-/// Pixels.
+/// In pixels.
 const PANEL_WIDTH: f64 = 420.0;
 const PANEL_HEIGHT: f64 = 170.0;
 const AXIS_WIDTH: f64 = 52.0;
 const PANEL_FOOT: f64 = 54.0;
 
-/// What a panel shows: key of a cell, and words.
+/// Figures of the panels: key of a cell, and label.
 const FIGURES: [(&str, &str); 2] =
     [("gb_per_s_median", "GB/s"), ("cpu_s_per_gb_median", "processor seconds for each GB")];
 
-/// Draws what `--json` wrote.
+/// Draws a JSON result.
 ///
-/// Errors: it is no such result, or has too many configurations.
+/// Errors: an invalid result, or too many configurations.
 pub fn svg(result: &Value) -> Result<String, String> {
     let names: Vec<&str> = all(result, "configurations")
         .iter()

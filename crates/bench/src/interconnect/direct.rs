@@ -1,8 +1,7 @@
-//! The MPI library's own round trips: two ranks that call it in a loop, with nothing of the interconnect in
-//! between.
+//! Round trips of the MPI library itself: two ranks that call it in a loop, without the interconnect.
 //!
-//! Rank 1 answers every message and, when none has come for [`BUSY`], looks only now and then: while others
-//! are measured, these ranks must not take their cores.
+//! Rank 1 answers every message and, after [`BUSY`] without one, polls only at intervals: while others are
+//! measured, these ranks must not occupy their cores.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +13,14 @@ use super::{MESSAGE_BYTES, WARM_UP_ROUND_TRIPS};
 use crate::protocol::{Latency, Reply, Request};
 use crate::worker;
 
-/// How long a rank looks without a pause after the last message.
+/// Busy-polling time after the last message.
 const BUSY: Duration = Duration::from_millis(100);
-/// Between two looks after that.
+/// Polling interval after that.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Turns without a look at the clock: it costs a part of what is measured.
+/// Polls between two clock reads: reading the clock would add to the measured time.
 const TURNS: u32 = 1000;
 
-/// Runs a rank until standard input of rank 0 ends. On the thread that makes every call to MPI.
+/// Runs a rank until standard input of rank 0 ends. Must be on the thread that makes every MPI call.
 pub fn run() -> Result<(), String> {
     let mut mpi = Mpi::init(&harrier_mpi::Options::default()).map_err(|error| error.to_string())?;
     if mpi.size() != 2 {
@@ -38,15 +37,15 @@ pub fn run() -> Result<(), String> {
 }
 
 fn take_requests(mpi: &mut Mpi) -> Result<(), String> {
-    let told = |error: std::io::Error| error.to_string();
-    worker::reply(&Reply::Engine(mpi.library().version.clone())).map_err(told)?;
-    while let Some(line) = worker::next_line().map_err(told)? {
+    let to_text = |error: std::io::Error| error.to_string();
+    worker::reply(&Reply::Engine(mpi.library().version.clone())).map_err(to_text)?;
+    while let Some(line) = worker::next_line().map_err(to_text)? {
         let answer = match Request::parse(&line) {
             Ok(Request::RoundTrips(count)) => round_trips(mpi, count).map(Reply::Latency),
             Ok(_) => Err("this worker only sends small messages".to_owned()),
             Err(message) => Err(message),
         };
-        worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(told)?;
+        worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(to_text)?;
     }
     send(mpi, 1, &[])
 }
@@ -62,28 +61,28 @@ fn round_trips(mpi: &mut Mpi, count: u64) -> Result<Latency, String> {
 
 fn round_trip(mpi: &mut Mpi) -> Result<(), String> {
     send(mpi, 1, &[7; MESSAGE_BYTES])?;
-    let mut came = None;
-    while came.is_none() {
-        receive(mpi, &mut came)?;
+    let mut received = None;
+    while received.is_none() {
+        receive(mpi, &mut received)?;
     }
-    match came.is_some_and(|block| block.as_slice() == [7; MESSAGE_BYTES]) {
+    match received.is_some_and(|block| block.as_slice() == [7; MESSAGE_BYTES]) {
         true => Ok(()),
-        false => Err("another message came back".to_owned()),
+        false => Err("another message received back".to_owned()),
     }
 }
 
-/// Sends every message back, until an empty one comes.
+/// Echoes every message, until an empty one arrives.
 fn answer_all(mpi: &mut Mpi) -> Result<(), String> {
     let mut last = Instant::now();
     loop {
-        let mut came = None;
+        let mut received = None;
         for _ in 0..TURNS {
-            receive(mpi, &mut came)?;
-            if came.is_some() {
+            receive(mpi, &mut received)?;
+            if received.is_some() {
                 break;
             }
         }
-        match came {
+        match received {
             Some(block) if block.is_empty() => return Ok(()),
             Some(block) => {
                 mpi.isend(0, Channel::Data, Arc::new(block)).map_err(|error| error.to_string())?;
@@ -101,6 +100,6 @@ fn send(mpi: &mut Mpi, to: usize, message: &[u8]) -> Result<(), String> {
     mpi.isend(to, Channel::Data, Arc::new(block)).map_err(|error| error.to_string())
 }
 
-fn receive(mpi: &mut Mpi, came: &mut Option<Block>) -> Result<(), String> {
-    mpi.progress(&mut |_, _, block| *came = Some(block)).map(drop).map_err(|error| error.to_string())
+fn receive(mpi: &mut Mpi, received: &mut Option<Block>) -> Result<(), String> {
+    mpi.progress(&mut |_, _, block| *received = Some(block)).map(drop).map_err(|error| error.to_string())
 }

@@ -1,11 +1,11 @@
-//! Half round trips: measured one after the other, told as a median and a 99th percentile.
+//! Half round trips: measured sequentially, reported as median and 99th percentile.
 
 use std::time::Instant;
 
 use crate::measure::quantile;
 use crate::protocol::Latency;
 
-/// The clock of round trips that follow each other: those to warm up, then those that count.
+/// Clock of consecutive round trips: some to warm up, then the counted ones.
 pub struct Clock {
     warm_up: u64,
     count: u64,
@@ -18,13 +18,13 @@ impl Clock {
         Self { warm_up, count, start: Instant::now(), halves_ns: Vec::with_capacity(count as usize) }
     }
 
-    /// Whether one more round trip is to be made, which begins now.
+    /// Starts a round trip; returns false if enough were made.
     pub fn start(&mut self) -> bool {
         self.start = Instant::now();
         self.warm_up > 0 || (self.halves_ns.len() as u64) < self.count
     }
 
-    /// The round trip is over.
+    /// Ends a round trip.
     pub fn stop(&mut self) {
         let half_ns = self.start.elapsed().as_nanos() as f64 / 2.0;
         match self.warm_up {
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// Of half round trips, in nanoseconds; `None` of nothing.
+/// Percentiles of half round trips in nanoseconds; `None` if there are none.
 pub fn of(mut halves_ns: Vec<f64>) -> Option<Latency> {
     halves_ns.sort_by(f64::total_cmp);
     Some(Latency { p50_ns: quantile(&halves_ns, 0.50)?, p99_ns: quantile(&halves_ns, 0.99)? })

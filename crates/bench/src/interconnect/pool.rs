@@ -1,12 +1,12 @@
-//! The batches that are moved, and how a reader knows that it got them.
+//! Pool of batches to send, and their verification by the reader.
 //!
 //! Every rank has the same pool of pseudo-random integers. A stream's batches are consecutive slices of it,
-//! from a place of the stream's own on and around its end, so that sending costs nothing beside the
-//! transport, and a reader knows what comes.
+//! starting at an offset of the stream's own and wrapping around, so that making batches costs nothing next
+//! to the transport, and a reader knows what to expect.
 //!
-//! A reader adds up every value it gets, which is the work that is done with rows in the figures, and
-//! compares the sum with the one it knows from the pool. That finds lost, doubled and damaged values, not
-//! swapped ones: for those, a transfer that is not timed compares value by value.
+//! A reader sums every value it gets, as the processing of rows that the figures include, and compares the
+//! sum with the expected one. That detects lost, duplicated and damaged values, not swapped ones: for those,
+//! an untimed transfer compares value by value.
 
 use std::sync::Arc;
 
@@ -17,26 +17,26 @@ use arrow::record_batch::RecordBatch;
 
 use super::transfer::{Transfer, VALUE_BYTES};
 
-/// Bytes of the pool: beyond the second-level cache of a core, so that no way finds all it sends there.
+/// Size of the pool: larger than a core's L2 cache, so that no transport finds all its data there.
 pub const POOL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Streams begin so many batches apart: a prime, so that they do not meet.
+/// Distance between the first batches of streams: a prime, so that streams do not overlap.
 const STREAM_DISTANCE: u64 = 127;
 
-/// The same on every rank.
+/// The pool; identical on every rank.
 pub struct Pool {
     values: ScalarBuffer<i64>,
-    /// Sums of the first 0, 1, … values.
+    /// Prefix sums of the values.
     sums: Vec<i64>,
     pub schema: SchemaRef,
 }
 
-/// One stream of a transfer.
+/// Identity of a stream of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamName {
     pub from: usize,
     pub to: usize,
-    /// Among those from that rank to that other one.
+    /// Index among the streams between the same two ranks.
     pub number: usize,
 }
 
@@ -53,7 +53,7 @@ impl Pool {
         Self { values: values.into(), sums, schema }
     }
 
-    /// The batches of one stream, in order.
+    /// Returns the batches of one stream, in order.
     pub fn batches(
         self: &Arc<Self>,
         transfer: &Transfer,
@@ -70,7 +70,7 @@ impl Pool {
         })
     }
 
-    /// The values of batch `number` of a stream.
+    /// Returns the values of batch `number` of a stream.
     pub fn slice(&self, transfer: &Transfer, stream: StreamName, number: u64) -> &[i64] {
         let slices = self.slices(transfer);
         let rows = (transfer.payload_bytes / VALUE_BYTES) as usize;
@@ -78,7 +78,7 @@ impl Pool {
         &self.values[start..start + rows]
     }
 
-    /// Whole slices in the pool.
+    /// Number of whole slices in the pool.
     fn slices(&self, transfer: &Transfer) -> u64 {
         POOL_BYTES / transfer.payload_bytes
     }
@@ -88,14 +88,14 @@ fn first_slice(stream: StreamName, slices: u64) -> u64 {
     ((stream.from * 64 + stream.to) * 64 + stream.number) as u64 * STREAM_DISTANCE % slices
 }
 
-/// The reading end of one stream.
+/// Verifying reader of one stream.
 pub struct Reader<'a> {
     pool: &'a Pool,
     transfer: Transfer,
     stream: StreamName,
     sum: i64,
     values: u64,
-    /// The first value that differs, where all are compared.
+    /// First differing value, if values are compared.
     difference: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         Self { pool, transfer, stream, sum: 0, values: 0, difference: None }
     }
 
-    /// Takes a batch. Transports may cut batches and must keep their order.
+    /// Adds a batch. Transports may split batches but must keep their order.
     pub fn take(&mut self, batch: &RecordBatch) {
         match batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>()) {
             Some(column) if column.null_count() == 0 => self.take_values(column.values()),
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes that came. Errors: they are not those that were sent.
+    /// Returns the bytes received. Errors: they differ from those sent.
     pub fn finish(self) -> Result<u64, String> {
         let Self { pool, transfer, stream, sum, values, difference } = self;
         let name = format!("stream {} from rank {} to rank {}", stream.number, stream.from, stream.to);
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Four sums side by side: one after the other would wait for itself.
+/// Four independent sums, to avoid a dependency chain.
 fn sum(values: &[i64]) -> i64 {
     let mut sums = [0i64; 4];
     let chunks = values.chunks_exact(4);

@@ -1,16 +1,16 @@
-//! The worker that moves batches: rank 0 takes the driver's requests, and asks all ranks to send and to read.
+//! Worker that moves batches: rank 0 takes the driver's requests, and asks all ranks to send and to read.
 //!
 //! ```text
-//!  driver ──► rank 0 ── prepare ──► all ranks: what others fetch is offered; processor time so far
-//!                    ── read ─────► all ranks: every stream to this rank, one task each        ◄ the wall time
-//!                    ── finish ───► all ranks: processor time since
+//!  driver ──► rank 0 ── prepare ──► all ranks: offer the streams that others fetch; CPU time so far
+//!                    ── read ─────► all ranks: read every stream to this rank, one task each      ◄ the wall time
+//!                    ── finish ───► all ranks: CPU time since
 //! ```
 //!
-//! Ranks in processes ask each other by calls of the interconnect, whichever way the batches go. Ranks inside
-//! one process are all served by the one [`Rank`].
+//! Ranks in different processes send these requests over the interconnect, whatever the transport of the
+//! batches. All ranks inside one process are served by one [`Rank`].
 //!
 //! Order of calls: for each transfer `prepare`, `read`, `finish`, each on all ranks before the next.
-//! Errors: a transfer that fails is a reply; a rank that is lost makes the worker end with a failure.
+//! Errors: a failed transfer is a reply; a lost rank makes the worker exit with a failure.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -42,13 +42,13 @@ use crate::configuration::{INPROCESS, MEMCPY, MEMCPY_SUM, UDP};
 use crate::protocol::{Latency, Moved, Reply, Request};
 use crate::worker;
 
-/// Copies in a row before the first place is written again.
+/// Copies in a row before the first buffer is overwritten.
 const COPIES: usize = 8;
 
-/// Batches that wait in a channel from task to task at most.
+/// Capacity of a channel from task to task, in batches.
 const CHANNEL_BATCHES: usize = 8;
 
-/// Settings of the command line, by name.
+/// Names of settings on the command line.
 const INTERCONNECT: &str = "harrier.interconnect";
 const COMPRESSION: &str = "distributed.compression";
 
@@ -60,7 +60,7 @@ pub fn run_worker(args: WorkerArgs) -> ExitCode {
         |name: &str| args.settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let kind = setting(INTERCONNECT).unwrap_or_default();
     if kind == DIRECT {
-        return ended(direct::run());
+        return exit_code(direct::run());
     }
     let launch = match worker::launch(&args) {
         Ok(launch) => launch,
@@ -72,7 +72,7 @@ pub fn run_worker(args: WorkerArgs) -> ExitCode {
         .worker_threads(if kind == INPROCESS { threads * ranks } else { threads })
         .enable_all()
         .build();
-    ended(runtime.map_err(|error| error.to_string()).and_then(|runtime| {
+    exit_code(runtime.map_err(|error| error.to_string()).and_then(|runtime| {
         let rank = Rank::start(&kind, ranks, launch, setting(COMPRESSION), &runtime)?;
         let done = runtime.block_on(rank.clone().work());
         if let Some(gang) = &rank.gang {
@@ -83,7 +83,7 @@ pub fn run_worker(args: WorkerArgs) -> ExitCode {
     }))
 }
 
-fn ended(result: Result<(), String>) -> ExitCode {
+fn exit_code(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(exit::DONE),
         Err(error) => {
@@ -93,9 +93,9 @@ fn ended(result: Result<(), String>) -> ExitCode {
     }
 }
 
-/// The way that batches go.
-enum Way {
-    /// The interconnect, whatever carries it.
+/// Transport of the batches.
+enum Transport {
+    /// The interconnect, over any transport.
     Harrier(Interconnect),
     Grpc {
         batches: GrpcBatches,
@@ -103,7 +103,7 @@ enum Way {
     },
     /// From task to task through a channel, by reference.
     InProcess,
-    /// No transport at all: one thread copies every batch once and, if so, adds up the copy.
+    /// No transport: one thread copies every batch once and, if `sum`, sums the copy.
     Memcpy {
         sum: bool,
     },
@@ -111,62 +111,64 @@ enum Way {
 
 /// One rank, or all ranks of one process.
 struct Rank {
-    /// `None`: the others are in this process.
+    /// `None`: the other ranks are in this process.
     gang: Option<Interconnect>,
     ranks: usize,
-    way: Way,
+    transport: Transport,
     pool: Arc<Pool>,
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
 }
 
-/// What rank 0 asks of all ranks.
+/// Request of rank 0 to all ranks.
 #[derive(Debug, Clone)]
-enum Ask {
-    /// Answered with the address of the rank's server.
+enum RankRequest {
+    /// Returns the address of the rank's server.
     Address,
     Addresses(Vec<String>),
-    /// Answered with the processor time so far, nanoseconds.
+    /// Returns the CPU time so far, in nanoseconds.
     Prepare(u64, Transfer),
-    /// Answered with the bytes read.
+    /// Returns the bytes read.
     Read(u64, Transfer),
-    /// Answered with the processor time so far, nanoseconds.
+    /// Returns the CPU time so far, in nanoseconds.
     Finish(u64),
-    /// Every message is sent back.
+    /// Echoes every message.
     Echo,
 }
 
-impl Ask {
+impl RankRequest {
     fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Ask::Address => json!({ "ask": "address" }),
-            Ask::Addresses(addresses) => json!({ "ask": "addresses", "addresses": addresses }),
-            Ask::Prepare(number, transfer) => {
+            RankRequest::Address => json!({ "ask": "address" }),
+            RankRequest::Addresses(addresses) => json!({ "ask": "addresses", "addresses": addresses }),
+            RankRequest::Prepare(number, transfer) => {
                 json!({ "ask": "prepare", "number": number, "transfer": transfer.to_json() })
             }
-            Ask::Read(number, transfer) => {
+            RankRequest::Read(number, transfer) => {
                 json!({ "ask": "read", "number": number, "transfer": transfer.to_json() })
             }
-            Ask::Finish(number) => json!({ "ask": "finish", "number": number }),
-            Ask::Echo => json!({ "ask": "echo" }),
+            RankRequest::Finish(number) => json!({ "ask": "finish", "number": number }),
+            RankRequest::Echo => json!({ "ask": "echo" }),
         }
         .to_string()
         .into_bytes()
     }
 
-    fn parse(bytes: &[u8]) -> Result<Ask, String> {
+    fn parse(bytes: &[u8]) -> Result<RankRequest, String> {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let number = value["number"].as_u64().unwrap_or_default();
         let transfer = || Transfer::from_json(&value["transfer"]);
         Ok(match value["ask"].as_str().unwrap_or_default() {
-            "address" => Ask::Address,
+            "address" => RankRequest::Address,
             "addresses" => {
                 let addresses = value["addresses"].as_array().into_iter().flatten();
-                Ask::Addresses(addresses.filter_map(|address| address.as_str().map(str::to_owned)).collect())
+                RankRequest::Addresses(
+                    addresses.filter_map(|address| address.as_str().map(str::to_owned)).collect(),
+                )
             }
-            "prepare" => Ask::Prepare(number, transfer()?),
-            "read" => Ask::Read(number, transfer()?),
-            "finish" => Ask::Finish(number),
-            "echo" => Ask::Echo,
+            "prepare" => RankRequest::Prepare(number, transfer()?),
+            "read" => RankRequest::Read(number, transfer()?),
+            "finish" => RankRequest::Finish(number),
+            "echo" => RankRequest::Echo,
             other => return Err(format!("a rank was asked for \"{other}\"")),
         })
     }
@@ -186,8 +188,8 @@ impl Rank {
             Interconnect::start(harrier_exec::interconnect_options(carrier))
                 .map_err(|error| error.to_string())
         };
-        let (gang, way) = match kind {
-            MPI | UDP => gang().map(|gang| (Some(gang.clone()), Way::Harrier(gang)))?,
+        let (gang, transport) = match kind {
+            MPI | UDP => gang().map(|gang| (Some(gang.clone()), Transport::Harrier(gang)))?,
             GRPC => {
                 let gang = gang()?;
                 let many_hosts = gang.peers().iter().any(|peer| !peer.here);
@@ -195,18 +197,19 @@ impl Rank {
                 let batches = runtime
                     .block_on(GrpcBatches::start(host, compression))
                     .map_err(|error| error.to_string())?;
-                (Some(gang), Way::Grpc { batches, addresses: OnceLock::new() })
+                (Some(gang), Transport::Grpc { batches, addresses: OnceLock::new() })
             }
-            INPROCESS => (None, Way::InProcess),
-            MEMCPY => (None, Way::Memcpy { sum: false }),
-            MEMCPY_SUM => (None, Way::Memcpy { sum: true }),
+            INPROCESS => (None, Transport::InProcess),
+            MEMCPY => (None, Transport::Memcpy { sum: false }),
+            MEMCPY_SUM => (None, Transport::Memcpy { sum: true }),
             other => return Err(format!("\"{other}\" moves no batches")),
         };
         let ranks = gang.as_ref().map_or(ranks, Interconnect::ranks);
-        let rank = Arc::new(Rank { gang, ranks, way, pool: Arc::new(Pool::new()), offers: Mutex::default() });
+        let rank =
+            Arc::new(Rank { gang, ranks, transport, pool: Arc::new(Pool::new()), offers: Mutex::default() });
         if let Some(gang) = &rank.gang {
             let runtime = runtime.handle().clone();
-            gang.serve(Arc::new(Sending { rank: Arc::clone(&rank), runtime }));
+            gang.serve(Arc::new(RankService { rank: Arc::clone(&rank), runtime }));
         }
         Ok(rank)
     }
@@ -227,22 +230,22 @@ impl Rank {
     }
 
     async fn take_requests(self: &Arc<Self>) -> Result<(), String> {
-        if let Way::Grpc { .. } = self.way {
-            let addresses = self.ask_all(Ask::Address).await?;
+        if let Transport::Grpc { .. } = self.transport {
+            let addresses = self.request_all(RankRequest::Address).await?;
             let text = |address: &Value| address.as_str().unwrap_or_default().to_owned();
-            self.ask_all(Ask::Addresses(addresses.iter().map(text).collect())).await?;
+            self.request_all(RankRequest::Addresses(addresses.iter().map(text).collect())).await?;
         }
         let engine = match &self.gang {
             Some(gang) => format!("harrier {}, {}", env!("CARGO_PKG_VERSION"), gang.library()),
             None => format!("harrier {}", env!("CARGO_PKG_VERSION")),
         };
-        let told = |error: std::io::Error| error.to_string();
-        worker::reply(&Reply::Engine(engine)).map_err(told)?;
+        let to_text = |error: std::io::Error| error.to_string();
+        worker::reply(&Reply::Engine(engine)).map_err(to_text)?;
         let mut number = 0;
         loop {
             let line =
                 tokio::task::spawn_blocking(worker::next_line).await.map_err(|error| error.to_string())?;
-            let Some(line) = line.map_err(told)? else { return Ok(()) };
+            let Some(line) = line.map_err(to_text)? else { return Ok(()) };
             number += 1;
             let answer = match Request::parse(&line) {
                 Ok(Request::Transfer(transfer)) => self.transfer(number, transfer).await.map(Reply::Moved),
@@ -250,22 +253,22 @@ impl Rank {
                 Ok(_) => Err("a worker that moves batches runs no statements".to_owned()),
                 Err(message) => Err(message),
             };
-            worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(told)?;
+            worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(to_text)?;
         }
     }
 
-    /// One transfer, measured. On rank 0.
+    /// Measures one transfer. On rank 0.
     async fn transfer(self: &Arc<Self>, number: u64, transfer: Transfer) -> Result<Moved, String> {
         let payloads = VALUE_BYTES..=super::PAYLOAD_BYTES_MAX;
         if !payloads.contains(&transfer.payload_bytes) || !transfer.payload_bytes.is_multiple_of(VALUE_BYTES)
         {
             return Err(format!("no batch has {} bytes", transfer.payload_bytes));
         }
-        let before = total(&self.ask_all(Ask::Prepare(number, transfer)).await?);
+        let before = total(&self.request_all(RankRequest::Prepare(number, transfer)).await?);
         let start = Instant::now();
-        let read = self.ask_all(Ask::Read(number, transfer)).await;
+        let read = self.request_all(RankRequest::Read(number, transfer)).await;
         let wall = start.elapsed();
-        let after = total(&self.ask_all(Ask::Finish(number)).await?);
+        let after = total(&self.request_all(RankRequest::Finish(number)).await?);
         let bytes = total(&read?);
         if bytes != transfer.bytes(self.ranks) {
             return Err(format!("{bytes} bytes instead of {}", transfer.bytes(self.ranks)));
@@ -273,8 +276,8 @@ impl Rank {
         Ok(Moved { bytes, wall, cpu: Duration::from_nanos(after.saturating_sub(before)) })
     }
 
-    /// Asks all ranks at once and returns their answers in their order. On rank 0.
-    async fn ask_all(self: &Arc<Self>, ask: Ask) -> Result<Vec<Value>, String> {
+    /// Sends a request to all ranks and returns their answers in rank order. On rank 0.
+    async fn request_all(self: &Arc<Self>, ask: RankRequest) -> Result<Vec<Value>, String> {
         let others = self.gang.iter().flat_map(|gang| (1..gang.ranks()).map(move |rank| (gang, rank)));
         let answers: Vec<_> = others
             .map(|(gang, rank)| {
@@ -297,35 +300,37 @@ impl Rank {
         Ok(all)
     }
 
-    /// This rank's answer.
-    async fn answer(self: Arc<Self>, ask: Ask) -> Result<Value, String> {
+    /// Answers a request on this rank.
+    async fn answer(self: Arc<Self>, ask: RankRequest) -> Result<Value, String> {
         match ask {
-            Ask::Address => match &self.way {
-                Way::Grpc { batches, .. } => Ok(json!(batches.address())),
+            RankRequest::Address => match &self.transport {
+                Transport::Grpc { batches, .. } => Ok(json!(batches.address())),
                 _ => Err("this rank has no server".to_owned()),
             },
-            Ask::Addresses(all) => {
-                if let Way::Grpc { addresses, .. } = &self.way {
+            RankRequest::Addresses(all) => {
+                if let Transport::Grpc { addresses, .. } = &self.transport {
                     addresses.set(all).map_err(|_| "the addresses are told once".to_owned())?;
                 }
                 Ok(Value::Null)
             }
-            Ask::Prepare(number, transfer) => {
+            RankRequest::Prepare(number, transfer) => {
                 self.offer(number, transfer).await?;
                 Ok(json!(harrier_exec::process_cpu_ns()))
             }
-            Ask::Read(number, transfer) => self.read(number, transfer).await.map(|bytes| json!(bytes)),
-            Ask::Finish(number) => {
+            RankRequest::Read(number, transfer) => {
+                self.read(number, transfer).await.map(|bytes| json!(bytes))
+            }
+            RankRequest::Finish(number) => {
                 self.offers.lock().remove(&number);
                 Ok(json!(harrier_exec::process_cpu_ns()))
             }
-            Ask::Echo => Err("an echo is no answer".to_owned()),
+            RankRequest::Echo => Err("an echo is no answer".to_owned()),
         }
     }
 
-    /// Lets other ranks fetch what this one sends, where that has to be said before.
+    /// Offers this rank's streams to other ranks, for transports that need it.
     async fn offer(&self, number: u64, transfer: Transfer) -> Result<(), String> {
-        let Way::Grpc { batches, .. } = &self.way else { return Ok(()) };
+        let Transport::Grpc { batches, .. } = &self.transport else { return Ok(()) };
         let from = self.number();
         let mut offers = Vec::new();
         for reader in transfer.pattern.readers(self.ranks, from) {
@@ -340,7 +345,7 @@ impl Rank {
         Ok(())
     }
 
-    /// What a stream sends.
+    /// Returns the batches that a stream sends.
     fn source(&self, transfer: &Transfer, stream: StreamName) -> BoxStream<'static, RecordBatch> {
         stream::iter(self.pool.batches(transfer, stream)).boxed()
     }
@@ -348,7 +353,7 @@ impl Rank {
     /// Reads all streams to this rank, or to all ranks of this process, each in a task of its own. Returns
     /// the bytes.
     async fn read(self: &Arc<Self>, number: u64, transfer: Transfer) -> Result<u64, String> {
-        if let Way::Memcpy { sum } = self.way {
+        if let Transport::Memcpy { sum } = self.transport {
             let rank = Arc::clone(self);
             return tokio::task::spawn_blocking(move || rank.copy(transfer, sum))
                 .await
@@ -375,7 +380,7 @@ impl Rank {
         Ok(bytes)
     }
 
-    /// The streams from rank `from` to rank `to`, which is this one or in this process.
+    /// Opens the streams from rank `from` to rank `to`, which is this one or in this process.
     async fn open(
         &self,
         number: u64,
@@ -383,8 +388,8 @@ impl Rank {
         from: usize,
         to: usize,
     ) -> Result<Vec<Batches>, String> {
-        match &self.way {
-            Way::Harrier(gang) => {
+        match &self.transport {
+            Transport::Harrier(gang) => {
                 let request = transfer.to_json().to_string();
                 let streams = gang.open(
                     from,
@@ -396,7 +401,7 @@ impl Rank {
                     |stream| BatchReceiver::new(stream, |_| ()).map_err(|error| error.to_string()).boxed();
                 Ok(streams.into_iter().map(batches).collect())
             }
-            Way::Grpc { batches, addresses } => {
+            Transport::Grpc { batches, addresses } => {
                 let address =
                     addresses.get().and_then(|all| all.get(from)).ok_or("a rank without address")?;
                 let ticket = Ticket { transfer: number, reader: to };
@@ -406,7 +411,7 @@ impl Rank {
                     .map_err(|error| error.to_string())?;
                 Ok(streams.into_iter().map(|s| s.map_err(|error| error.to_string()).boxed()).collect())
             }
-            Way::InProcess => Ok((0..transfer.streams)
+            Transport::InProcess => Ok((0..transfer.streams)
                 .map(|stream| {
                     let mut source = self.source(&transfer, StreamName { from, to, number: stream });
                     let (sender, receiver) = mpsc::channel(CHANNEL_BATCHES);
@@ -423,7 +428,7 @@ impl Rank {
                     stream::unfold(receiver, next).boxed()
                 })
                 .collect()),
-            Way::Memcpy { .. } => Err("a copy has no streams".to_owned()),
+            Transport::Memcpy { .. } => Err("a copy has no streams".to_owned()),
         }
     }
 
@@ -450,20 +455,20 @@ impl Rank {
         Ok(bytes)
     }
 
-    /// Messages to and fro between ranks 0 and 1, one at a time. On rank 0.
+    /// Measures round trips between ranks 0 and 1, one at a time. On rank 0.
     async fn round_trips(self: &Arc<Self>, count: u64) -> Result<Latency, String> {
         let rank = Arc::clone(self);
-        // In a task of its own: as what runs statements is.
+        // In a task of its own, like statements.
         let all = tokio::spawn(async move {
             let clock = Clock::new(WARM_UP_ROUND_TRIPS, count);
-            match &rank.way {
-                Way::Harrier(gang) => round_trips_harrier(gang, clock).await,
-                Way::Grpc { batches, addresses } => {
+            match &rank.transport {
+                Transport::Harrier(gang) => round_trips_harrier(gang, clock).await,
+                Transport::Grpc { batches, addresses } => {
                     let address = addresses.get().and_then(|all| all.get(1)).ok_or("there is no rank 1")?;
                     round_trips_grpc(batches, address, clock).await
                 }
-                Way::InProcess => round_trips_in_process(clock).await,
-                Way::Memcpy { .. } => Err("a copy has no latency".to_owned()),
+                Transport::InProcess => round_trips_in_process(clock).await,
+                Transport::Memcpy { .. } => Err("a copy has no latency".to_owned()),
             }
         });
         all.await.map_err(|error| error.to_string())?
@@ -471,7 +476,7 @@ impl Rank {
 }
 
 async fn round_trips_harrier(gang: &Interconnect, mut clock: Clock) -> Result<Latency, String> {
-    let (messages, mut answers) = gang.call(1, &Ask::Echo.to_bytes());
+    let (messages, mut answers) = gang.call(1, &RankRequest::Echo.to_bytes());
     while clock.start() {
         messages.send(&[7; MESSAGE_BYTES]);
         match answers.next().await {
@@ -484,7 +489,7 @@ async fn round_trips_harrier(gang: &Interconnect, mut clock: Clock) -> Result<La
     clock.latency()
 }
 
-/// The smallest request of the service; its answer is the version of the rank's build.
+/// The service's smallest request; it returns the version of the rank's build.
 async fn round_trips_grpc(batches: &GrpcBatches, address: &str, mut clock: Clock) -> Result<Latency, String> {
     while clock.start() {
         batches.round_trip(address).await.map_err(|error| error.to_string())?;
@@ -528,13 +533,13 @@ async fn read_stream(
     reader.finish()
 }
 
-/// What this rank does when another one asks it or reads from it.
-struct Sending {
+/// Service for requests and stream reads of other ranks.
+struct RankService {
     rank: Arc<Rank>,
     runtime: Handle,
 }
 
-impl Service for Sending {
+impl Service for RankService {
     fn open(&self, incoming: Incoming) {
         let Incoming { from, call, request, mut senders, messages } = incoming;
         let rank = Arc::clone(&self.rank);
@@ -568,8 +573,8 @@ async fn answer_call(
     mut sender: StreamSender,
     mut messages: MessageReceiver,
 ) {
-    let answer = match Ask::parse(&request) {
-        Ok(Ask::Echo) => {
+    let answer = match RankRequest::parse(&request) {
+        Ok(RankRequest::Echo) => {
             while let Some(message) = messages.next().await {
                 if sender.send_message(&message).await.is_err() {
                     break;
@@ -582,7 +587,7 @@ async fn answer_call(
     };
     match answer {
         Ok(value) => {
-            // Whoever has gone needs no answer.
+            // If the caller is gone, no answer is needed.
             let _ = sender.send_message(value.to_string().as_bytes()).await;
             sender.finish();
         }
@@ -590,7 +595,7 @@ async fn answer_call(
     }
 }
 
-/// As the sender of a motion does: a batch is only made when there is credit for it.
+/// Like the sender of a motion: makes a batch only when there is credit for it.
 async fn send_stream(mut source: BoxStream<'static, RecordBatch>, mut sender: BatchSender) {
     loop {
         if sender.credit().await.is_err() {
@@ -613,7 +618,7 @@ mod tests {
     use super::*;
     use crate::interconnect::transfer::Pattern;
 
-    fn moved(kind: &str, pattern: Pattern, compare: bool) -> Moved {
+    fn run_transfer(kind: &str, pattern: Pattern, compare: bool) -> Moved {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let rank = Rank::start(kind, 3, None, None, &runtime).map_err(|error| panic!("{error}")).unwrap();
@@ -630,7 +635,7 @@ mod tests {
             (MEMCPY, Pattern::ManyToMany),
         ] {
             for compare in [true, false] {
-                let moved = moved(kind, pattern, compare);
+                let moved = run_transfer(kind, pattern, compare);
                 assert_eq!(moved.bytes, pattern.pairs(3).len() as u64 * 2 * 50 * 4096);
             }
         }
@@ -656,16 +661,16 @@ mod tests {
             compare: false,
         };
         for ask in [
-            Ask::Address,
-            Ask::Addresses(vec!["a".to_owned()]),
-            Ask::Prepare(1, transfer),
-            Ask::Read(2, transfer),
-            Ask::Finish(3),
-            Ask::Echo,
+            RankRequest::Address,
+            RankRequest::Addresses(vec!["a".to_owned()]),
+            RankRequest::Prepare(1, transfer),
+            RankRequest::Read(2, transfer),
+            RankRequest::Finish(3),
+            RankRequest::Echo,
         ] {
-            let parsed = Ask::parse(&ask.to_bytes()).unwrap();
+            let parsed = RankRequest::parse(&ask.to_bytes()).unwrap();
             assert_eq!(format!("{parsed:?}"), format!("{ask:?}"));
         }
-        assert!(Ask::parse(b"{}").is_err());
+        assert!(RankRequest::parse(b"{}").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of `bench interconnect`, for a person: a legend, a line for each case, and the round trips.
+//! Text tables of `bench interconnect`: a legend, a line for each case, and the round trips.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use crate::configuration::Configuration;
 use crate::report::letter;
 use crate::worker_process::WorkerProcess;
 
-/// The legend.
+/// Formats the legend.
 pub fn header(runs: u32, configurations: &[Configuration], workers: &[WorkerProcess]) -> String {
     let mut text = format!(
         "Blocks between ranks: median of {runs} {}; GB/s of values, and s/GB: processor time of all ranks for each GB\n\n",
@@ -22,7 +22,7 @@ pub fn header(runs: u32, configurations: &[Configuration], workers: &[WorkerProc
     text
 }
 
-/// What a table shows.
+/// Formats the title of a table.
 pub fn title(table: &Table) -> String {
     let pattern = table.cases.first().map_or("nothing", |case| case.pattern.name());
     match (table.by_streams, table.cases.first()) {
@@ -36,7 +36,7 @@ pub fn title(table: &Table) -> String {
     }
 }
 
-/// The head of a table, with its title.
+/// Formats the header of a table, with its title.
 pub fn table_header(table: &Table, configurations: usize) -> String {
     let by = if table.by_streams { "streams" } else { "batch" };
     let mut text = format!("\n{}\n{by:<8}", title(table));
@@ -46,12 +46,12 @@ pub fn table_header(table: &Table, configurations: usize) -> String {
     text
 }
 
-/// What tells a line from the others of its table.
+/// Label of a case in its table.
 pub fn case(table: &Table, case: &Case) -> String {
     if table.by_streams { case.streams.to_string() } else { size(case.payload_bytes) }
 }
 
-/// One case in all configurations.
+/// Formats one case in all configurations.
 pub fn line(name: &str, cells: &[Cell]) -> String {
     let mut text = format!("{name:<8}");
     for cell in cells {
@@ -68,7 +68,7 @@ pub fn line(name: &str, cells: &[Cell]) -> String {
     text
 }
 
-/// Half round trips, the first of which is what the others are compared with.
+/// Formats half round trips; the first one is the reference for the others.
 pub fn latencies(all: &[RoundTrips]) -> String {
     let width = all.iter().map(|latency| latency.name.chars().count()).max().unwrap_or(0);
     let first = all.first().and_then(RoundTrips::p50_ns);
@@ -91,7 +91,7 @@ pub fn latencies(all: &[RoundTrips]) -> String {
     text
 }
 
-/// A size as people say it.
+/// Formats a size.
 pub fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -100,7 +100,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 fn number(value: f64) -> String {
     match value {
         _ if value >= 100.0 => format!("{value:.0}"),

@@ -1,22 +1,22 @@
-//! What one run moves: which ranks send to which, over how many streams, in batches of which size.
+//! Parameters of a transfer: which ranks send to which, over how many streams, in batches of which size.
 
 use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// Bytes of one value: batches have one column of 64-bit integers.
+/// Size of one value: batches have one column of 64-bit integers.
 pub const VALUE_BYTES: u64 = 8;
 
-/// Who sends to whom.
+/// Communication pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Rank 0 to rank 1.
     OneToOne,
-    /// Rank 0 to all others: what spreads a small table.
+    /// Rank 0 to all others: a broadcast of a small table.
     OneToMany,
     /// All others to rank 0: a gather.
     ManyToOne,
-    /// Each to each other one: a redistribution.
+    /// Each rank to each other one: a redistribution.
     ManyToMany,
 }
 
@@ -33,7 +33,7 @@ impl Pattern {
         }
     }
 
-    /// Of `many` ranks, so many take part.
+    /// Number of ranks that take part, of at most `many`.
     pub fn ranks(self, many: usize) -> usize {
         if self == Pattern::OneToOne { 2 } else { many }
     }
@@ -50,12 +50,12 @@ impl Pattern {
         }
     }
 
-    /// The ranks that `rank` sends to.
+    /// Ranks that `rank` sends to.
     pub fn readers(self, ranks: usize, rank: usize) -> Vec<usize> {
         self.pairs(ranks).into_iter().filter(|(from, _)| *from == rank).map(|(_, to)| to).collect()
     }
 
-    /// The ranks that send to `rank`.
+    /// Ranks that send to `rank`.
     pub fn senders(self, ranks: usize, rank: usize) -> Vec<usize> {
         self.pairs(ranks).into_iter().filter(|(_, to)| *to == rank).map(|(from, _)| from).collect()
     }
@@ -75,14 +75,13 @@ impl FromStr for Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
     pub pattern: Pattern,
-    /// From each sender to each of its readers.
+    /// Streams from each sender to each of its readers.
     pub streams: usize,
     /// Bytes of the values in a batch; a multiple of [`VALUE_BYTES`].
     pub payload_bytes: u64,
-    /// Of each stream.
+    /// Batches of each stream.
     pub batches: u64,
-    /// Whether every value is compared with what was sent, in its order; otherwise their sum is. Not to be
-    /// timed.
+    /// Whether to compare every value in order; otherwise only their sum. Not for timed runs.
     pub compare: bool,
 }
 
@@ -97,7 +96,7 @@ impl Transfer {
         })
     }
 
-    /// Errors: what is missing or wrong.
+    /// Errors: a missing or invalid field.
     pub fn from_json(value: &Value) -> Result<Self, String> {
         let number = |key: &str| value[key].as_u64().ok_or_else(|| format!("a transfer has no {key}"));
         Ok(Self {

@@ -1,10 +1,9 @@
-//! Tasks that wait until what they have sent is received, against tasks that go on (figure 6 of "Hive on
+//! Blocking sends, which wait until the data is received, against non-blocking ones (figure 6 of "Hive on
 //! DataMPI").
 //!
 //! Both are `mpid-programs aggregate` over the same uservisits, whose keys are skewed by Zipf's law, on two
-//! ranks; the knob `HARRIER_MPID_BLOCKING` is what differs. The runs alternate. What is compared is the time
-//! from the first O task's begin to the last one's end; the timeline of the run in the middle is what the
-//! chart shows.
+//! ranks; they differ in the setting `HARRIER_MPID_BLOCKING`. The runs are interleaved. The compared time is
+//! from the first O task's begin to the last one's end; the chart shows the timeline of the median run.
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,16 +19,16 @@ use crate::progress::Progress;
 
 const RANKS: usize = 2;
 
-/// Input for each O task: so that every rank has several, one after the other.
+/// Number of O tasks: several per rank, one after the other.
 const O_TASKS: u64 = 8;
 
-/// Values of `HARRIER_MPID_BLOCKING`, and what they are called.
+/// Values of `HARRIER_MPID_BLOCKING`, and their names.
 const STYLES: [(&str, &str); 2] = [("1", "blocking"), ("0", "non-blocking")];
 
 /// Environment variable that names another `mpid-programs`.
 const PROGRAMS: &str = "HARRIER_MPID_PROGRAMS";
 
-/// When an O task ran, in seconds from the first one's begin.
+/// Time interval of an O task, in seconds from the first one's begin.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Span {
     task: u32,
@@ -38,7 +37,7 @@ pub(super) struct Span {
     end_s: f64,
 }
 
-/// The runs of one style.
+/// Runs of one style.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Style {
     pub(super) name: &'static str,
@@ -51,7 +50,7 @@ impl Style {
         median(self.runs.iter().map(|spans| o_s(spans)).collect())
     }
 
-    /// The run that took the middle time, or nearly.
+    /// The run with the median time, or the next one.
     fn middle(&self) -> Option<&Vec<Span>> {
         let mut runs: Vec<&Vec<Span>> = self.runs.iter().collect();
         runs.sort_by(|one, other| o_s(one).total_cmp(&o_s(other)));
@@ -63,7 +62,7 @@ fn o_s(spans: &[Span]) -> f64 {
     spans.iter().map(|span| span.end_s).fold(0.0, f64::max)
 }
 
-/// What came out.
+/// Result of both styles.
 #[derive(Debug, Clone)]
 pub(super) struct Blocking {
     pub(super) bytes: u64,
@@ -73,7 +72,7 @@ pub(super) struct Blocking {
 }
 
 impl Blocking {
-    /// How much longer tasks take that wait.
+    /// Ratio of blocking to non-blocking time.
     pub(super) fn ratio(&self) -> Option<f64> {
         match &self.styles[..] {
             [blocking, other] => Some(blocking.o_s()? / other.o_s()?),
@@ -105,7 +104,7 @@ impl Blocking {
     }
 }
 
-/// Measures both styles. Errors: why it cannot be.
+/// Measures both styles. Errors: the reason why it is impossible.
 pub(super) fn measure(bytes: u64, runs: u32, progress: &mut Progress<'_>) -> Result<Blocking, String> {
     let programs = match env::var_os(PROGRAMS) {
         Some(path) => PathBuf::from(path),
@@ -118,11 +117,11 @@ pub(super) fn measure(bytes: u64, runs: u32, progress: &mut Progress<'_>) -> Res
     let folder = PathBuf::from(format!(".harrier/data/uservisits-{bytes}"));
     if !folder.is_dir() {
         progress.step("making uservisits".to_owned());
-        // Whole or not at all: a folder is what says that it is there.
+        // Atomically: an existing folder counts as complete.
         let unfinished = folder.with_extension("part");
         let _ = fs::remove_dir_all(&unfinished);
         let made = ["generate", "uservisits", "--bytes", &bytes.to_string(), "--out"];
-        finished(Command::new(&programs).args(made).arg(&unfinished))?;
+        run_to_success(Command::new(&programs).args(made).arg(&unfinished))?;
         fs::rename(&unfinished, &folder).map_err(|error| error.to_string())?;
     }
     let timeline = env::temp_dir().join(format!("harrier-primitives-{}.csv", std::process::id()));
@@ -141,9 +140,9 @@ pub(super) fn measure(bytes: u64, runs: u32, progress: &mut Progress<'_>) -> Res
             command.args(["--split-bytes", &(bytes / O_TASKS).max(1).to_string()]);
             command.envs(configuration::LAUNCHER_ENVIRONMENT);
             command.env("HARRIER_MPID_BLOCKING", value).env("HARRIER_MPID_TIMELINE", &timeline);
-            // Every pair is sent: what is combined before does not show how sending goes.
+            // Send every pair: combining would hide the cost of sending.
             command.env("HARRIER_MPID_COMBINE", "0");
-            finished(&mut command)?;
+            run_to_success(&mut command)?;
             style.runs.push(spans(&timeline)?);
         }
     }
@@ -152,7 +151,7 @@ pub(super) fn measure(bytes: u64, runs: u32, progress: &mut Progress<'_>) -> Res
     Ok(Blocking { bytes, ranks: RANKS, o_tasks, styles })
 }
 
-fn finished(command: &mut Command) -> Result<(), String> {
+fn run_to_success(command: &mut Command) -> Result<(), String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or(OsStr::new("?")).to_os_string();
     let done = command
         .stdin(Stdio::null())
@@ -165,7 +164,7 @@ fn finished(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// The O tasks of a timeline, as `mpid` writes it.
+/// Reads the O tasks of a timeline that `mpid` wrote.
 fn spans(path: &Path) -> Result<Vec<Span>, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
     parse(&text)

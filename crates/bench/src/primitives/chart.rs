@@ -1,5 +1,5 @@
-//! The chart of `bench primitives` as SVG: latency and bandwidth by size, both axes logarithmic, one line for
-//! each of the means; below them when the O tasks ran that wait and those that do not.
+//! SVG chart of `bench primitives`: latency and bandwidth by size, both axes logarithmic, one line for each
+//! primitive; below, the timelines of blocking and non-blocking O tasks.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::chart::{
     COLOURS, LEGEND_HEIGHT, LEGEND_TOP, MARGIN, all, begin, escape, grid, line, machine, powers, text,
 };
 
-/// Pixels.
+/// In pixels.
 const PANEL_WIDTH: f64 = 470.0;
 const PANEL_HEIGHT: f64 = 260.0;
 const AXIS_WIDTH: f64 = 56.0;
@@ -22,9 +22,9 @@ const FIGURES: [(&str, &str); 2] = [
     ("mb_per_s_median", "bandwidth: 128 MiB in packets, MB/s"),
 ];
 
-/// Draws what `--json` wrote.
+/// Draws a JSON result.
 ///
-/// Errors: it is no such result, or has too many configurations.
+/// Errors: an invalid result, or too many configurations.
 pub fn svg(result: &Value) -> Result<String, String> {
     let configurations = all(result, "configurations");
     let names: Vec<&str> =
@@ -42,7 +42,7 @@ pub fn svg(result: &Value) -> Result<String, String> {
     let subtitle = format!("median of {} interleaved runs; {}", result["runs"], machine(result));
     let legend = |(name, configuration): (&&str, &Value)| {
         let engine = configuration["engine"].as_str().unwrap_or_default();
-        // What follows is who packaged it, and where it lies.
+        // The rest names the packager and the path.
         let engine = engine.split(['\n', '(']).next().unwrap_or_default();
         let engine = engine.split(", package").next().unwrap_or_default();
         format!("{name}: {engine}")
@@ -78,7 +78,7 @@ fn lines(out: &mut String, result: &Value, key: &str, words: &str, names: &[&str
     grid(out, (left, PANEL_WIDTH), bottom_power as i32..=top_power as i32, None, y);
     let x = |position: usize| left + (position as f64 + 0.5) * PANEL_WIDTH / cases.len() as f64;
     let label = |case: &Value| size(case["bytes"].as_u64().unwrap_or_default() as usize);
-    // Every second one: they would run into each other.
+    // Every second label, so that they do not overlap.
     for (position, case) in cases.iter().enumerate().step_by(2) {
         text(out, x(position), bottom + 16.0, "text-anchor=\"middle\"", &label(case));
     }
@@ -95,7 +95,7 @@ fn lines(out: &mut String, result: &Value, key: &str, words: &str, names: &[&str
     }
 }
 
-/// A line for each O task, from its begin to its end; both styles on one scale.
+/// Draws a line for each O task, from its begin to its end; both styles on one scale.
 fn tasks_of(out: &mut String, blocking: &Value, style: &Value, colour: &str, (left, top): (f64, f64)) {
     let ends = all(blocking, "styles").iter().flat_map(|style| all(style, "spans"));
     let longest_s = ends.filter_map(|span| span["end_s"].as_f64()).fold(1e-9, f64::max);
@@ -160,7 +160,7 @@ mod tests {
         let drawn = svg(&result).unwrap();
         assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"));
         assert_eq!((drawn.matches("<polyline").count(), drawn.matches("<circle").count()), (4, 6));
-        // The paper, two squares of the legend, two tasks.
+        // The background, two squares of the legend, two tasks.
         assert_eq!(drawn.matches("<rect").count(), 5);
         assert!(drawn.contains("grpc: &lt;gRPC&gt;") && drawn.contains("O tasks, non-blocking: 2.00 s"));
         assert!(svg(&json!({})).is_err());

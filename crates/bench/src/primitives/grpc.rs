@@ -1,5 +1,5 @@
-//! gRPC: a call for each round trip, and one call with a stream of messages for packets. Messages are bytes
-//! as they are.
+//! gRPC primitive: a call for each round trip, and one call with a stream of messages for packets. Messages
+//! are raw bytes.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,10 +27,10 @@ use crate::configuration::this_binary;
 const ECHO: &str = "/harrier.Primitives/Echo";
 const COUNT: &str = "/harrier.Primitives/Count";
 
-/// Packets made before they are asked for.
+/// Packets queued ahead.
 const AHEAD: usize = 8;
 
-/// Bytes as they are.
+/// Codec of raw bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct BytesCodec;
 
@@ -131,7 +131,7 @@ impl Service<http::Request<Body>> for Primitives {
     }
 }
 
-/// The other process: prints its port and serves until standard input ends.
+/// Runs the server process: prints its port and serves until standard input ends.
 pub(super) fn run_server() -> Result<(), String> {
     runtime()?.block_on(async {
         let address = "127.0.0.1:0".parse().map_err(|error| format!("{error}"))?;
@@ -183,7 +183,7 @@ fn runtime() -> Result<Runtime, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The server ends with its input.
+/// Server process, which ends with its standard input.
 struct Running {
     input: Option<ChildStdin>,
     server: Child,
@@ -202,7 +202,7 @@ struct Call {
     _server: Running,
 }
 
-fn said(status: Status) -> String {
+fn status_text(status: Status) -> String {
     status.to_string()
 }
 
@@ -216,7 +216,7 @@ impl Pair for Call {
             self.client.ready().await.map_err(|error| error.to_string())?;
             let request = Request::new(Bytes::copy_from_slice(message));
             let answer = self.client.unary(request, PathAndQuery::from_static(ECHO), BytesCodec).await;
-            Ok::<_, String>(answer.map_err(said)?.into_inner())
+            Ok::<_, String>(answer.map_err(status_text)?.into_inner())
         })?;
         (back == message).then_some(()).ok_or_else(|| "another message came back".to_owned())
     }
@@ -236,14 +236,14 @@ impl Pair for Call {
             );
             let sending = async {
                 let mut sent = 0;
-                // The call that ends early says why.
+                // A call that ends early returns the reason.
                 while more(sent) && sender.send(packet.clone()).await.is_ok() {
                     sent += packet.len() as u64;
                 }
                 drop(sender);
             };
             let (answer, ()) = tokio::join!(call, sending);
-            let count = answer.map_err(said)?.into_inner();
+            let count = answer.map_err(status_text)?.into_inner();
             count.as_ref().try_into().map(u64::from_le_bytes).map_err(|_| "no count came back".to_owned())
         })
     }

@@ -1,8 +1,7 @@
-//! The MPI library's own messages, with nothing of the interconnect in between.
+//! MPI primitive: the library's own messages, without the interconnect.
 //!
-//! Rank 1 sends back what comes over one channel and counts what comes over the other. The sender never has
-//! more than [`AHEAD_MAX`] packets under way that were not acknowledged: small messages that nobody has
-//! received yet are kept by the library, without a bound.
+//! Rank 1 echoes messages of one channel and counts those of the other. The sender has at most [`AHEAD_MAX`]
+//! unacknowledged packets in flight, because the library buffers unreceived small messages without bound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,28 +10,28 @@ use harrier_mpi::{Block, Channel, Mpi};
 
 use super::pair::{self, Pair};
 
-/// Packets that are acknowledged together.
-const ACKNOWLEDGED: u64 = 1024;
-/// Packets sent and not acknowledged.
-const AHEAD_MAX: u64 = 4 * ACKNOWLEDGED;
-/// Bytes given to MPI that it has not sent.
+/// Packets per acknowledgement.
+const PACKETS_PER_ACKNOWLEDGEMENT: u64 = 1024;
+/// Maximum number of unacknowledged packets.
+const AHEAD_MAX: u64 = 4 * PACKETS_PER_ACKNOWLEDGEMENT;
+/// Maximum number of bytes posted to MPI but not sent.
 const SENDING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How long rank 1 looks without a pause after the last message, and how it pauses then: while others are
-/// measured it must not take their cores.
+/// Busy-polling time of rank 1 after the last message, and its polling interval afterwards: while others are
+/// measured it must not occupy their cores.
 const BUSY: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Turns without a look at the clock.
+/// Polls between two clock reads.
 const TURNS: u32 = 1000;
 
-/// Runs a rank until standard input of rank 0 ends. On the thread that makes every call to MPI.
+/// Runs a rank until standard input of rank 0 ends. Must be on the thread that makes every MPI call.
 pub(super) fn run() -> Result<(), String> {
     let mut mpi = Mpi::init(&harrier_mpi::Options::default()).map_err(|error| error.to_string())?;
     if mpi.size() != 2 {
         return Err(format!("{} ranks instead of 2", mpi.size()));
     }
     if mpi.rank() == 0 {
-        let mut pair = Direct { mpi, echoes: None, told: Vec::new() };
+        let mut pair = Direct { mpi, echoes: None, acknowledged: Vec::new() };
         pair::serve(&mut pair)?;
         pair.send(Channel::Data, &[])?;
         mpi = pair.mpi;
@@ -47,10 +46,10 @@ pub(super) fn run() -> Result<(), String> {
 
 struct Direct {
     mpi: Mpi,
-    /// What came back last.
+    /// The last echo received.
     echoes: Option<Block>,
-    /// What the other side said of packets.
-    told: Vec<Block>,
+    /// Acknowledgements received.
+    acknowledged: Vec<Block>,
 }
 
 impl Direct {
@@ -61,19 +60,19 @@ impl Direct {
     }
 
     fn progress(&mut self) -> Result<(), String> {
-        let (echoes, told) = (&mut self.echoes, &mut self.told);
+        let (echoes, acknowledged) = (&mut self.echoes, &mut self.acknowledged);
         let mut deliver = |_, channel, block| match channel {
             Channel::Data => *echoes = Some(block),
-            _ => told.push(block),
+            _ => acknowledged.push(block),
         };
         self.mpi.progress(&mut deliver).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Takes those that have come. Returns how many.
+    /// Takes the acknowledgements received so far. Returns their number.
     fn acknowledgements(&mut self) -> u64 {
-        let before = self.told.len();
-        self.told.retain(|block| !block.is_empty());
-        (before - self.told.len()) as u64
+        let before = self.acknowledged.len();
+        self.acknowledged.retain(|block| !block.is_empty());
+        (before - self.acknowledged.len()) as u64
     }
 }
 
@@ -88,7 +87,7 @@ impl Pair for &mut Direct {
             self.progress()?;
             if let Some(back) = self.echoes.take() {
                 let same = back.as_slice() == message;
-                return same.then_some(()).ok_or_else(|| "another message came back".to_owned());
+                return same.then_some(()).ok_or_else(|| "another message received back".to_owned());
             }
         }
     }
@@ -99,7 +98,9 @@ impl Pair for &mut Direct {
         while more(sent * packet.len() as u64) {
             self.send(Channel::Control, packet)?;
             sent += 1;
-            while self.mpi.in_flight().sends > sends_max || sent - acknowledged * ACKNOWLEDGED > AHEAD_MAX {
+            while self.mpi.in_flight().sends > sends_max
+                || sent - acknowledged * PACKETS_PER_ACKNOWLEDGEMENT > AHEAD_MAX
+            {
                 self.progress()?;
                 acknowledged += self.acknowledgements();
             }
@@ -108,33 +109,33 @@ impl Pair for &mut Direct {
         loop {
             self.progress()?;
             self.acknowledgements();
-            if let Some(count) = self.told.pop() {
-                let bytes = count.as_slice().try_into().map_err(|_| "no count came back".to_owned())?;
+            if let Some(count) = self.acknowledged.pop() {
+                let bytes = count.as_slice().try_into().map_err(|_| "no count received back".to_owned())?;
                 return Ok(u64::from_le_bytes(bytes));
             }
         }
     }
 }
 
-/// What rank 1 does, until an empty message comes to be sent back.
+/// Serves rank 1, until an empty message arrives on the echo channel.
 fn answer_all(mpi: &mut Mpi) -> Result<(), String> {
     let mut last = Instant::now();
     let (mut packets, mut bytes) = (0, 0);
     loop {
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         for _ in 0..TURNS {
-            let mut deliver = |_, channel, block| came.push((channel, block));
+            let mut deliver = |_, channel, block| received.push((channel, block));
             mpi.progress(&mut deliver).map_err(|error| error.to_string())?;
-            if !came.is_empty() {
+            if !received.is_empty() {
                 break;
             }
         }
-        match came.is_empty() {
+        match received.is_empty() {
             true if last.elapsed() > BUSY => std::thread::sleep(PAUSE),
             true => continue,
             false => last = Instant::now(),
         }
-        for (channel, block) in came {
+        for (channel, block) in received {
             let answer = match channel {
                 Channel::Data if block.is_empty() => return Ok(()),
                 Channel::Data => Some((Channel::Data, block)),
@@ -147,7 +148,8 @@ fn answer_all(mpi: &mut Mpi) -> Result<(), String> {
                 _ => {
                     packets += 1;
                     bytes += block.len() as u64;
-                    (packets % ACKNOWLEDGED == 0).then(|| (Channel::Control, Block::with_capacity(0)))
+                    (packets % PACKETS_PER_ACKNOWLEDGEMENT == 0)
+                        .then(|| (Channel::Control, Block::with_capacity(0)))
                 }
             };
             if let Some((channel, block)) = answer {

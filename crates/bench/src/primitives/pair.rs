@@ -1,7 +1,7 @@
-//! The worker of one primitive: two processes, of which this one sends and the other one answers.
+//! Worker of one primitive: two processes, of which this one sends and the other one answers.
 //!
-//! The driver's requests come on standard input and are answered on standard output, as everywhere in `bench`
-//! (see `protocol`); a way of sending is a [`Pair`].
+//! Requests and replies use the driver's protocol on standard input and output (see `protocol`); a primitive
+//! is a [`Pair`].
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,45 +11,45 @@ use crate::protocol::{Moved, Reply, Request};
 use crate::worker;
 use harrier_error::exit;
 
-/// Round trips of one request at most, and at least.
+/// Maximum and minimum number of round trips per request.
 const ROUND_TRIPS_MAX: usize = 20_000;
 const ROUND_TRIPS_MIN: usize = 3;
 
-/// The part of a request's time that comes before what is counted.
+/// Fraction of a request's time for warming up.
 const WARM_PART: f64 = 0.2;
 
-/// A way to send bytes from this process to another one. Blocks until it is done.
+/// A primitive that sends bytes from this process to another one. Calls block.
 pub(super) trait Pair {
-    /// What it is, with its version.
+    /// Name and version.
     fn engine(&self) -> String;
 
-    /// Sends a message and waits until it has come back.
+    /// Sends a message and waits for its echo.
     ///
-    /// Errors: it did not, or another one did.
+    /// Errors: no echo, or a different one.
     fn round_trip(&mut self, message: &[u8]) -> Result<(), String>;
 
-    /// Sends packets as long as `more` says so of the bytes that were sent. Returns the bytes that the other
-    /// side says it has got.
+    /// Sends packets while `more` returns true for the bytes sent so far. Returns the bytes that the other
+    /// side has received.
     fn packets(&mut self, packet: &[u8], more: &mut dyn FnMut(u64) -> bool) -> Result<u64, String>;
 }
 
 /// Answers the driver until standard input ends.
 pub(super) fn serve(mut pair: impl Pair) -> Result<(), String> {
-    let told = |error: std::io::Error| error.to_string();
-    worker::reply(&Reply::Engine(pair.engine())).map_err(told)?;
-    while let Some(line) = worker::next_line().map_err(told)? {
+    let to_text = |error: std::io::Error| error.to_string();
+    worker::reply(&Reply::Engine(pair.engine())).map_err(to_text)?;
+    while let Some(line) = worker::next_line().map_err(to_text)? {
         let answer = match Request::parse(&line) {
             Ok(Request::PingPong { bytes, time }) => ping_pong(&mut pair, bytes, time),
             Ok(Request::Packets { bytes, total_bytes, time }) => packets(&mut pair, bytes, total_bytes, time),
             Ok(_) => Err("this worker only sends bytes".to_owned()),
             Err(message) => Err(message),
         };
-        worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(told)?;
+        worker::reply(&answer.unwrap_or_else(Reply::Error)).map_err(to_text)?;
     }
     Ok(())
 }
 
-/// Bytes that tell whether they came back as they were.
+/// Builds a message whose damage would be detected.
 fn message(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
@@ -75,7 +75,7 @@ fn ping_pong(pair: &mut impl Pair, bytes: usize, time: Duration) -> Result<Reply
 
 fn packets(pair: &mut impl Pair, bytes: usize, total_bytes: u64, time: Duration) -> Result<Reply, String> {
     let packet = message(bytes);
-    // Memory and connections are there before it counts.
+    // Warm up memory and connections first.
     let warm = Instant::now();
     pair.packets(&packet, &mut |sent| sent < total_bytes && warm.elapsed() < time.mul_f64(WARM_PART))?;
     let begun = Instant::now();
@@ -93,8 +93,8 @@ fn packets(pair: &mut impl Pair, bytes: usize, total_bytes: u64, time: Duration)
     }
 }
 
-/// How a worker ends.
-pub(super) fn ended(result: Result<(), String>) -> ExitCode {
+/// Exit code of a worker.
+pub(super) fn exit_code(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(exit::DONE),
         Err(error) => {

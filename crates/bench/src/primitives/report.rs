@@ -1,4 +1,4 @@
-//! The tables of `bench primitives`.
+//! Text tables of `bench primitives`.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{Cell, Figure, Worker};
 
 const COLUMN: usize = 12;
 
-/// What is measured, and by whom.
+/// Formats the legend.
 pub(super) fn header(runs: u32, seconds: f64, workers: &[Worker]) -> String {
     let mut text = format!(
         "Bytes from one process to another on one host: median of {runs} interleaved runs of up to {seconds} s\n\n"
@@ -48,7 +48,7 @@ pub(super) fn line(figure: Figure, bytes: usize, cells: &[Cell]) -> String {
     text
 }
 
-/// Three digits that count.
+/// Formats three significant digits.
 fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -58,7 +58,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// `64 KiB`.
+/// Formats a size such as `64 KiB`.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),

@@ -1,4 +1,4 @@
-//! Blocks over the streams of Harrier's interconnect: one stream there and one back.
+//! Stream primitive: blocks over the streams of Harrier's interconnect, one stream in each direction.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use tokio::sync::mpsc;
 
 use super::pair::{self, Pair};
 
-/// What a stream is opened for: on rank 1 to send blocks back or to count them, on rank 0 the other way of
-/// either.
+/// Request of a stream: on rank 1 to echo or count blocks, on rank 0 the return stream of either.
 const ECHO: &[u8] = b"echo";
 const COUNT: &[u8] = b"count";
 const BACK: &[u8] = b"back";
@@ -41,7 +40,7 @@ pub(super) fn run(launch: Option<Launch>) -> Result<(), String> {
     done
 }
 
-/// What a rank does with streams that the other one opens.
+/// Service for streams that the other rank opens.
 struct Answers {
     gang: Interconnect,
     runtime: Handle,
@@ -99,7 +98,7 @@ struct Streams {
     gang: Interconnect,
     runtime: Runtime,
     backs: mpsc::UnboundedReceiver<StreamSender>,
-    /// Open from the first round trip on.
+    /// Opened by the first round trip.
     echo: Option<(StreamSender, StreamReceiver)>,
 }
 
@@ -121,7 +120,7 @@ impl Pair for Streams {
             Some(open) => open,
             None => self.open(ECHO)?,
         };
-        let came = self.runtime.block_on(async {
+        let echo = self.runtime.block_on(async {
             send(&mut sender, message).await?;
             match receiver.next().await {
                 Some(Ok(Received::Block { payload, .. })) => Ok(payload == message),
@@ -129,7 +128,7 @@ impl Pair for Streams {
             }
         })?;
         self.echo = Some((sender, receiver));
-        came.then_some(()).ok_or_else(|| "another message came back".to_owned())
+        echo.then_some(()).ok_or_else(|| "another message came back".to_owned())
     }
 
     fn packets(&mut self, packet: &[u8], more: &mut dyn FnMut(u64) -> bool) -> Result<u64, String> {

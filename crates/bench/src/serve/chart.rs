@@ -1,6 +1,6 @@
-//! The chart of `bench serve` as SVG: for each kind of load a panel of throughput and one of latency below,
-//! by the number of clients; a line for each server, all axes logarithmic. Latency is the median as a line
-//! and the 99th percentile as a dashed one.
+//! SVG chart of `bench serve`: for each kind of load a panel of throughput and one of latency below, by the
+//! number of clients; a line for each server, all axes logarithmic. Latency is a solid line for the median
+//! and a dashed one for the 99th percentile.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::chart::{COLOURS, MARGIN, all, escape, open, text};
 
-/// Pixels.
+/// In pixels.
 const LEGEND_HEIGHT: f64 = 20.0;
 const PANEL_WIDTH: f64 = 250.0;
 const PANEL_HEIGHT: f64 = 180.0;
@@ -18,9 +18,9 @@ const PANEL_FOOT: f64 = 54.0;
 /// A figure of one server by the number of clients.
 type Line = Vec<(f64, f64)>;
 
-/// Draws what `--json` wrote.
+/// Draws a JSON result.
 ///
-/// Errors: it is no such result.
+/// Errors: an invalid result.
 pub fn svg(result: &Value) -> Result<String, String> {
     let systems = all(result, "systems");
     let mut loads: Vec<&str> = Vec::new();
@@ -91,7 +91,7 @@ struct Panel<'a> {
     left: f64,
     top: f64,
     unit: &'a str,
-    /// Lines by server, and how they are drawn.
+    /// Lines by server, and their style.
     sets: Vec<(Vec<Line>, &'a str)>,
 }
 
@@ -180,7 +180,7 @@ mod tests {
         });
         let svg = svg(&result).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        // Two lines of throughput, four of latency; the load with one number of clients is none.
+        // Two lines of throughput, four of latency; the load with a single number of clients has none.
         assert_eq!(svg.matches("<polyline").count(), 6);
         assert_eq!(svg.matches("<circle").count(), 6);
         assert!(svg.contains("&lt;other&gt;") && !svg.contains("Alone"));

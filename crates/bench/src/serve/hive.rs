@@ -1,7 +1,7 @@
-//! A client of HiveServer2 without SASL, as Spark's Thrift server has it: a session, statements one after the
-//! other, rows by column.
+//! Client of HiveServer2 without SASL, as for Spark's Thrift server: one session, sequential statements,
+//! columnar results.
 //!
-//! Cancellation: as for `wire`: a connection whose answer was not waited for is dropped.
+//! Cancellation: as for `wire`: a connection with a pending answer must be dropped.
 //! Source: `TCLIService.thrift` of Apache Hive (the numbers of fields), protocol version 8.
 
 use bytes::{Buf, BytesMut};
@@ -9,14 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::systems::Target;
-use super::thrift::{Cut, Value, call, reply};
-use super::wire::{Counted, Trouble};
+use super::thrift::{DecodeError, Value, call, reply};
+use super::wire::{AnswerSize, ClientError};
 use crate::answers::Rows;
 
-/// `HIVE_CLI_SERVICE_PROTOCOL_V8`: rows come by column.
+/// `HIVE_CLI_SERVICE_PROTOCOL_V8`: columnar results.
 const PROTOCOL: i32 = 7;
 
-/// Rows that are asked for at a time.
+/// Rows per fetch request.
 const ROWS_AT_A_TIME: i64 = 10_000;
 
 const FETCH_NEXT: i32 = 0;
@@ -33,21 +33,23 @@ pub struct HiveClient {
 }
 
 impl HiveClient {
-    pub async fn connect(target: &Target) -> Result<Self, Trouble> {
-        let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(Trouble::broken)?;
-        stream.set_nodelay(true).map_err(Trouble::broken)?;
+    pub async fn connect(target: &Target) -> Result<Self, ClientError> {
+        let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::broken)?;
+        stream.set_nodelay(true).map_err(ClientError::broken)?;
         let mut client = Self { stream, input: BytesMut::new(), session: Value::Struct(vec![]), sequence: 0 };
         let request = Value::Struct(vec![(1, Value::I32(PROTOCOL)), (2, Value::text(&target.user))]);
         let (opened, _) = client.call("OpenSession", request).await?;
-        client.session = opened.field(3).cloned().ok_or_else(|| Trouble::broken("there is no session"))?;
+        client.session =
+            opened.field(3).cloned().ok_or_else(|| ClientError::broken("there is no session"))?;
         Ok(client)
     }
 
     /// Runs a statement and fetches all its rows.
-    pub async fn query(&mut self, sql: &str, mut keep: Option<&mut Rows>) -> Result<Counted, Trouble> {
+    pub async fn query(&mut self, sql: &str, mut keep: Option<&mut Rows>) -> Result<AnswerSize, ClientError> {
         let request = Value::Struct(vec![(1, self.session.clone()), (2, Value::text(sql))]);
         let (executed, mut bytes) = self.call("ExecuteStatement", request).await?;
-        let operation = executed.field(2).cloned().ok_or_else(|| Trouble::broken("there is no operation"))?;
+        let operation =
+            executed.field(2).cloned().ok_or_else(|| ClientError::broken("there is no operation"))?;
         let mut rows = 0;
         loop {
             let request = Value::Struct(vec![
@@ -72,39 +74,41 @@ impl HiveClient {
             }
         }
         let (_, length) = self.call("CloseOperation", Value::Struct(vec![(1, operation)])).await?;
-        Ok(Counted { rows, bytes: (bytes + length) as u64 })
+        Ok(AnswerSize { rows, bytes: (bytes + length) as u64 })
     }
 
-    /// What a method returns, and how many bytes that took. Errors: its status is none of success.
-    async fn call(&mut self, method: &str, request: Value) -> Result<(Value, usize), Trouble> {
+    /// Calls a method; returns its result and the bytes received. Errors: its status is not a success.
+    async fn call(&mut self, method: &str, request: Value) -> Result<(Value, usize), ClientError> {
         self.sequence += 1;
         let mut out = BytesMut::new();
         call(method, self.sequence, request, &mut out);
-        self.stream.write_all(&out).await.map_err(Trouble::broken)?;
+        self.stream.write_all(&out).await.map_err(ClientError::broken)?;
         let (value, length) = loop {
             match reply(&self.input) {
                 Ok(read) => break read,
-                Err(Cut::Wrong) => return Err(Trouble::broken("the server does not speak Thrift")),
-                Err(Cut::Short) => {}
+                Err(DecodeError::Invalid) => {
+                    return Err(ClientError::broken("the server does not speak Thrift"));
+                }
+                Err(DecodeError::Incomplete) => {}
             }
             self.input.reserve(64 << 10);
-            if self.stream.read_buf(&mut self.input).await.map_err(Trouble::broken)? == 0 {
-                return Err(Trouble::broken("the server has closed the connection"));
+            if self.stream.read_buf(&mut self.input).await.map_err(ClientError::broken)? == 0 {
+                return Err(ClientError::broken("the server has closed the connection"));
             }
         };
         self.input.advance(length);
         let result =
-            value.field(0).cloned().ok_or_else(|| Trouble::broken(format!("{method} did not return")))?;
+            value.field(0).cloned().ok_or_else(|| ClientError::broken(format!("{method} did not return")))?;
         let status = result.field(1).cloned().unwrap_or(Value::Struct(vec![]));
         if status.field(1).and_then(Value::i32).is_some_and(|code| SUCCESSES.contains(&code)) {
             return Ok((result, length));
         }
         let text = |number| status.field(number).and_then(Value::string).unwrap_or_default();
-        Err(Trouble::Refused { sqlstate: text(3), message: text(5) })
+        Err(ClientError::Statement { sqlstate: text(3), message: text(5) })
     }
 }
 
-/// The only field of a column's union: values and nulls.
+/// Returns the only field of a column's union: values and nulls.
 fn inner(column: &Value) -> Option<&Value> {
     match column {
         Value::Struct(fields) => fields.first().map(|(_, value)| value),

@@ -1,18 +1,18 @@
-//! What connections cost that do nothing.
+//! Memory cost of idle connections.
 
 use serde_json::{Value, json};
 
 use super::load::Client;
 use super::systems::System;
-use super::wire::Trouble;
+use super::wire::ClientError;
 
-/// Memory of a server with connections that have each run a statement and wait for the next.
+/// Memory of a server with connections that have each run a statement and are idle.
 #[derive(Debug, Clone)]
 pub struct Idle {
     pub connections: usize,
-    /// Resident bytes of the server's process before, when it has run a statement.
+    /// Resident bytes of the server's process before, after it has run a statement.
     pub before_bytes: u64,
-    /// And with them.
+    /// Resident bytes with the idle connections.
     pub with_bytes: u64,
 }
 
@@ -25,8 +25,8 @@ impl Idle {
 }
 
 /// Errors: a connection is refused.
-pub async fn measure(system: &System, connections: usize) -> Result<Idle, Trouble> {
-    // What the first statement of a server takes is no connection's.
+pub async fn measure(system: &System, connections: usize) -> Result<Idle, ClientError> {
+    // Memory of the server's first statement must not count as that of a connection.
     let mut first = Client::connect(&system.target).await?;
     first.query("SELECT 1", None).await?;
     drop(first);
@@ -40,7 +40,7 @@ pub async fn measure(system: &System, connections: usize) -> Result<Idle, Troubl
     Ok(Idle { connections, before_bytes, with_bytes: resident(system.pid()) })
 }
 
-/// Bytes of a process that are in memory; none of one that has gone.
+/// Resident bytes of a process; 0 if it has exited.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,19 +1,19 @@
-//! A window of load: so many clients, each with a connection and one statement after the other, for so long.
+//! A window of load: a number of clients, each with a connection and sequential statements, for a fixed time.
 //!
 //! ```text
-//!        connect          not counted                  counted                     ends what runs
+//!        connect          not counted                  counted                     cancel what runs
 //! ──────────────────┼───────────────────┼─────────────────────────────────┼────────────────────────►
 //!                 start               + warm                           + timed
 //! ```
 //!
-//! All clients share one thread of this process, so that the servers have the machine. Statements that end
-//! within the counted time are counted, with their whole time; one that runs at its end is canceled and
-//! counts with the time it had taken until then, which is less than it would have needed: quantiles of long
-//! statements are rather too low where many are unfinished.
+//! All clients share one thread of this process, to leave the machine to the servers. Statements that end
+//! within the counted time are counted, with their whole duration; one still running at its end is canceled
+//! and counted with its duration until then, which underestimates it: quantiles of long statements are too
+//! low if many are unfinished.
 //!
-//! Rows that are inserted go into a table that is made before the window and dropped after it. Then there
-//! have to be as many rows as inserts were acknowledged, whenever that was; those whose outcome nobody heard
-//! may be there or not, those that were refused may not.
+//! Inserted rows go into a table that is created before the window and dropped after it. At the end it must
+//! have as many rows as inserts were acknowledged, at any time; rows of unknown outcome may be there or not,
+//! rows of refused inserts must not.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,56 +26,56 @@ use tokio::time::{Instant, sleep, timeout};
 use super::hive::HiveClient;
 use super::statements::{Load, PREPARED, Script, Source, Statement, insert_table, prepared_text};
 use super::systems::{Protocol, System, Target};
-use super::wire::{Canceler, Counted, PgClient, Trouble};
+use super::wire::{AnswerSize, Canceler, ClientError, PgClient};
 use crate::answers::Rows;
 use crate::measure::quantile;
 
-/// How long statements may go on after they were canceled, before their connections are closed.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(20);
-/// How often they are canceled in that time.
+/// Time for canceled statements to end, before their connections are closed.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Interval between cancel requests in that time.
 const CANCEL_PAUSE: Duration = Duration::from_millis(300);
-/// The SQLSTATE of a commit whose outcome the server does not know.
+/// SQLSTATE of a commit of unknown outcome.
 const COMPLETION_UNKNOWN: SqlState = SqlState::COMPLETION_UNKNOWN;
-/// Failures in a row after which a client gives up.
+/// Consecutive failures after which a client gives up.
 const FAILURES_MAX: u32 = 5;
 
-/// A connection of either kind.
+/// A connection of either protocol.
 pub enum Client {
     Pg(Box<PgClient>),
     Hive(Box<HiveClient>),
 }
 
 impl Client {
-    pub async fn connect(target: &Target) -> Result<Self, Trouble> {
+    pub async fn connect(target: &Target) -> Result<Self, ClientError> {
         Ok(match target.protocol {
             Protocol::Postgresql => Self::Pg(Box::new(PgClient::connect(target).await?)),
             Protocol::Hive => Self::Hive(Box::new(HiveClient::connect(target).await?)),
         })
     }
 
-    /// Runs a text.
-    pub async fn query(&mut self, sql: &str, keep: Option<&mut Rows>) -> Result<Counted, Trouble> {
+    /// Runs a statement.
+    pub async fn query(&mut self, sql: &str, keep: Option<&mut Rows>) -> Result<AnswerSize, ClientError> {
         match self {
             Self::Pg(client) => client.query(sql, keep).await,
             Self::Hive(client) => client.query(sql, keep).await,
         }
     }
 
-    async fn prepare(&mut self) -> Result<(), Trouble> {
+    async fn prepare(&mut self) -> Result<(), ClientError> {
         match self {
             Self::Pg(client) => client.prepare(PREPARED, &prepared_text()).await,
-            Self::Hive(_) => Err(Trouble::broken("the protocol has no prepared statements")),
+            Self::Hive(_) => Err(ClientError::broken("the protocol has no prepared statements")),
         }
     }
 
-    async fn run(&mut self, statement: &Statement) -> Result<Counted, Trouble> {
+    async fn run(&mut self, statement: &Statement) -> Result<AnswerSize, ClientError> {
         match (statement, self) {
             (Statement::Text(sql), client) => client.query(sql, None).await,
             (Statement::Prepared(value), Self::Pg(client)) => {
                 client.execute(PREPARED, &[value], false, None).await
             }
             (Statement::Prepared(_), Self::Hive(_)) => {
-                Err(Trouble::broken("the protocol has no prepared statements"))
+                Err(ClientError::broken("the protocol has no prepared statements"))
             }
         }
     }
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// How much of it.
+/// Parameters of a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub load: Load,
@@ -98,24 +98,24 @@ pub struct Window {
     pub seed: u64,
 }
 
-/// What came of a window.
+/// Result of a window.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
     /// Statements that ended within the counted time.
     pub done: u64,
     pub failed: u64,
-    /// Statements that were canceled at the end.
+    /// Statements canceled at the end.
     pub unfinished: u64,
-    /// Of those done and of those unfinished, in ascending order.
+    /// Latencies of the done and the unfinished statements, in ascending order.
     pub latencies: Vec<Duration>,
     /// The counted time.
     pub timed: Duration,
     /// The first failure.
     pub problem: Option<String>,
-    /// Statements that the server said were done, before and after the counted time too.
+    /// Statements acknowledged by the server, including those outside the counted time.
     pub acknowledged: u64,
-    /// Statements of which nobody knows whether they were done.
-    pub unheard: u64,
+    /// Statements of unknown outcome.
+    pub outcome_unknown: u64,
 }
 
 impl Sample {
@@ -123,20 +123,21 @@ impl Sample {
         self.done as f64 / self.timed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Seconds that so much of the statements took at most; `None` of nothing.
+    /// Latency quantile in seconds; `None` if there are no statements.
     pub fn quantile_s(&self, part: f64) -> Option<f64> {
         quantile(&self.latencies, part).map(|latency| latency.as_secs_f64())
     }
 
-    /// Whether all rows are there that were acknowledged, and none that was refused; a failure if not.
+    /// Records a failure if an acknowledged row is missing or a refused one is there.
     fn check_rows(&mut self, rows: Option<u64>) {
-        let (least, most) = (self.acknowledged, self.acknowledged + self.unheard);
+        let (least, most) = (self.acknowledged, self.acknowledged + self.outcome_unknown);
         if rows.is_none_or(|rows| !(least..=most).contains(&rows)) {
             self.failed += 1;
             let rows = rows.map_or_else(|| "no number of".to_owned(), |rows| rows.to_string());
-            let unheard = self.unheard;
-            let problem =
-                format!("wrong answer: {rows} rows of {least} inserts, and {unheard} of unknown outcome");
+            let outcome_unknown = self.outcome_unknown;
+            let problem = format!(
+                "wrong answer: {rows} rows of {least} inserts, and {outcome_unknown} of unknown outcome"
+            );
             self.problem.get_or_insert(problem);
         }
     }
@@ -150,20 +151,20 @@ impl Sample {
     }
 }
 
-/// What the clients of a window share.
-struct Course {
+/// State shared by the clients of a window.
+struct WindowState {
     start: Instant,
     counted: Instant,
     end: Instant,
     running: Cell<usize>,
-    /// Statements of all clients: begun, done, and certainly not done.
-    asked: Cell<u64>,
+    /// Statements of all clients: sent, acknowledged, and refused.
+    sent: Cell<u64>,
     acknowledged: Cell<u64>,
     refused: Cell<u64>,
 }
 
-/// Runs a window. Errors: not all clients could connect, or there is no table for their rows.
-pub async fn window(system: &mut System, source: &Source, window: Window) -> Result<Sample, Trouble> {
+/// Runs a window. Errors: a client could not connect, or there is no table for the rows.
+pub async fn window(system: &mut System, source: &Source, window: Window) -> Result<Sample, ClientError> {
     if window.load != Load::Insert {
         return crowd(system, source, window).await;
     }
@@ -181,7 +182,7 @@ pub async fn window(system: &mut System, source: &Source, window: Window) -> Res
     Ok(sample)
 }
 
-async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<Sample, Trouble> {
+async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<Sample, ClientError> {
     let mut clients = Vec::with_capacity(window.clients);
     for _ in 0..window.clients {
         let mut client = Client::connect(&system.target).await?;
@@ -193,12 +194,12 @@ async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<S
     let cancelers: Vec<Canceler> = clients.iter().filter_map(Client::canceler).collect();
     let start = Instant::now();
     let counted = start + window.warm;
-    let course = Rc::new(Course {
+    let state = Rc::new(WindowState {
         start,
         counted,
         end: counted + window.timed,
         running: Cell::new(clients.len()),
-        asked: Cell::new(0),
+        sent: Cell::new(0),
         acknowledged: Cell::new(0),
         refused: Cell::new(0),
     });
@@ -207,11 +208,11 @@ async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<S
         .into_iter()
         .enumerate()
         .map(|(number, client)| {
-            let (source, course) = (source.clone(), Rc::clone(&course));
+            let (source, state) = (source.clone(), Rc::clone(&state));
             let seed = window.seed.wrapping_mul(1000).wrapping_add(number as u64);
             local.spawn_local(async move {
-                let sample = ask(client, Script::new(&source, window.load, seed), &course).await;
-                course.running.set(course.running.get() - 1);
+                let sample = ask(client, Script::new(&source, window.load, seed), &state).await;
+                state.running.set(state.running.get() - 1);
                 sample
             })
         })
@@ -219,16 +220,16 @@ async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<S
     let aborts: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
     local
         .run_until(async {
-            tokio::time::sleep_until(course.end).await;
-            let give_up = course.end + CANCEL_PATIENCE;
-            while course.running.get() > 0 && Instant::now() < give_up {
+            tokio::time::sleep_until(state.end).await;
+            let give_up = state.end + CANCEL_TIMEOUT;
+            while state.running.get() > 0 && Instant::now() < give_up {
                 sleep(CANCEL_PAUSE).await;
-                if course.running.get() == 0 {
+                if state.running.get() == 0 {
                     break;
                 }
                 system.cancel();
                 for canceler in &cancelers {
-                    if course.running.get() == 0 {
+                    if state.running.get() == 0 {
                         break;
                     }
                     let _ = timeout(CANCEL_PAUSE, canceler.cancel()).await;
@@ -239,45 +240,45 @@ async fn crowd(system: &mut System, source: &Source, window: Window) -> Result<S
             for task in tasks {
                 match task.await {
                     Ok(one) => sample.add(one),
-                    // Its connection was closed while it waited.
+                    // Its connection was closed while it was waiting.
                     Err(_) => sample.unfinished += 1,
                 }
             }
             sample.latencies.sort();
-            sample.acknowledged = course.acknowledged.get();
-            sample.unheard = course.asked.get() - course.acknowledged.get() - course.refused.get();
+            sample.acknowledged = state.acknowledged.get();
+            sample.outcome_unknown = state.sent.get() - state.acknowledged.get() - state.refused.get();
             Ok(sample)
         })
         .await
 }
 
-/// One client, until the end of the window.
-async fn ask(mut client: Client, mut script: Script<'_>, course: &Course) -> Sample {
+/// Runs one client, until the end of the window.
+async fn ask(mut client: Client, mut script: Script<'_>, state: &WindowState) -> Sample {
     let mut sample = Sample::default();
     let mut failures = 0;
-    tokio::time::sleep_until(course.start).await;
+    tokio::time::sleep_until(state.start).await;
     loop {
         let begun = Instant::now();
-        if begun >= course.end {
+        if begun >= state.end {
             return sample;
         }
         let statement = script.next();
-        course.asked.set(course.asked.get() + 1);
+        state.sent.set(state.sent.get() + 1);
         let ran = client.run(&statement).await;
         match &ran {
-            Ok(_) => course.acknowledged.set(course.acknowledged.get() + 1),
-            Err(Trouble::Refused { sqlstate, .. }) if COMPLETION_UNKNOWN != sqlstate.as_str() => {
-                course.refused.set(course.refused.get() + 1);
+            Ok(_) => state.acknowledged.set(state.acknowledged.get() + 1),
+            Err(ClientError::Statement { sqlstate, .. }) if COMPLETION_UNKNOWN != sqlstate.as_str() => {
+                state.refused.set(state.refused.get() + 1);
             }
             Err(_) => {}
         }
         let ended = Instant::now();
-        if ended > course.end {
+        if ended > state.end {
             sample.unfinished += 1;
-            sample.latencies.push(course.end - begun);
+            sample.latencies.push(state.end - begun);
             return sample;
         }
-        let is_counted = ended >= course.counted;
+        let is_counted = ended >= state.counted;
         match ran {
             Ok(counted) => match script.rows() {
                 Some(rows) if rows != counted.rows => {
@@ -293,11 +294,11 @@ async fn ask(mut client: Client, mut script: Script<'_>, course: &Course) -> Sam
                     }
                 }
             },
-            Err(trouble) => {
+            Err(client_error) => {
                 failures += 1;
                 sample.failed += 1;
-                let is_broken = matches!(trouble, Trouble::Broken(_));
-                sample.problem.get_or_insert(trouble.to_string());
+                let is_broken = matches!(client_error, ClientError::Broken(_));
+                sample.problem.get_or_insert(client_error.to_string());
                 if is_broken || failures == FAILURES_MAX {
                     return sample;
                 }
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn rows_are_those_acknowledged() {
         let check = |rows, is_right| {
-            let mut sample = Sample { acknowledged: 5, unheard: 2, ..Sample::default() };
+            let mut sample = Sample { acknowledged: 5, outcome_unknown: 2, ..Sample::default() };
             sample.check_rows(rows);
             assert_eq!(sample.failed == 0, is_right, "{rows:?}: {:?}", sample.problem);
         };

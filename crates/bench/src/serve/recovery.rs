@@ -1,5 +1,4 @@
-//! How long nobody is answered after a rank was killed: a client asks, one statement after the other, what
-//! all ranks have to work for.
+//! Recovery time after a rank was killed: a client sends statements that need all ranks, one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -11,33 +10,33 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::systems::System;
-use super::wire::{PgClient, Trouble};
+use super::wire::{ClientError, PgClient};
 use crate::answers::Rows;
 use crate::measure::median;
 
-/// What is asked.
+/// The statement sent.
 const STATEMENT: &str = "SELECT l_returnflag, count(*), sum(l_quantity) FROM lineitem GROUP BY l_returnflag ORDER BY l_returnflag";
 
-/// How long the gang may take to be whole again.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the gang to be complete again.
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One rank that was killed.
+/// Recovery from one killed rank.
 #[derive(Debug, Clone)]
-pub struct Killed {
+pub struct RankRecovery {
     pub rank: usize,
-    /// Until the next right answer of a statement that was begun after the kill.
+    /// Seconds until the next right answer of a statement sent after the kill.
     pub answered_s: f64,
-    /// Until the first such answer that the gang had worked for.
+    /// Seconds until the first such answer computed by the gang.
     pub gang_answered_s: f64,
-    /// How the statements failed until then.
+    /// Errors of the statements until then.
     pub failures: Vec<String>,
 }
 
-/// All of them.
+/// All recoveries.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
-    pub killed: Vec<Killed>,
+    pub killed: Vec<RankRecovery>,
     pub problem: Option<String>,
 }
 
@@ -55,7 +54,7 @@ impl Recovery {
     }
 
     pub fn json(&self) -> Value {
-        let killed = |killed: &Killed| {
+        let killed = |killed: &RankRecovery| {
             json!({
                 "rank": killed.rank, "answered_s": killed.answered_s,
                 "gang_answered_s": killed.gang_answered_s, "failures": killed.failures,
@@ -70,7 +69,7 @@ impl Recovery {
     }
 }
 
-/// Kills a rank, one at a time, as often as `kills` says. `ranks`: those that work when all is well.
+/// Kills a rank, one at a time, `kills` times. `ranks`: number of ranks of a complete gang.
 pub async fn measure(
     system: &System,
     ranks: usize,
@@ -82,10 +81,10 @@ pub async fn measure(
     let mut random = StdRng::seed_from_u64(seed);
     for number in 1..=kills {
         progress(format!("kill {number} of {kills}"));
-        match once(system, ranks, &mut random).await {
+        match kill_rank(system, ranks, &mut random).await {
             Ok(killed) => recovery.killed.push(killed),
-            Err(trouble) => {
-                recovery.problem = Some(trouble.to_string());
+            Err(client_error) => {
+                recovery.problem = Some(client_error.to_string());
                 break;
             }
         }
@@ -93,15 +92,15 @@ pub async fn measure(
     recovery
 }
 
-async fn once(system: &System, ranks: usize, random: &mut StdRng) -> Result<Killed, Trouble> {
+async fn kill_rank(system: &System, ranks: usize, random: &mut StdRng) -> Result<RankRecovery, ClientError> {
     let mut client = PgClient::connect(&system.target).await?;
-    let pids = whole(&mut client, ranks).await?;
+    let pids = wait_for_ranks(&mut client, ranks).await?;
     let mut expected = Rows::new();
     client.query(STATEMENT, Some(&mut expected)).await?;
     if !on_gang(&mut client).await? {
-        return Err(Trouble::broken("the statement runs without the gang"));
+        return Err(ClientError::broken("the statement runs without the gang"));
     }
-    // Statements are under way when the rank dies.
+    // Let statements be running when the rank dies.
     let mut under_way = PgClient::connect(&system.target).await?;
     let busy = async { under_way.query(STATEMENT, None).await };
     let kill_soon = async {
@@ -112,15 +111,15 @@ async fn once(system: &System, ranks: usize, random: &mut StdRng) -> Result<Kill
     };
     let (interrupted, (rank, killed_at)) = tokio::join!(busy, kill_soon);
     let mut failures: Vec<String> =
-        interrupted.err().map(|trouble| trouble.to_string()).into_iter().collect();
+        interrupted.err().map(|client_error| client_error.to_string()).into_iter().collect();
     let mut answered_s = None;
     let gang_answered_s = loop {
-        if killed_at.elapsed() > PATIENCE {
-            return Err(Trouble::broken(format!("no right answer in {} s", PATIENCE.as_secs())));
+        if killed_at.elapsed() > TIMEOUT {
+            return Err(ClientError::broken(format!("no right answer in {} s", TIMEOUT.as_secs())));
         }
         let mut rows = Rows::new();
         match client.query(STATEMENT, Some(&mut rows)).await {
-            Ok(_) if rows != expected => return Err(Trouble::broken(format!("wrong answer: {rows:?}"))),
+            Ok(_) if rows != expected => return Err(ClientError::broken(format!("wrong answer: {rows:?}"))),
             Ok(_) => {
                 let after_s = killed_at.elapsed().as_secs_f64();
                 answered_s.get_or_insert(after_s);
@@ -128,16 +127,18 @@ async fn once(system: &System, ranks: usize, random: &mut StdRng) -> Result<Kill
                     break after_s;
                 }
             }
-            Err(Trouble::Refused { sqlstate, message }) => failures.push(format!("{sqlstate} {message}")),
+            Err(ClientError::Statement { sqlstate, message }) => {
+                failures.push(format!("{sqlstate} {message}"))
+            }
             Err(broken) => return Err(broken),
         }
     };
-    Ok(Killed { rank, answered_s: answered_s.unwrap_or(gang_answered_s), gang_answered_s, failures })
+    Ok(RankRecovery { rank, answered_s: answered_s.unwrap_or(gang_answered_s), gang_answered_s, failures })
 }
 
-/// Waits until so many ranks work; their processes.
-async fn whole(client: &mut PgClient, ranks: usize) -> Result<Vec<i32>, Trouble> {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until this many ranks are running; returns their process ids.
+async fn wait_for_ranks(client: &mut PgClient, ranks: usize) -> Result<Vec<i32>, ClientError> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let mut rows = Rows::new();
         client
@@ -149,14 +150,14 @@ async fn whole(client: &mut PgClient, ranks: usize) -> Result<Vec<i32>, Trouble>
             return Ok(pids);
         }
         if Instant::now() > deadline {
-            return Err(Trouble::broken(format!("{} of {ranks} ranks work", pids.len())));
+            return Err(ClientError::broken(format!("{} of {ranks} ranks work", pids.len())));
         }
         sleep(PAUSE).await;
     }
 }
 
-/// Whether the last such statement of anybody ran on the gang.
-async fn on_gang(client: &mut PgClient) -> Result<bool, Trouble> {
+/// Whether the last such statement of any client ran on the gang.
+async fn on_gang(client: &mut PgClient) -> Result<bool, ClientError> {
     let mut rows = Rows::new();
     let sql =
         "SELECT on_gang FROM sys.statements WHERE text LIKE 'SELECT l_returnflag%' ORDER BY id DESC LIMIT 1";

@@ -1,4 +1,4 @@
-//! The table of `bench serve`, its cells, and what of its aims was reached.
+//! Text table of `bench serve`, its cells, and the goals reached.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::idle::Idle;
 use super::load::Sample;
 use super::recovery::Recovery;
 use super::statements::Load;
-use super::streaming::Streamed;
+use super::streaming::StreamingResult;
 use super::systems::System;
 use crate::measure::median;
 use crate::report::letter;
@@ -42,12 +42,12 @@ impl Cell {
         median(samples.iter().filter_map(value).collect())
     }
 
-    /// Statements a second.
+    /// Median statements per second.
     pub fn throughput(&self, system: usize) -> Option<f64> {
         self.median(system, |sample| Some(sample.throughput()))
     }
 
-    /// The median of the rounds' quantiles, in seconds.
+    /// Median of the rounds' quantiles, in seconds.
     pub fn quantile_s(&self, system: usize, part: f64) -> Option<f64> {
         self.median(system, |sample| sample.quantile_s(part))
     }
@@ -59,7 +59,7 @@ impl Cell {
                 "done": sample.done, "failed": sample.failed, "unfinished": sample.unfinished,
                 "throughput": sample.throughput(), "p50_ms": ms(sample.quantile_s(0.5)),
                 "p95_ms": ms(sample.quantile_s(0.95)), "p99_ms": ms(sample.quantile_s(0.99)),
-                "acknowledged": sample.acknowledged, "unheard": sample.unheard, "problem": sample.problem,
+                "acknowledged": sample.acknowledged, "unheard": sample.outcome_unknown, "problem": sample.problem,
             })
         };
         let system = |index: usize| {
@@ -77,7 +77,7 @@ impl Cell {
     }
 }
 
-/// The legend.
+/// Formats the legend.
 pub fn header(scale: f64, seconds: f64, rounds: u32, seed: u64, systems: &[System]) -> String {
     let mut text = format!(
         "Servers over TPC-H at scale {scale}: medians of {rounds} rounds, interleaved, of {seconds} s each; seed {seed}\n"
@@ -95,7 +95,7 @@ pub fn header(scale: f64, seconds: f64, rounds: u32, seed: u64, systems: &[Syste
     text
 }
 
-/// A line for each cell and server.
+/// Formats a line for each cell and server.
 pub fn table(cells: &[Cell], systems: &[System]) -> Vec<String> {
     let mut lines = vec![format!(
         "\n{:<23} {:>7}   {:>12} {:>7} {:>10} {:>10} {:>10}  of {} rounds; ms",
@@ -144,8 +144,8 @@ pub fn table(cells: &[Cell], systems: &[System]) -> Vec<String> {
     lines
 }
 
-pub fn streamed(streamed: &Streamed) -> String {
-    let Streamed { system, way, bytes, rows, problem, .. } = streamed;
+pub fn streaming_text(streamed: &StreamingResult) -> String {
+    let StreamingResult { system, way, bytes, rows, problem, .. } = streamed;
     match (streamed.median_mb_per_s(), problem) {
         (Some(speed), None) => {
             format!("{way}, {system}: {speed:.0} MB/s ({rows} rows, {:.1} MB)", *bytes as f64 / 1e6)
@@ -154,7 +154,7 @@ pub fn streamed(streamed: &Streamed) -> String {
     }
 }
 
-pub fn idle(idle: &Result<Idle, String>) -> String {
+pub fn idle_text(idle: &Result<Idle, String>) -> String {
     match idle {
         Ok(idle) => format!(
             "{} idle connections: {:.0} MB with them, {:.0} MB before",
@@ -166,7 +166,7 @@ pub fn idle(idle: &Result<Idle, String>) -> String {
     }
 }
 
-pub fn recovery(recovery: &Recovery) -> String {
+pub fn recovery_text(recovery: &Recovery) -> String {
     let ms = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |s| format!("{:.0} ms", s * 1e3));
     let mut text = format!(
         "{} ranks killed: the next right answer after {} (median), {} (longest); from the gang after {} (median)",
@@ -181,14 +181,14 @@ pub fn recovery(recovery: &Recovery) -> String {
     text
 }
 
-/// One thing to reach.
+/// A performance goal.
 #[derive(Debug, Clone)]
 pub struct Aim {
     pub what: String,
     pub figure: Option<f64>,
     pub unit: &'static str,
     pub bound: f64,
-    /// Whether the figure is to be no less than the bound, instead of less than it.
+    /// Whether the bound is a minimum; otherwise it is an exclusive maximum.
     pub at_least: bool,
 }
 
@@ -205,11 +205,11 @@ impl Aim {
     }
 }
 
-/// What is to be reached on two cores. `thrift`: the server that speaks Hive's protocol.
+/// Returns the goals for two cores. `thrift`: index of the HiveServer2 peer.
 pub fn aims(
     cells: &[Cell],
     thrift: Option<usize>,
-    streamed: &[Streamed],
+    streamed: &[StreamingResult],
     idle: Option<&Result<Idle, String>>,
     recovery: Option<&Recovery>,
 ) -> Vec<Aim> {
@@ -224,7 +224,7 @@ pub fn aims(
         below("a catalog-only statement, median", p50_ms(Load::Catalog), "ms", 1.0),
         below("a point lookup, median", p50_ms(Load::Point), "ms", 5.0),
     ];
-    // Of the numbers of clients the worst counts.
+    // The worst number of clients counts.
     let thrift = thrift.and_then(|index| {
         let of = |cell: &Cell| Some(cell.throughput(0)? / cell.throughput(index)?);
         cells.iter().filter(|cell| cell.load == Load::Small).filter_map(of).reduce(f64::min)
@@ -242,7 +242,7 @@ pub fn aims(
     aims.push(above("small inserts of 8 clients", inserts, "a second", 200.0));
     let fastest = |prefix: &str| {
         let own = streamed.iter().filter(|line| line.system == "harrier" && line.way.starts_with(prefix));
-        own.filter_map(Streamed::median_mb_per_s).reduce(f64::max)
+        own.filter_map(StreamingResult::median_mb_per_s).reduce(f64::max)
     };
     aims.push(above("rows over Arrow Flight", fastest("Arrow Flight"), "MB/s", 300.0));
     aims.push(above(
@@ -267,12 +267,12 @@ pub fn aims_text(aims: &[Aim]) -> String {
     let mut text = String::new();
     for aim in aims {
         let bound = format!("{} {} {}", if aim.at_least { "at least" } else { "under" }, aim.bound, aim.unit);
-        let told = match (aim.figure, aim.is_reached()) {
+        let verdict = match (aim.figure, aim.is_reached()) {
             (Some(figure), Some(true)) => format!("{figure:.2} {}, reached", aim.unit),
             (Some(figure), _) => format!("{figure:.2} {}, missed", aim.unit),
             (None, _) => "not measured".to_owned(),
         };
-        let _ = write!(text, "\n{}: {told} ({bound})", aim.what);
+        let _ = write!(text, "\n{}: {verdict} ({bound})", aim.what);
     }
     text
 }

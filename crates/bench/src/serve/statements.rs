@@ -1,4 +1,4 @@
-//! What the clients of `bench serve` ask, over the tables of TPC-H.
+//! Statements of the clients of `bench serve`, over the tables of TPC-H.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use rand::{Rng, SeedableRng};
 
 use crate::workload::Query;
 
-/// One kind of load.
+/// Kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Load {
-    /// What only a catalog is asked for.
+    /// Catalog queries only.
     Catalog,
     /// An order by its key.
     Point,
-    /// The same through a prepared statement, with the answer in binary where the protocol has that.
+    /// The same by a prepared statement, with a binary answer if the protocol has one.
     Prepared,
     /// The orders of a month by priority.
     Aggregate,
     /// Point lookups and small aggregates in turn.
     Small,
-    /// The queries of TPC-H, in another order for each client.
+    /// The queries of TPC-H, in a different order for each client.
     Tpch,
     /// One row into a table that all clients share, each in a transaction of its own.
     Insert,
@@ -30,7 +30,7 @@ pub enum Load {
 pub const LOADS: [Load; 7] =
     [Load::Catalog, Load::Point, Load::Prepared, Load::Aggregate, Load::Small, Load::Tpch, Load::Insert];
 
-/// The name under which a client prepares its statement.
+/// Name of a client's prepared statement.
 pub const PREPARED: &str = "point";
 
 const COLUMNS: &str = "o_orderkey, o_custkey, o_orderstatus, o_totalprice, o_orderdate, o_orderpriority";
@@ -51,7 +51,7 @@ impl Load {
         }
     }
 
-    /// For people.
+    /// Title for the table.
     pub fn title(self) -> &'static str {
         match self {
             Self::Catalog => "Catalog only",
@@ -71,15 +71,15 @@ impl Load {
     }
 }
 
-/// What one client asks next.
+/// A client's next statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Statement {
     Text(String),
-    /// The prepared statement, with its one value.
+    /// The prepared statement, with its one parameter.
     Prepared(String),
 }
 
-/// The table that rows are inserted into; of this process alone, for a warehouse outlives it.
+/// Table for inserted rows; unique to this process, as a warehouse outlives it.
 pub fn insert_table() -> String {
     format!("bench_insert_{}", std::process::id())
 }
@@ -89,24 +89,24 @@ pub fn prepared_text() -> String {
     format!("SELECT {COLUMNS} FROM orders WHERE o_orderkey = CAST($1 AS bigint)")
 }
 
-/// What a load needs to know of the data.
+/// Properties of the data that loads need.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub queries: Vec<Query>,
-    /// Orders there are.
+    /// Number of orders.
     pub orders: u64,
-    /// How the catalog is asked: another way for each kind of server.
+    /// Catalog query, specific to the kind of server.
     pub catalog: &'static str,
 }
 
-/// The endless statements of one client, the same for the same seed.
+/// Endless sequence of one client's statements, determined by its seed.
 pub struct Script<'a> {
     source: &'a Source,
     load: Load,
-    /// Tells clients apart.
+    /// Distinguishes clients.
     seed: u64,
     random: StdRng,
-    /// Queries that are left of the round.
+    /// Queries left in this round.
     round: Vec<usize>,
     count: u64,
 }
@@ -141,7 +141,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Rows that the answer must have, where that is known.
+    /// Expected number of rows, if known.
     pub fn rows(&self) -> Option<u64> {
         match self.load {
             Load::Point | Load::Prepared => Some(1),
@@ -149,8 +149,8 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// A key that there is: of every 32 numbers the first 8 are used (TPC-H 4.2.3), and the first order is
-    /// number 1.
+    /// Returns an existing key: of every 32 numbers the first 8 are used (TPC-H 4.2.3), and the first order
+    /// is number 1.
     fn key(&mut self) -> u64 {
         let order = self.random.random_range(1..=self.source.orders);
         order / 8 * 32 + order % 8
@@ -186,12 +186,12 @@ mod tests {
     fn clients_ask_the_same_for_the_same_seed() {
         let source = source();
         for load in LOADS {
-            let asked = |seed| -> Vec<Statement> {
+            let statements = |seed| -> Vec<Statement> {
                 let mut script = Script::new(&source, load, seed);
                 (0..20).map(|_| script.next()).collect()
             };
-            assert_eq!(asked(7), asked(7), "{load:?}");
-            assert!(load == Load::Catalog || asked(7) != asked(8), "{load:?}");
+            assert_eq!(statements(7), statements(7), "{load:?}");
+            assert!(load == Load::Catalog || statements(7) != statements(8), "{load:?}");
             assert_eq!(Load::parse(load.name()), Ok(load));
         }
         assert!(Load::parse("nosuch").is_err());

@@ -1,5 +1,5 @@
-//! How fast the rows of a large answer reach a client that throws them away: over the PostgreSQL protocol,
-//! and over Arrow Flight.
+//! Throughput of large results to a client that discards them: over the PostgreSQL protocol, and over Arrow
+//! Flight.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::systems::{Protocol, System};
-use super::wire::{PgClient, Trouble};
+use super::wire::{ClientError, PgClient};
 use crate::configuration::Configuration;
 use crate::measure::median;
 
-/// What is read.
+/// The query.
 pub const STATEMENT: &str = "SELECT * FROM lineitem";
 
 /// The same for psql.
 const COPY: &str = "COPY lineitem TO STDOUT";
 
-/// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of one answer.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const MB: f64 = 1e6;
 
-/// One way of reading from one system.
+/// One client on one server.
 #[derive(Debug, Clone)]
-pub struct Streamed {
+pub struct StreamingResult {
     pub system: String,
     pub way: String,
     pub bytes: u64,
@@ -35,7 +35,7 @@ pub struct Streamed {
     pub problem: Option<String>,
 }
 
-impl Streamed {
+impl StreamingResult {
     pub fn median_mb_per_s(&self) -> Option<f64> {
         median(self.mb_per_s.clone())
     }
@@ -47,13 +47,13 @@ impl Streamed {
         })
     }
 
-    fn add(&mut self, bytes: u64, rows: u64, took: Duration) {
+    fn add(&mut self, bytes: u64, rows: u64, elapsed: Duration) {
         (self.bytes, self.rows) = (bytes, rows);
-        self.mb_per_s.push(bytes as f64 / MB / took.as_secs_f64().max(f64::MIN_POSITIVE));
+        self.mb_per_s.push(bytes as f64 / MB / elapsed.as_secs_f64().max(f64::MIN_POSITIVE));
     }
 }
 
-/// How the PostgreSQL protocol is read.
+/// Client of the PostgreSQL protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Text,
@@ -67,23 +67,23 @@ const WAYS: [(Way, &str); 3] = [
     (Way::Psql, "psql, COPY TO STDOUT"),
 ];
 
-/// Reads from all systems that speak the PostgreSQL protocol, in turn; bytes are those of its messages.
+/// Reads from all servers with the PostgreSQL protocol, in turn; bytes are those of its messages.
 pub async fn over_postgresql(
     systems: &[System],
     rounds: u32,
     progress: &mut dyn FnMut(String),
-) -> Vec<Streamed> {
+) -> Vec<StreamingResult> {
     let mut streamed = Vec::new();
     for (way, name) in WAYS {
-        // The server in Python has text only.
+        // The server in Python supports only text.
         let readers: Vec<&System> = systems
             .iter()
             .filter(|system| system.target.protocol == Protocol::Postgresql)
             .filter(|system| way == Way::Text || !system.engine.contains("Python"))
             .collect();
-        let mut lines: Vec<Streamed> = readers
+        let mut lines: Vec<StreamingResult> = readers
             .iter()
-            .map(|system| Streamed {
+            .map(|system| StreamingResult {
                 system: system.name.clone(),
                 way: name.to_owned(),
                 bytes: 0,
@@ -101,13 +101,13 @@ pub async fn over_postgresql(
                 progress(format!("{name} from {}", system.name));
                 let read = match way {
                     Way::Psql => psql(system),
-                    _ => match timeout(PATIENCE, once(system, way == Way::Binary)).await {
-                        Ok(read) => read.map_err(|trouble| trouble.to_string()),
-                        Err(_) => Err(format!("not done in {} s", PATIENCE.as_secs())),
+                    _ => match timeout(TIMEOUT, read_once(system, way == Way::Binary)).await {
+                        Ok(read) => read.map_err(|client_error| client_error.to_string()),
+                        Err(_) => Err(format!("not done in {} s", TIMEOUT.as_secs())),
                     },
                 };
                 match read {
-                    Ok((bytes, rows, took)) if round > 0 => line.add(bytes, rows, took),
+                    Ok((bytes, rows, elapsed)) if round > 0 => line.add(bytes, rows, elapsed),
                     Ok(_) => {}
                     Err(problem) => line.problem = Some(problem),
                 }
@@ -118,7 +118,7 @@ pub async fn over_postgresql(
     streamed
 }
 
-async fn once(system: &System, binary: bool) -> Result<(u64, u64, Duration), Trouble> {
+async fn read_once(system: &System, binary: bool) -> Result<(u64, u64, Duration), ClientError> {
     let mut client = PgClient::connect(&system.target).await?;
     if binary {
         client.prepare("all", STATEMENT).await?;
@@ -131,7 +131,7 @@ async fn once(system: &System, binary: bool) -> Result<(u64, u64, Duration), Tro
     Ok((counted.bytes, counted.rows, start.elapsed()))
 }
 
-/// What `psql` prints, thrown away; bytes are those of the lines.
+/// Runs `psql` and discards its output; bytes are those of the lines.
 fn psql(system: &System) -> Result<(u64, u64, Duration), String> {
     let target = &system.target;
     let start = Instant::now();
@@ -154,17 +154,17 @@ fn psql(system: &System) -> Result<(u64, u64, Duration), String> {
         bytes += length as u64;
         rows += piece[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
     }
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     match child.wait() {
-        Ok(status) if status.success() => Ok((bytes, rows, took)),
+        Ok(status) if status.success() => Ok((bytes, rows, elapsed)),
         Ok(status) => Err(format!("psql: {status}")),
         Err(error) => Err(format!("psql: {error}")),
     }
 }
 
-/// Has another program read over Arrow Flight SQL; bytes are those of the batches in its memory.
-pub fn over_flight(reader: &Configuration, system: &System, rounds: u32) -> Vec<Streamed> {
-    let line = |way: &str| Streamed {
+/// Runs another program that reads over Arrow Flight SQL; bytes are those of the batches in its memory.
+pub fn over_flight(reader: &Configuration, system: &System, rounds: u32) -> Vec<StreamingResult> {
+    let line = |way: &str| StreamingResult {
         system: system.name.clone(),
         way: format!("Arrow Flight, {way}"),
         bytes: 0,
@@ -172,7 +172,7 @@ pub fn over_flight(reader: &Configuration, system: &System, rounds: u32) -> Vec<
         mb_per_s: Vec::new(),
         problem: None,
     };
-    let failed = |problem: String| vec![Streamed { problem: Some(problem), ..line(&reader.name) }];
+    let failed = |problem: String| vec![StreamingResult { problem: Some(problem), ..line(&reader.name) }];
     let Some(port) = system.flight else {
         return failed("the server does not speak it".to_owned());
     };
@@ -184,12 +184,12 @@ pub fn over_flight(reader: &Configuration, system: &System, rounds: u32) -> Vec<
             .output(),
         Err(failure) => return failed(failure.error.message),
     };
-    let told = match output {
+    let reply = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(error) => return failed(error.to_string()),
     };
     let Some(Value::Array(ways)) =
-        serde_json::from_str::<Value>(told.trim()).ok().map(|told| told["ways"].clone())
+        serde_json::from_str::<Value>(reply.trim()).ok().map(|reply| reply["ways"].clone())
     else {
         return failed("the reader tells nothing".to_owned());
     };

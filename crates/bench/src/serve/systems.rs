@@ -1,12 +1,11 @@
-//! The servers that `bench serve` compares: Harrier itself, and peers that tell where they listen.
+//! The servers that `bench serve` compares: Harrier itself, and peers that report their ports.
 //!
 //! ```text
-//! driver ── HARRIER_BENCH_DATA, HARRIER_BENCH_FOLDER ──► peer: one line of JSON when clients may come (bench/peers/server.py)
-//!        ── "cancel" on its standard input, where clients cannot cancel; the end of it is the peer's end
+//! driver ── HARRIER_BENCH_DATA, HARRIER_BENCH_FOLDER ──► peer: one line of JSON when ready for clients (bench/peers/server.py)
+//!        ── "cancel" on its standard input, where clients cannot cancel; its end of input ends the peer
 //! ```
 //!
-//! Crash: peers end with their standard input; the server of Harrier is asked to end, and killed if it does
-//! not.
+//! Crash: peers end with their standard input; Harrier's server is asked to stop, and killed if it does not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,19 +21,19 @@ use serde_json::Value;
 use crate::Failure;
 use crate::configuration::{self, Configuration};
 
-/// How long a server may take until it says that it is ready: a peer loads its tables in that time.
-const START_PATIENCE: Duration = Duration::from_secs(240);
-/// How long it may take to end.
-const END_PATIENCE: Duration = Duration::from_secs(15);
+/// Startup timeout: a peer loads its tables in that time.
+const START_TIMEOUT: Duration = Duration::from_secs(240);
+/// Shutdown timeout.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What clients say to a server.
+/// Client protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Postgresql,
     Hive,
 }
 
-/// Where clients connect to, on the loopback interface.
+/// Address for clients, on the loopback interface.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub protocol: Protocol,
@@ -43,27 +42,27 @@ pub struct Target {
     pub database: String,
 }
 
-/// A server that runs.
+/// A running server.
 pub struct System {
     pub name: String,
     pub engine: String,
     pub target: Target,
-    /// Where Arrow Flight SQL is; Harrier's alone.
+    /// Port of Arrow Flight SQL; only for Harrier.
     pub flight: Option<u16>,
-    /// From its start to its first word, loading included.
+    /// Time from its start until it is ready, including loading.
     pub started: Duration,
     child: Child,
     stdin: Option<ChildStdin>,
     ends_with_stdin: bool,
 }
 
-/// How Harrier's server is started.
+/// Options of Harrier's server.
 #[derive(Debug, Clone)]
 pub struct HarrierOptions {
     pub warehouse: PathBuf,
-    /// After those that every server has.
+    /// Added to those that every server has.
     pub arguments: Vec<String>,
-    /// Where its temporary files and its log are.
+    /// Folder of its temporary files and its log.
     pub folder: PathBuf,
 }
 
@@ -124,7 +123,7 @@ impl System {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| failed(error.to_string()))?;
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        // Servers tell of every statement that is canceled.
+        // Redirect standard error: servers log every canceled statement.
         let log = folder.with_extension("log");
         let log_file = std::fs::File::create(&log).map_err(|error| failed(error.to_string()))?;
         let mut command = configuration.command()?;
@@ -162,7 +161,7 @@ impl System {
         self.child.id()
     }
 
-    /// Asks a peer to end all that it runs.
+    /// Asks a peer to cancel all its statements.
     pub fn cancel(&mut self) {
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(b"cancel\n").and_then(|()| stdin.flush());
@@ -170,10 +169,9 @@ impl System {
     }
 }
 
-/// Starts a server and reads lines of it until `ready` makes something of one. What it says later goes
-/// nowhere.
+/// Starts a server and reads its output until `ready` parses a line. Later output is discarded.
 ///
-/// Errors: it ends before, or says nothing for too long; it is ended then.
+/// Errors: it exits before, or prints nothing for too long; it is ended then.
 fn start<T>(
     mut command: Command,
     waiting: &mut dyn FnMut(),
@@ -186,20 +184,20 @@ fn start<T>(
     let (sender, lines) = sync_channel(16);
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // Nobody may listen any more; the pipe is emptied all the same.
+            // The receiver may be gone; keep draining the pipe.
             let _ = sender.try_send(line);
         }
     });
     let why = loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
-                if let Some(made) = ready(&line) {
-                    return Ok((child, (made, begun.elapsed())));
+                if let Some(parsed) = ready(&line) {
+                    return Ok((child, (parsed, begun.elapsed())));
                 }
             }
-            Err(RecvTimeoutError::Timeout) if begun.elapsed() < START_PATIENCE => waiting(),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < START_TIMEOUT => waiting(),
             Err(RecvTimeoutError::Timeout) => {
-                break format!("was not ready within {} s", START_PATIENCE.as_secs());
+                break format!("was not ready within {} s", START_TIMEOUT.as_secs());
             }
             Err(RecvTimeoutError::Disconnected) => break "ended before it was ready".to_owned(),
         }
@@ -209,7 +207,7 @@ fn start<T>(
     Err(why)
 }
 
-/// Waits for a process that was told to end, and kills it in the end.
+/// Waits for a stopping process, and kills it after `patience`.
 fn end(child: &mut Child, patience: Duration) {
     let begun = Instant::now();
     while matches!(child.try_wait(), Ok(None)) {
@@ -222,11 +220,11 @@ fn end(child: &mut Child, patience: Duration) {
     }
 }
 
-/// The name of the user that runs this, whom a server of the same user lets in without a password.
+/// Name of the current user, whom a server of the same user accepts without a password.
 fn own_name() -> String {
-    let told = Command::new("id").arg("-un").output();
+    let output = Command::new("id").arg("-un").output();
     let name =
-        told.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     if name.is_empty() { "root".to_owned() } else { name }
 }
 
@@ -238,7 +236,7 @@ impl Drop for System {
         {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        end(&mut self.child, END_PATIENCE);
+        end(&mut self.child, END_TIMEOUT);
     }
 }
 

@@ -1,10 +1,10 @@
-//! Values of Thrift's binary protocol, as much of it as HiveServer2 speaks.
+//! Thrift binary protocol, the subset that HiveServer2 uses.
 //!
 //! Source: "Thrift Binary protocol encoding" of Apache Thrift's specification.
 
 use bytes::{BufMut, BytesMut};
 
-/// A value without the name of its type: whoever reads it knows what it is.
+/// A value without its type's name, which the reader knows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Bool(bool),
@@ -14,10 +14,10 @@ pub enum Value {
     I64(i64),
     Double(f64),
     Bytes(Vec<u8>),
-    /// Fields by their numbers.
+    /// Fields by number.
     Struct(Vec<(i16, Value)>),
     List(Vec<Value>),
-    /// Of strings, in requests; those of answers are read over.
+    /// Map of strings, in requests; maps in answers are skipped.
     Map(Vec<(Value, Value)>),
 }
 
@@ -25,7 +25,7 @@ const STOP: u8 = 0;
 const STRUCT: u8 = 12;
 const STRING: u8 = 11;
 
-/// Structs within structs at most: more is no answer of a server.
+/// Maximum nesting depth; deeper answers are rejected.
 const DEPTH_MAX: usize = 32;
 
 impl Value {
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// A field of a struct.
+    /// Returns a field of a struct.
     pub fn field(&self, number: i16) -> Option<&Self> {
         match self {
             Self::Struct(fields) => fields.iter().find(|(id, _)| *id == number).map(|(_, value)| value),
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    pub fn put(&self, out: &mut BytesMut) {
+    pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Bool(value) => out.put_u8(u8::from(*value)),
             Self::Byte(value) => out.put_i8(*value),
@@ -86,53 +86,52 @@ impl Value {
                 for (number, value) in fields {
                     out.put_u8(value.kind());
                     out.put_i16(*number);
-                    value.put(out);
+                    value.encode(out);
                 }
                 out.put_u8(STOP);
             }
             Self::List(values) => {
                 out.put_u8(values.first().map_or(STRUCT, Self::kind));
                 out.put_i32(values.len() as i32);
-                values.iter().for_each(|value| value.put(out));
+                values.iter().for_each(|value| value.encode(out));
             }
             Self::Map(pairs) => {
                 out.put_u8(STRING);
                 out.put_u8(STRING);
                 out.put_i32(pairs.len() as i32);
                 for (key, value) in pairs {
-                    key.put(out);
-                    value.put(out);
+                    key.encode(out);
+                    value.encode(out);
                 }
             }
         }
     }
 }
 
-/// A call of a method with one argument, the request.
+/// Encodes a call of a method with one argument, the request.
 pub fn call(method: &str, sequence: i32, request: Value, out: &mut BytesMut) {
     const VERSION_AND_CALL: u32 = 0x8001_0001;
     out.put_u32(VERSION_AND_CALL);
-    Value::text(method).put(out);
+    Value::text(method).encode(out);
     out.put_i32(sequence);
-    Value::Struct(vec![(1, request)]).put(out);
+    Value::Struct(vec![(1, request)]).encode(out);
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// More has to come.
-    Short,
-    /// It is none.
-    Wrong,
+pub enum DecodeError {
+    /// More bytes are needed.
+    Incomplete,
+    /// The bytes are invalid.
+    Invalid,
 }
 
-/// What a call came to, and how many bytes it took: the result of the method, which is field 0, or what was
-/// thrown.
-pub fn reply(input: &[u8]) -> Result<(Value, usize), Cut> {
+/// Decodes a reply; returns its value and length. The value is field 0, the method's result, or an exception.
+pub fn reply(input: &[u8]) -> Result<(Value, usize), DecodeError> {
     let mut reader = Reader { input, at: 0 };
     let version = reader.u32()?;
     if version >> 16 != 0x8001 {
-        return Err(Cut::Wrong);
+        return Err(DecodeError::Invalid);
     }
     reader.bytes()?;
     reader.u32()?;
@@ -146,36 +145,36 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn take(&mut self, length: usize) -> Result<&[u8], Cut> {
-        let taken = self.input.get(self.at..self.at.saturating_add(length)).ok_or(Cut::Short)?;
+    fn take(&mut self, length: usize) -> Result<&[u8], DecodeError> {
+        let taken = self.input.get(self.at..self.at.saturating_add(length)).ok_or(DecodeError::Incomplete)?;
         self.at += length;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Cut> {
-        self.take(N)?.try_into().map_err(|_| Cut::Wrong)
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        self.take(N)?.try_into().map_err(|_| DecodeError::Invalid)
     }
 
-    fn u32(&mut self) -> Result<u32, Cut> {
+    fn u32(&mut self) -> Result<u32, DecodeError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    fn length(&mut self) -> Result<usize, Cut> {
-        usize::try_from(i32::from_be_bytes(self.array()?)).map_err(|_| Cut::Wrong)
+    fn length(&mut self) -> Result<usize, DecodeError> {
+        usize::try_from(i32::from_be_bytes(self.array()?)).map_err(|_| DecodeError::Invalid)
     }
 
-    fn bytes(&mut self) -> Result<Vec<u8>, Cut> {
+    fn bytes(&mut self) -> Result<Vec<u8>, DecodeError> {
         let length = self.length()?;
         Ok(self.take(length)?.to_vec())
     }
 
-    fn byte(&mut self) -> Result<u8, Cut> {
+    fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn value(&mut self, kind: u8, depth: usize) -> Result<Value, Cut> {
+    fn value(&mut self, kind: u8, depth: usize) -> Result<Value, DecodeError> {
         if depth > DEPTH_MAX {
-            return Err(Cut::Wrong);
+            return Err(DecodeError::Invalid);
         }
         Ok(match kind {
             2 => Value::Bool(self.byte()? != 0),
@@ -201,14 +200,16 @@ impl Reader<'_> {
                 let count = self.length()?;
                 let pair =
                     |reader: &mut Self| Ok((reader.value(key, depth + 1)?, reader.value(value, depth + 1)?));
-                Value::Map((0..count).map(|_| pair(self)).collect::<Result<_, Cut>>()?)
+                Value::Map((0..count).map(|_| pair(self)).collect::<Result<_, DecodeError>>()?)
             }
             14 | 15 => {
                 let kind = self.byte()?;
                 let count = self.length()?;
-                Value::List((0..count).map(|_| self.value(kind, depth + 1)).collect::<Result<_, Cut>>()?)
+                Value::List(
+                    (0..count).map(|_| self.value(kind, depth + 1)).collect::<Result<_, DecodeError>>()?,
+                )
             }
-            _ => return Err(Cut::Wrong),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -234,8 +235,8 @@ mod tests {
         assert_eq!(length, out.len());
         assert_eq!(read.field(1), Some(&value));
         for cut in 0..out.len() {
-            assert_eq!(reply(&out[..cut]), Err(Cut::Short), "{cut} bytes");
+            assert_eq!(reply(&out[..cut]), Err(DecodeError::Incomplete), "{cut} bytes");
         }
-        assert_eq!(reply(b"HTTP/1.1"), Err(Cut::Wrong));
+        assert_eq!(reply(b"HTTP/1.1"), Err(DecodeError::Invalid));
     }
 }

@@ -1,9 +1,8 @@
-//! A client of the PostgreSQL protocol that costs its machine little: it sends statements, counts rows, and
-//! parses values only where they are asked for. It has no password to give: the servers it is for are the
-//! benchmark's own.
+//! Lightweight client of the PostgreSQL protocol: sends statements, counts rows, and parses values only on
+//! request. It supports no passwords, since it only connects to the benchmark's own servers.
 //!
-//! Cancellation: a future that is dropped while an answer is under way leaves the connection useless; drop it
-//! too. Source: "Frontend/Backend Protocol" of PostgreSQL's manual, version 3.0.
+//! Cancellation: dropping a future with a pending answer makes the connection unusable; drop it too.
+//! Source: "Frontend/Backend Protocol" of PostgreSQL's manual, version 3.0.
 
 use std::time::Duration;
 
@@ -14,44 +13,44 @@ use tokio::net::TcpStream;
 use super::systems::Target;
 use crate::answers::Rows;
 
-/// Bytes that are read at once, at most.
+/// Maximum bytes per read.
 const READ_MAX: usize = 256 << 10;
 
 const PROTOCOL: i32 = 196_608;
 const CANCEL: i32 = 80_877_102;
 
-/// How long a server may take to let a client in, or to hear that one cancels.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for connecting and for sending a cancel request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// The statement failed; the connection goes on. SQLSTATE and message.
-    Refused { sqlstate: String, message: String },
-    /// The connection is of no more use.
+pub enum ClientError {
+    /// The statement failed; the connection stays usable. SQLSTATE and message.
+    Statement { sqlstate: String, message: String },
+    /// The connection is unusable.
     Broken(String),
 }
 
-impl Trouble {
+impl ClientError {
     pub fn broken(what: impl ToString) -> Self {
         Self::Broken(what.to_string())
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for ClientError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused { sqlstate, message } => write!(f, "{sqlstate} {message}"),
+            Self::Statement { sqlstate, message } => write!(f, "{sqlstate} {message}"),
             Self::Broken(what) => f.write_str(what),
         }
     }
 }
 
-/// What came back for one statement.
+/// Size of a statement's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct AnswerSize {
     pub rows: u64,
-    /// Of all messages, with their heads.
+    /// Bytes of all messages, including headers.
     pub bytes: u64,
 }
 
@@ -63,7 +62,7 @@ pub struct PgClient {
     canceler: Canceler,
 }
 
-/// Asks a server to end what one connection runs.
+/// Handle for canceling a connection's statement.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Canceler {
     port: u16,
@@ -72,9 +71,9 @@ pub struct Canceler {
 }
 
 impl Canceler {
-    /// Returns when the server has taken notice, which says nothing about the statement.
+    /// Returns when the server has received the request, which does not mean that the statement has ended.
     pub async fn cancel(self) -> std::io::Result<()> {
-        let asked = async {
+        let request = async {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
             let parts = [16, CANCEL, self.process, self.secret];
             stream.write_all(&parts.map(i32::to_be_bytes).concat()).await?;
@@ -82,15 +81,15 @@ impl Canceler {
             let _ = stream.read(&mut [0]).await;
             Ok(())
         };
-        tokio::time::timeout(CONNECT_PATIENCE, asked).await.unwrap_or(Ok(()))
+        tokio::time::timeout(CONNECT_TIMEOUT, request).await.unwrap_or(Ok(()))
     }
 }
 
 impl PgClient {
-    pub async fn connect(target: &Target) -> Result<Self, Trouble> {
+    pub async fn connect(target: &Target) -> Result<Self, ClientError> {
         let connected = async {
-            let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(Trouble::broken)?;
-            stream.set_nodelay(true).map_err(Trouble::broken)?;
+            let stream = TcpStream::connect(("127.0.0.1", target.port)).await.map_err(ClientError::broken)?;
+            stream.set_nodelay(true).map_err(ClientError::broken)?;
             let mut client = Self {
                 stream,
                 input: BytesMut::new(),
@@ -110,44 +109,44 @@ impl PgClient {
             client.canceler.port = target.port;
             Ok(client)
         };
-        match tokio::time::timeout(CONNECT_PATIENCE, connected).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, connected).await {
             Ok(client) => client,
-            Err(_) => Err(Trouble::broken("the server does not let the client in")),
+            Err(_) => Err(ClientError::broken("the server does not let the client in")),
         }
     }
 
-    /// How to cancel what this connection runs, from outside.
+    /// Returns a handle for canceling this connection's statement.
     pub fn canceler(&self) -> Canceler {
         self.canceler
     }
 
-    /// Runs a text in the simple protocol; values go to `keep`, where it is given.
-    pub async fn query(&mut self, sql: &str, keep: Option<&mut Rows>) -> Result<Counted, Trouble> {
+    /// Runs a text in the simple protocol; appends the values to `keep` if given.
+    pub async fn query(&mut self, sql: &str, keep: Option<&mut Rows>) -> Result<AnswerSize, ClientError> {
         let mut body = BytesMut::with_capacity(sql.len() + 1);
         put_text(&mut body, sql);
-        self.put(b'Q', &body);
+        self.push_message(b'Q', &body);
         self.answer(keep).await
     }
 
     /// Prepares a statement under a name.
-    pub async fn prepare(&mut self, name: &str, sql: &str) -> Result<(), Trouble> {
+    pub async fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError> {
         let mut body = BytesMut::new();
         put_text(&mut body, name);
         put_text(&mut body, sql);
         body.put_i16(0);
-        self.put(b'P', &body);
-        self.put(b'S', &[]);
+        self.push_message(b'P', &body);
+        self.push_message(b'S', &[]);
         self.answer(None).await.map(|_| ())
     }
 
-    /// Runs a prepared statement with one value as text; in text, or in binary if `binary`.
+    /// Executes a prepared statement with one text parameter; results in text, or in binary if `binary`.
     pub async fn execute(
         &mut self,
         name: &str,
         values: &[&str],
         binary: bool,
         keep: Option<&mut Rows>,
-    ) -> Result<Counted, Trouble> {
+    ) -> Result<AnswerSize, ClientError> {
         let mut body = BytesMut::new();
         put_text(&mut body, "");
         put_text(&mut body, name);
@@ -159,27 +158,27 @@ impl PgClient {
         }
         body.put_i16(1);
         body.put_i16(i16::from(binary));
-        self.put(b'B', &body);
-        self.put(b'E', &[0, 0, 0, 0, 0]);
-        self.put(b'S', &[]);
+        self.push_message(b'B', &body);
+        self.push_message(b'E', &[0, 0, 0, 0, 0]);
+        self.push_message(b'S', &[]);
         self.answer(keep).await
     }
 
-    fn put(&mut self, kind: u8, body: &[u8]) {
+    fn push_message(&mut self, kind: u8, body: &[u8]) {
         self.output.put_u8(kind);
         self.output.put_i32(body.len() as i32 + 4);
         self.output.put_slice(body);
     }
 
-    /// Sends what is to be sent, and reads until the server is ready again.
-    async fn answer(&mut self, mut keep: Option<&mut Rows>) -> Result<Counted, Trouble> {
-        self.stream.write_all(&self.output).await.map_err(Trouble::broken)?;
+    /// Flushes the output, and reads until the server is ready for the next query.
+    async fn answer(&mut self, mut keep: Option<&mut Rows>) -> Result<AnswerSize, ClientError> {
+        self.stream.write_all(&self.output).await.map_err(ClientError::broken)?;
         self.output.clear();
-        let mut counted = Counted::default();
+        let mut counted = AnswerSize::default();
         let mut refused = None;
         loop {
             while let Some((kind, length)) = head(&self.input) {
-                // A row whose values nobody wants is let go with its head alone.
+                // Skip a row's body if no values are wanted, as soon as its header is read.
                 if self.input.len() < 1 + length {
                     break;
                 }
@@ -189,7 +188,7 @@ impl PgClient {
                     b'D' => {
                         counted.rows += 1;
                         if let Some(rows) = keep.as_deref_mut() {
-                            rows.push(row(body).ok_or_else(|| Trouble::broken("a row is cut short"))?);
+                            rows.push(row(body).ok_or_else(|| ClientError::broken("a row is cut short"))?);
                         }
                     }
                     b'E' => refused = Some(refusal(body)),
@@ -198,7 +197,7 @@ impl PgClient {
                         self.canceler.secret = (&body[4..8]).get_i32();
                     }
                     b'R' if body != [0, 0, 0, 0] => {
-                        return Err(Trouble::broken("the server asks for a password"));
+                        return Err(ClientError::broken("the server asks for a password"));
                     }
                     b'Z' => {
                         self.input.advance(1 + length);
@@ -209,10 +208,10 @@ impl PgClient {
                 self.input.advance(1 + length);
             }
             self.input.reserve(READ_MAX.min(self.input.len().max(8 << 10)));
-            let read = self.stream.read_buf(&mut self.input).await.map_err(Trouble::broken)?;
+            let read = self.stream.read_buf(&mut self.input).await.map_err(ClientError::broken)?;
             if read == 0 {
-                let said = refused.map(|trouble| format!(": {trouble}")).unwrap_or_default();
-                return Err(Trouble::broken(format!("the server has closed the connection{said}")));
+                let reason = refused.map(|client_error| format!(": {client_error}")).unwrap_or_default();
+                return Err(ClientError::broken(format!("the server has closed the connection{reason}")));
             }
         }
     }
@@ -223,7 +222,7 @@ fn put_text(body: &mut BytesMut, text: &str) {
     body.put_u8(0);
 }
 
-/// Kind and length of the message that the input begins with; the length has its own four bytes in it.
+/// Returns kind and length of the message at the start of the input; the length includes its own four bytes.
 fn head(input: &[u8]) -> Option<(u8, usize)> {
     let (kind, rest) = input.split_first()?;
     let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?);
@@ -248,12 +247,12 @@ fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
     Some(values)
 }
 
-fn refusal(body: &[u8]) -> Trouble {
+fn refusal(body: &[u8]) -> ClientError {
     let field = |code: u8| {
         let found = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&code));
         found.map(|field| String::from_utf8_lossy(&field[1..]).into_owned()).unwrap_or_default()
     };
-    Trouble::Refused { sqlstate: field(b'C'), message: field(b'M') }
+    ClientError::Statement { sqlstate: field(b'C'), message: field(b'M') }
 }
 
 #[cfg(test)]
@@ -267,7 +266,7 @@ mod tests {
         let body = b"\0\x02\0\0\0\x02ab\xff\xff\xff\xff";
         assert_eq!(row(body), Some(vec![Some("ab".to_owned()), None]));
         assert_eq!(row(b"\0\x01\0\0\0\x05ab"), None);
-        let trouble = refusal(b"SERROR\0C42P01\0Mno such table\0\0");
-        assert_eq!(trouble.to_string(), "42P01 no such table");
+        let client_error = refusal(b"SERROR\0C42P01\0Mno such table\0\0");
+        assert_eq!(client_error.to_string(), "42P01 no such table");
     }
 }
