@@ -1,11 +1,11 @@
-//! The words behind a backslash command, as psql reads them: between blanks, in quotes where they hold some,
-//! with variables outside of quotes.
+//! Arguments of backslash commands, parsed as psql does: separated by blanks, quoted where they contain some,
+//! with variables interpolated outside of quotes.
 
 use crate::variables::Variables;
 
-/// The words of `text`.
+/// Splits `text` into words.
 ///
-/// Errors: a quote is not closed; for people.
+/// Errors: an unterminated quote, as a message for the user.
 pub(crate) fn words(text: &str, variables: &Variables) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -18,7 +18,7 @@ pub(crate) fn words(text: &str, variables: &Variables) -> Result<Vec<String>, St
         }
         let word = word.get_or_insert_default();
         rest = match next {
-            '\'' | '"' => quoted(rest, next, word)?,
+            '\'' | '"' => push_quoted(rest, next, word)?,
             ':' => match variables.value(rest) {
                 Some((value, length)) => {
                     word.push_str(&value);
@@ -39,8 +39,8 @@ pub(crate) fn words(text: &str, variables: &Variables) -> Result<Vec<String>, St
     Ok(words)
 }
 
-/// Takes what is between quotes, one of which is a doubled one, and returns the rest.
-fn quoted<'t>(text: &'t str, quote: char, word: &mut String) -> Result<&'t str, String> {
+/// Appends a quoted string to `word` and returns the rest; a doubled quote stands for one.
+fn push_quoted<'t>(text: &'t str, quote: char, word: &mut String) -> Result<&'t str, String> {
     let mut letters = text.char_indices().skip(1).peekable();
     while let Some((at, letter)) = letters.next() {
         if letter != quote {
@@ -54,9 +54,9 @@ fn quoted<'t>(text: &'t str, quote: char, word: &mut String) -> Result<&'t str, 
     Err("unterminated quoted string".to_string())
 }
 
-/// `\copy` as the COPY that it is: the names of files need no quotes there.
+/// Translates `\copy` into COPY; file names need no quotes there.
 ///
-/// Errors: it is none; it names a program; for people.
+/// Errors: a syntax error, or PROGRAM, as messages for the user.
 pub(crate) fn copy(text: &str) -> Result<String, String> {
     let unfit = || "\\copy takes a table or a query in parentheses, then from or to, then a file".to_string();
     let (at, word) = direction(text).ok_or_else(unfit)?;
@@ -64,7 +64,7 @@ pub(crate) fn copy(text: &str) -> Result<String, String> {
     let (place, options) = match behind.strip_prefix('\'') {
         Some(_) => {
             let mut name = String::new();
-            let rest = quoted(behind, '\'', &mut name)?;
+            let rest = push_quoted(behind, '\'', &mut name)?;
             (file(&name), rest)
         }
         None => {
@@ -86,7 +86,7 @@ fn file(name: &str) -> String {
     format!("'{}'", name.replace('\'', "''"))
 }
 
-/// Where `from` or `to` stands outside of parentheses and quotes.
+/// Finds the `from` or `to` outside of parentheses and quotes.
 fn direction(text: &str) -> Option<(usize, &str)> {
     let (mut depth, mut quote, mut start) = (0_usize, None, None);
     for (at, letter) in text.char_indices().chain([(text.len(), ' ')]) {

@@ -1,10 +1,9 @@
-//! `harrier backup` and `harrier restore` (`harrier-backup`): their command lines, what they say, and what
-//! their errors are called.
+//! `harrier backup` and `harrier restore` (`harrier-backup`): command lines, output and SQLSTATEs.
 //!
-//! One process does it. Of the ranks of a launcher that is the first, and the others have nothing to do.
+//! One process does the work. Under a launcher that is rank 0; the other ranks exit at once.
 //!
-//! Cancellation: Ctrl-C and SIGTERM end it with what a process leaves that is killed: no backup and no
-//! warehouse, and files that the next one uses.
+//! Cancellation: Ctrl-C and SIGTERM leave the same state as a killed process: no backup and no warehouse,
+//! only files that the next attempt reuses.
 
 use std::process::ExitCode;
 
@@ -55,7 +54,7 @@ pub(crate) struct RestoreArgs {
     backup: Option<String>,
 }
 
-/// Makes, lists or checks backups. Status 3: a check has found something wrong.
+/// Makes, lists or checks backups. Exits with status 3 if a check finds a problem.
 pub(crate) fn run_backup(args: BackupArgs) -> ExitCode {
     if args.list {
         return run(async move { list(&backup::list(&args.target).await.map_err(sql_error)?) });
@@ -63,7 +62,7 @@ pub(crate) fn run_backup(args: BackupArgs) -> ExitCode {
     if args.check {
         return run(async move {
             let checked = backup::check(&args.target, args.backup.as_deref()).await;
-            Ok(tell_checked(&checked.map_err(sql_error)?))
+            Ok(print_check(&checked.map_err(sql_error)?))
         });
     }
     run(make(args))
@@ -84,7 +83,7 @@ async fn make(args: BackupArgs) -> Result<u8, SqlError> {
         ));
     };
     let keep = args.keep.map(|keep| keep as usize);
-    let made = backup::backup(&catalog, &args.target, keep, &|told| eprintln!("NOTICE: {told}")).await;
+    let made = backup::backup(&catalog, &args.target, keep, &|notice| eprintln!("NOTICE: {notice}")).await;
     engine.close().await;
     let made = made.map_err(sql_error)?;
     let counted = |(files, bytes): (usize, u64)| format!("{} ({})", files_of(files), format_bytes(bytes));
@@ -120,7 +119,7 @@ fn list(listed: &[Listed]) -> Result<u8, SqlError> {
     Ok(exit::DONE)
 }
 
-fn tell_checked(checked: &Checked) -> u8 {
+fn print_check(checked: &Checked) -> u8 {
     checked.problems.iter().for_each(|problem| println!("WRONG: {problem}"));
     println!(
         "{} checked: {} ({}), {} wrong",
@@ -132,7 +131,7 @@ fn tell_checked(checked: &Checked) -> u8 {
     if checked.problems.is_empty() { exit::DONE } else { exit::BROKEN }
 }
 
-/// Makes a warehouse of a backup.
+/// Restores a warehouse from a backup.
 pub(crate) fn run_restore(args: RestoreArgs) -> ExitCode {
     run(async move {
         let Some(options) = args.warehouse.options() else { return Err(no_memory()) };
@@ -153,7 +152,7 @@ pub(crate) fn run_restore(args: RestoreArgs) -> ExitCode {
     })
 }
 
-/// Runs it unless a signal comes first.
+/// Runs `work` until it ends or a signal arrives.
 fn run(work: impl Future<Output = Result<u8, SqlError>>) -> ExitCode {
     if harrier_exec::launched_rank().is_some_and(|rank| rank > 0) {
         return ExitCode::from(exit::DONE);
@@ -168,23 +167,23 @@ fn run(work: impl Future<Output = Result<u8, SqlError>>) -> ExitCode {
     };
     let status = runtime.block_on(async {
         let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return tell(work.await) };
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else { return report(work.await) };
         tokio::select! {
-            done = work => tell(done),
-            _ = interrupt.recv() => tell(Err(SqlError::new(SqlState::QUERY_CANCELED, "canceled by the user"))),
+            done = work => report(done),
+            _ = interrupt.recv() => report(Err(SqlError::new(SqlState::QUERY_CANCELED, "canceled by the user"))),
             _ = terminate.recv() => {
-                tell(Err(SqlError::new(SqlState::ADMIN_SHUTDOWN, "SIGTERM ended the process")));
+                report(Err(SqlError::new(SqlState::ADMIN_SHUTDOWN, "SIGTERM ended the process")));
                 128 + Signal::SIGTERM as u8
             }
         }
     });
     runtime.block_on(backup::settled());
-    // Threads that have ended are waited for, as glibc (BZ 19951) may fail to let them go just then.
+    // Waits for exiting threads: joining them may fail in glibc while they exit (BZ 19951).
     runtime.shutdown_timeout(SHUTDOWN);
     ExitCode::from(status)
 }
 
-fn tell(done: Result<u8, SqlError>) -> u8 {
+fn report(done: Result<u8, SqlError>) -> u8 {
     done.unwrap_or_else(|error| {
         eprintln!("{}", error.report(None));
         exit::FAILED
@@ -203,14 +202,14 @@ fn number_of(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// The error as statements have it.
+/// Converts the error, with its SQLSTATE.
 fn sql_error(error: Error) -> SqlError {
     let message = error.to_string();
     let state = match error {
         Error::Catalog(error) => return harrier_engine::catalog_error(error),
         Error::Refused { state, message, hint } => {
-            let told = SqlError::new(state, message);
-            return hint.into_iter().fold(told, SqlError::with_hint);
+            let error = SqlError::new(state, message);
+            return hint.into_iter().fold(error, SqlError::with_hint);
         }
         Error::Io { source, .. } => harrier_sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),
         Error::Store { source, .. } => harrier_sqlstate::of_std(&source).unwrap_or(SqlState::IO_ERROR),

@@ -1,4 +1,4 @@
-//! The progress bar of a long statement, on standard error where that is a terminal.
+//! Progress bar of a long statement, on standard error if that is a terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use harrier_engine::{Progress, memory_size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Statements shorter than this show none.
+/// Shorter statements show no bar.
 const DELAY: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The bar has thousandths: the share of work done is all that is known of its length.
+/// Resolution of the bar: only the fraction of work done is known.
 const LENGTH: u64 = 1000;
 
-/// One statement's bar. It is drawn only while [`Bar::during`] waits, so that it never mixes with rows.
+/// Progress bar of one statement. It is drawn only while [`Bar::during`] waits, so it never mixes with rows.
 pub(crate) struct Bar {
-    /// `None` where there is nothing to show or nowhere to show it.
+    /// `None` if there is no progress to show or no terminal.
     progress: Option<Progress>,
     since: Instant,
-    /// Whether rows go to the same terminal, so that the bar has to go before each batch.
+    /// Whether rows go to the same terminal; the bar is then cleared before each batch.
     shares_terminal: bool,
     drawn: Option<ProgressBar>,
 }

@@ -1,4 +1,4 @@
-//! Completion in the shell: keywords, tables, columns and functions; meta commands; files inside quotes.
+//! Completion in the shell: keywords, tables, columns and functions; meta commands; file names inside quotes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustyline::{Context, Helper};
 
 use crate::meta;
 
-/// Keywords worth completing; the parser knows many hundreds more that no statement of ours takes.
+/// Keywords offered; the parser knows hundreds more that no statement here uses.
 const KEYWORDS: &[&str] = &[
     "ALL",
     "ANALYZE",
@@ -109,7 +109,7 @@ const KEYWORDS: &[&str] = &[
     "WITH",
 ];
 
-/// The names in a session, as they were when [`Names::load`] was called.
+/// Names visible in a session at the time of [`Names::load`].
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     relations: BTreeSet<String>,
@@ -118,7 +118,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Reads the names of all tables in memory. Opens no file.
+    /// Collects the names of all catalogs in memory. Opens no file.
     pub(crate) async fn load(context: &SessionContext) -> Self {
         let mut names = Self::default();
         let state = context.state();
@@ -138,26 +138,26 @@ impl Names {
                     if let Ok(Some(provider)) = schema.table(&table).await {
                         let schema = provider.schema();
                         let fields = schema.fields().iter();
-                        names.columns.extend(fields.map(|field| quoted(field.name())));
+                        names.columns.extend(fields.map(|field| quote_name(field.name())));
                     }
-                    names.relations.insert(quoted(&table));
+                    names.relations.insert(quote_name(&table));
                 }
-                names.relations.insert(quoted(&schema_name));
+                names.relations.insert(quote_name(&schema_name));
             }
         }
         names
     }
 }
 
-/// A name as SQL needs it.
-fn quoted(name: &str) -> String {
+/// Quotes a name if SQL requires it.
+fn quote_name(name: &str) -> String {
     let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !ALL_KEYWORDS.contains(&name.to_uppercase().as_str());
     if is_plain { name.to_string() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// What rustyline asks while a line is edited.
+/// Completion callbacks for rustyline.
 pub(crate) struct ShellHelper {
     pub(crate) names: Arc<RwLock<Names>>,
     files: FilenameCompleter,
@@ -194,7 +194,7 @@ impl Completer for ShellHelper {
     }
 }
 
-/// Where the word before the cursor begins, and what it may become.
+/// Returns the start of the word before the cursor, and its completions.
 fn complete(names: &Names, before: &str) -> (usize, Vec<Pair>) {
     let start = before
         .rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '"' || c == '\\' || c == '?'))
@@ -237,7 +237,7 @@ fn complete(names: &Names, before: &str) -> (usize, Vec<Pair>) {
     }
     for keyword in KEYWORDS {
         if keyword.len() >= word.len() && keyword[..word.len()].eq_ignore_ascii_case(word) {
-            // In the case the user types.
+            // Follows the case of the typed word.
             let is_lower = word.chars().any(char::is_lowercase);
             add(if is_lower { keyword.to_lowercase() } else { (*keyword).to_string() });
         }
@@ -296,7 +296,7 @@ mod tests {
             ("select", "\"select\""),
             ("a\"b", "\"a\"\"b\""),
         ] {
-            assert_eq!(quoted(name), expected);
+            assert_eq!(quote_name(name), expected);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! `harrier completions SHELL`: what a shell needs to complete commands and options, from the command line's
-//! own definitions.
+//! `harrier completions SHELL`: shell completion scripts, generated from the command line's definitions.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,21 +16,21 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Writes the script to standard output. Errors of that are told, but for a reader that has gone.
+/// Writes the script to standard output. Reports I/O errors, except a broken pipe.
 pub(crate) fn run(args: Args) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut shown(&visible_command_line()), "harrier", &mut script);
-    written(&script)
+    clap_complete::generate(args.shell, &mut without_hidden(&visible_command_line()), "harrier", &mut script);
+    write_stdout(&script)
 }
 
-/// The command without what is hidden, which shells would be told of.
-fn shown(command: &Command) -> Command {
-    // Names live as long as the program, which ends when they are written.
+/// Removes hidden commands and options, which clap_complete would include.
+fn without_hidden(command: &Command) -> Command {
+    // clap wants 'static names; the process ends right after the script is written.
     let name: &'static str = command.get_name().to_string().leak();
-    let shown_below = command.get_subcommands().filter(|below| !below.is_hide_set()).map(shown);
+    let subcommands = command.get_subcommands().filter(|below| !below.is_hide_set()).map(without_hidden);
     let mut all = Command::new(name)
         .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
-        .subcommands(shown_below);
+        .subcommands(subcommands);
     if let Some(about) = command.get_about() {
         all = all.about(about.clone());
     }
@@ -41,8 +40,8 @@ fn shown(command: &Command) -> Command {
     }
 }
 
-/// Status 0 if `bytes` are on standard output.
-pub(crate) fn written(bytes: &[u8]) -> ExitCode {
+/// Writes `bytes` to standard output. Returns status 0 on success.
+pub(crate) fn write_stdout(bytes: &[u8]) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::from(exit::DONE),

@@ -1,7 +1,7 @@
-//! `harrier ctl`: looks at a server that runs, and tells it what to do.
+//! `harrier ctl`: monitors and controls a running server.
 //!
-//! It is a client like any other: everything here is SQL that psql could send as well, over the PostgreSQL
-//! protocol. What comes back is printed as `harrier sql` prints it.
+//! It is an ordinary client: everything here is SQL over the PostgreSQL protocol that psql could send as
+//! well. Results are printed as `harrier sql` prints them.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,21 +18,21 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Ro
 use crate::output::{Format, row_writer};
 use crate::serve::NEEDS_RESTART;
 
-/// Where a server is unless something else is said.
+/// Default address of the server.
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 5433;
 const DATABASE: &str = "warehouse";
 
-/// How long a server may take to let this in.
+/// Timeout of connecting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether what was asked for is done.
-const LOOK: Duration = Duration::from_millis(200);
+/// Poll interval while waiting for an action to complete.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    action: Action,
     /// Where the server is: a name, an address, or the folder of its socket [default: $PGHOST or 127.0.0.1]
     #[arg(long, global = true, value_name = "HOST")]
     host: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum What {
+enum Action {
     /// List the ranks of the gang, with what they have sent and hold
     Ranks,
     /// List who is connected
@@ -99,7 +99,7 @@ enum What {
     },
 }
 
-/// Does what was asked. Exit status 1: the server refused; 3: there is no server.
+/// Runs the action. Exit status 1: the server refused; 3: there is no server.
 pub(crate) fn run(args: Args) -> ExitCode {
     let runtime = match crate::sql::runtime(1, "harrier-ctl") {
         Ok(runtime) => runtime,
@@ -108,22 +108,22 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(exit::FAILED);
         }
     };
-    match runtime.block_on(done(args)) {
+    match runtime.block_on(execute(args)) {
         Ok(()) => ExitCode::from(exit::DONE),
-        Err(Trouble { message, status }) => {
+        Err(CommandError { message, status }) => {
             eprintln!("{message}");
             ExitCode::from(status)
         }
     }
 }
 
-/// What the user is told, and the exit status.
-struct Trouble {
+/// Error message for the user, and exit status.
+struct CommandError {
     message: String,
     status: u8,
 }
 
-impl From<sqlx::Error> for Trouble {
+impl From<sqlx::Error> for CommandError {
     fn from(error: sqlx::Error) -> Self {
         let status = if error.as_database_error().is_some() { exit::FAILED } else { exit::BROKEN };
         let Some(error) = error.as_database_error() else {
@@ -134,102 +134,110 @@ impl From<sqlx::Error> for Trouble {
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         Self { message: format!("ERROR 58030: {error}"), status: exit::FAILED }
     }
 }
 
-async fn done(args: Args) -> Result<(), Trouble> {
+async fn execute(args: Args) -> Result<(), CommandError> {
     let mut connection = connect(&args).await?;
-    let changed = match &args.what {
-        What::Ranks => {
+    let changed = match &args.action {
+        Action::Ranks => {
             return print(&mut connection, "SELECT * FROM sys.ranks ORDER BY rank", args.format).await;
         }
-        What::Sessions => {
+        Action::Sessions => {
             let own = "pid <> pg_backend_pid()";
             let sql = format!("SELECT * FROM sys.sessions WHERE {own} ORDER BY pid");
             return print(&mut connection, &sql, args.format).await;
         }
-        What::Statements => {
+        Action::Statements => {
             let sql = "SELECT * FROM sys.statements WHERE pid <> pg_backend_pid() ORDER BY id";
             return print(&mut connection, sql, args.format).await;
         }
-        What::Queues => {
+        Action::Queues => {
             return print(&mut connection, "SELECT * FROM sys.queues ORDER BY name", args.format).await;
         }
-        What::Disks => {
+        Action::Disks => {
             let sql = "SELECT * FROM sys.disks ORDER BY rank NULLS FIRST, folder";
             return print(&mut connection, sql, args.format).await;
         }
-        What::Cancel { pid } => change(&mut connection, &format!("pg_cancel_backend({pid})")).await?,
-        What::Terminate { pid } => change(&mut connection, &format!("pg_terminate_backend({pid})")).await?,
-        What::Drain { .. } => change(&mut connection, "harrier_drain()").await?,
-        What::Resume => change(&mut connection, "harrier_resume()").await?,
-        What::Reload => {
+        Action::Cancel { pid } => {
+            call_function(&mut connection, &format!("pg_cancel_backend({pid})")).await?
+        }
+        Action::Terminate { pid } => {
+            call_function(&mut connection, &format!("pg_terminate_backend({pid})")).await?
+        }
+        Action::Drain { .. } => call_function(&mut connection, "harrier_drain()").await?,
+        Action::Resume => call_function(&mut connection, "harrier_resume()").await?,
+        Action::Reload => {
             reload(&mut connection).await?;
             true
         }
-        What::RankDown { rank } => change(&mut connection, &format!("harrier_rank_down({rank})")).await?,
-        What::RankUp { rank } => change(&mut connection, &format!("harrier_rank_up({rank})")).await?,
-        What::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
-        What::MoveRank { rank, target, wait } => {
+        Action::RankDown { rank } => {
+            call_function(&mut connection, &format!("harrier_rank_down({rank})")).await?
+        }
+        Action::RankUp { rank } => {
+            call_function(&mut connection, &format!("harrier_rank_up({rank})")).await?
+        }
+        Action::RestartGang { wait } => restart(&mut connection, "harrier_restart_gang()", *wait).await?,
+        Action::MoveRank { rank, target, wait } => {
             let call = format!("harrier_move_rank({rank}, '{}')", target.replace('\'', "''"));
             restart(&mut connection, &call, *wait).await?
         }
     };
-    let refusal = match (&args.what, changed) {
-        (What::Cancel { pid } | What::Terminate { pid }, false) => format!("there is no session {pid}"),
-        (What::MoveRank { rank, target, .. }, false) => format!("rank {rank} is on {target} already"),
-        (What::Resume, false) => "the server was not being drained".to_string(),
+    let refusal = match (&args.action, changed) {
+        (Action::Cancel { pid } | Action::Terminate { pid }, false) => format!("there is no session {pid}"),
+        (Action::MoveRank { rank, target, .. }, false) => format!("rank {rank} is on {target} already"),
+        (Action::Resume, false) => "the server was not being drained".to_string(),
         _ => String::new(),
     };
     if !refusal.is_empty() {
-        return Err(Trouble { message: format!("ERROR 55000: {refusal}"), status: exit::FAILED });
+        return Err(CommandError { message: format!("ERROR 55000: {refusal}"), status: exit::FAILED });
     }
-    if let What::Drain { wait: true } = args.what {
+    if let Action::Drain { wait: true } = args.action {
         let gone = "SELECT count(*) = 0 FROM sys.sessions WHERE pid <> pg_backend_pid() AND NOT operator";
-        until(&mut connection, gone).await?;
+        wait_until(&mut connection, gone).await?;
     }
     Ok(connection.close().await?)
 }
 
-/// Calls a function that has the gang started again, and with `wait` sees that it was; whether it did
-/// something.
-async fn restart(connection: &mut PgConnection, call: &str, wait: bool) -> Result<bool, Trouble> {
-    let generation = one(connection, GENERATION).await?;
-    let changed = change(connection, call).await?;
+/// Calls a function that restarts the gang; with `wait`, waits for the new gang. Returns whether the function
+/// changed anything.
+async fn restart(connection: &mut PgConnection, call: &str, wait: bool) -> Result<bool, CommandError> {
+    let generation = fetch_one(connection, GENERATION).await?;
+    let changed = call_function(connection, call).await?;
     if changed && wait {
         let up =
             format!("SELECT count(*) > 0 FROM sys.ranks WHERE state = 'working' AND gang > {generation}");
-        until(connection, &up).await?;
+        wait_until(connection, &up).await?;
     }
     Ok(changed)
 }
 
-/// Has the configuration read again, and tells what came of it.
-async fn reload(connection: &mut PgConnection) -> Result<(), Trouble> {
+/// Reloads the configuration and reports the outcome.
+async fn reload(connection: &mut PgConnection) -> Result<(), CommandError> {
     const OUTCOME: &str = "harrier_reload_outcome()";
-    let before = one(connection, &format!("SELECT {OUTCOME}")).await?;
-    change(connection, "pg_reload_conf()").await?;
-    until(connection, &format!("SELECT {OUTCOME} <> '{}'", before.replace('\'', "''"))).await?;
-    let outcome = one(connection, &format!("SELECT {OUTCOME}")).await?;
-    // A number before it tells one outcome from the next.
-    let told = outcome.split_once(' ').map_or("", |(_, told)| told);
-    if let Some(restart) = told.strip_prefix(NEEDS_RESTART) {
+    let before = fetch_one(connection, &format!("SELECT {OUTCOME}")).await?;
+    call_function(connection, "pg_reload_conf()").await?;
+    wait_until(connection, &format!("SELECT {OUTCOME} <> '{}'", before.replace('\'', "''"))).await?;
+    let outcome = fetch_one(connection, &format!("SELECT {OUTCOME}")).await?;
+    // A sequence number precedes the message, so that equal outcomes differ.
+    let report = outcome.split_once(' ').map_or("", |(_, report)| report);
+    if let Some(restart) = report.strip_prefix(NEEDS_RESTART) {
         eprintln!("a restart is needed for {restart}");
-    } else if !told.is_empty() {
-        let message = format!("ERROR F0000: the configuration stays as it is: {told}");
-        return Err(Trouble { message, status: exit::FAILED });
+    } else if !report.is_empty() {
+        let message = format!("ERROR F0000: the configuration stays as it is: {report}");
+        return Err(CommandError { message, status: exit::FAILED });
     }
     Ok(())
 }
 
-/// How often a gang was started.
+/// Number of gang starts so far.
 const GENERATION: &str = "SELECT coalesce(max(gang), 0) FROM sys.ranks";
 
-async fn connect(args: &Args) -> Result<PgConnection, Trouble> {
-    // What the environment says counts where nothing else is said.
+async fn connect(args: &Args) -> Result<PgConnection, CommandError> {
+    // Environment variables apply where the command line has no option.
     let mut options = PgConnectOptions::new().disable_statement_logging();
     let has = |name: &str| std::env::var_os(name).is_some();
     match (&args.host, has("PGHOST")) {
@@ -261,32 +269,32 @@ async fn connect(args: &Args) -> Result<PgConnection, Trouble> {
         Err(_) => {
             let message =
                 format!("ERROR 08006: the server has not answered in {} s", CONNECT_PATIENCE.as_secs());
-            Err(Trouble { message, status: exit::BROKEN })
+            Err(CommandError { message, status: exit::BROKEN })
         }
     }
 }
 
-/// The only value of the only row, as text.
-async fn one(connection: &mut PgConnection, sql: &str) -> Result<String, Trouble> {
+/// Fetches the only value of the only row, as text.
+async fn fetch_one(connection: &mut PgConnection, sql: &str) -> Result<String, CommandError> {
     let row = sqlx::raw_sql(AssertSqlSafe(sql.to_string())).fetch_one(&mut *connection).await?;
     Ok(text(&row, 0)?.unwrap_or_default())
 }
 
-/// Calls a function; whether it did something.
-async fn change(connection: &mut PgConnection, call: &str) -> Result<bool, Trouble> {
-    Ok(one(connection, &format!("SELECT {call}")).await? == "t")
+/// Calls a function; returns whether it changed anything.
+async fn call_function(connection: &mut PgConnection, call: &str) -> Result<bool, CommandError> {
+    Ok(fetch_one(connection, &format!("SELECT {call}")).await? == "t")
 }
 
-/// Waits until a question is answered with yes.
-async fn until(connection: &mut PgConnection, question: &str) -> Result<(), Trouble> {
-    while one(connection, question).await? != "t" {
-        tokio::time::sleep(LOOK).await;
+/// Polls a boolean query until it returns true.
+async fn wait_until(connection: &mut PgConnection, question: &str) -> Result<(), CommandError> {
+    while fetch_one(connection, question).await? != "t" {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
 /// Prints the rows of a query.
-async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Result<(), Trouble> {
+async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Result<(), CommandError> {
     let rows = sqlx::raw_sql(AssertSqlSafe(sql.to_string())).fetch_all(&mut *connection).await?;
     let batch = match rows.is_empty() {
         false => batch(&rows)?,
@@ -300,7 +308,7 @@ async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Resu
     };
     let mut out = io::stdout().lock();
     let mut writer = row_writer(format, &batch.schema(), "");
-    let unwritable = |error: crate::output::OutputError| Trouble {
+    let unwritable = |error: crate::output::OutputError| CommandError {
         message: format!("ERROR 58030: {error:?}"),
         status: exit::FAILED,
     };
@@ -309,7 +317,7 @@ async fn print(connection: &mut PgConnection, sql: &str, format: Format) -> Resu
     Ok(out.flush()?)
 }
 
-/// What a value of the simple protocol says, which is text.
+/// The value in text form; the simple protocol sends text only.
 fn text(row: &PgRow, column: usize) -> Result<Option<String>, sqlx::Error> {
     let value = row.try_get_raw(column)?;
     match value.is_null() {
@@ -318,8 +326,8 @@ fn text(row: &PgRow, column: usize) -> Result<Option<String>, sqlx::Error> {
     }
 }
 
-/// Rows, of which there is one at least, with the types that JSON tells apart.
-fn batch(rows: &[PgRow]) -> Result<RecordBatch, Trouble> {
+/// Builds a batch of one or more rows, with the types that JSON distinguishes.
+fn batch(rows: &[PgRow]) -> Result<RecordBatch, CommandError> {
     let mut columns = Vec::new();
     for (at, column) in rows[0].columns().iter().enumerate() {
         let texts = rows.iter().map(|row| text(row, at)).collect::<Result<Vec<_>, _>>()?;
@@ -341,5 +349,5 @@ fn batch(rows: &[PgRow]) -> Result<RecordBatch, Trouble> {
         columns.push((sqlx::Column::name(column).to_string(), array, true));
     }
     RecordBatch::try_from_iter_with_nullable(columns)
-        .map_err(|error| Trouble { message: format!("ERROR XX000: {error}"), status: exit::FAILED })
+        .map_err(|error| CommandError { message: format!("ERROR XX000: {error}"), status: exit::FAILED })
 }

@@ -1,7 +1,7 @@
-//! `harrier doctor`: what was found on this machine, and what is wrong with it.
+//! `harrier doctor`: prints the properties of this machine and its problems.
 //!
-//! MPI libraries are loaded in processes of their own, started by every launcher in turn: which library a
-//! rank loads depends on who starts it, and one that crashes takes nobody along.
+//! MPI libraries are loaded in child processes, one for each launcher: the library a rank loads depends on
+//! its launcher, and a crash of the library ends the child only.
 
 use std::env;
 use std::fmt::Display;
@@ -28,16 +28,16 @@ const SHARED_BYTES_MIN: u64 = 64 << 20;
 /// With fewer open files than this, statements over many of them are likely to fail.
 const OPEN_FILES_MIN: u64 = 1024;
 
-/// Of how many ranks on one machine the memory of each is shown.
+/// Numbers of ranks per machine for which the memory limit of a rank is shown.
 const RANKS_SHOWN: [u64; 4] = [2, 4, 8, 16];
 
-/// Where MPI libraries keep what ranks on one host exchange.
+/// Folder of the shared memory segments of MPI libraries.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Programs that start ranks and can be asked to start one here. `srun` would ask for a job.
+/// Launchers to try here. `srun` is not among them: it would request a job.
 const LAUNCHERS: [&str; 2] = ["mpirun", "mpiexec"];
 
-/// How long a launcher may take to start one process. Some look names up in a network first.
+/// Timeout of starting one process. Some launchers resolve host names first.
 const LAUNCH_WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[derive(clap::Args, Debug)]
@@ -50,8 +50,8 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// Prints one line per finding, then what could be better and what is wrong; status 3 if something is wrong.
-/// Of a gang, rank 0 tells its findings, and every rank what is wrong where it runs.
+/// Prints one line per finding, then notes and problems; status 3 if there is a problem. In a gang, rank 0
+/// prints the findings, and every rank prints its own problems.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.find_mpi {
         return find_mpi();
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     findings.conclude()
 }
 
-/// What is told in the end. Every entry says what to do about it.
+/// Notes and problems, printed at the end. Every entry says what to do about it.
 struct Findings {
     rank: Option<usize>,
     /// Harrier runs, but not all of it.
@@ -153,7 +153,7 @@ fn machine_memory(findings: &mut Findings) {
     }
 }
 
-/// What ends statements that the machine has room for.
+/// Resource limits (ulimit) that can fail statements despite free resources.
 fn limits(findings: &mut Findings) {
     let text = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(files) = limit(&text, "Max open files") {
@@ -170,7 +170,7 @@ fn limits(findings: &mut Findings) {
     }
 }
 
-/// The limit of this process that is called `name`, as proc(5) lists them; `None` for none.
+/// The limit called `name` in proc(5)'s list; `None` for unlimited.
 fn limit(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
@@ -214,7 +214,7 @@ fn temporary_files(findings: &mut Findings) {
     }
 }
 
-/// The size of the file system that `folder` is in, and what is free there for this user, in bytes.
+/// Size of the file system that holds `folder`, and the space available to this user, in bytes.
 fn space(folder: &Path) -> Option<(u64, u64)> {
     let file_system = nix::sys::statvfs::statvfs(folder).ok()?;
     let unit = file_system.fragment_size();
@@ -246,7 +246,7 @@ fn mpi(findings: &mut Findings) {
             true
         }
     };
-    match library_loaded(&[]) {
+    match loaded_library(&[]) {
         Ok(library) => findings.show("MPI library", library),
         Err(reason) if launched => {
             findings.wrong.push(format!("this rank cannot load an MPI library: {reason}"));
@@ -256,13 +256,13 @@ fn mpi(findings: &mut Findings) {
             findings.notes.push(format!("statements run in one process only: {reason}"));
         }
     }
-    // Launchers do not start one another.
+    // Launchers cannot be nested.
     if !launched {
         launchers(findings);
     }
 }
 
-/// What a configuration file says that is not so anyway, and what of it would not work here.
+/// Values of a configuration file that differ from the defaults, and those that would not work here.
 fn configuration(path: &Path, findings: &mut Findings) {
     findings.show("configuration", path.display());
     let config = match Config::load(path) {
@@ -281,15 +281,15 @@ fn configuration(path: &Path, findings: &mut Findings) {
         key.documentation.iter().for_each(|line| findings.show("", line.trim_start()));
     }
     for name in config.settings.0.keys() {
-        // Values may be secrets.
+        // Names only: values may be secrets.
         findings.show(&format!("settings.{name}"), "is set in every session");
     }
-    findings.wrong.extend(crate::serve::settings::refused(&config));
+    findings.wrong.extend(crate::serve::settings::invalid_settings(&config));
     for finding in config.findings() {
-        let told = format!("{}: {}", finding.key, finding.message);
+        let message = format!("{}: {}", finding.key, finding.message);
         match finding.gravity {
-            Gravity::Note => findings.notes.push(told),
-            Gravity::Wrong => findings.wrong.push(told),
+            Gravity::Note => findings.notes.push(message),
+            Gravity::Wrong => findings.wrong.push(message),
         }
     }
 }
@@ -298,7 +298,7 @@ fn launchers(findings: &mut Findings) {
     let found: Vec<_> = LAUNCHERS.iter().filter_map(|name| Some((*name, on_path(name)?))).collect();
     for (name, path) in &found {
         let path = path.display();
-        match library_loaded(&[name, "-n", "1"]) {
+        match loaded_library(&[name, "-n", "1"]) {
             Ok(library) => findings.show(name, format_args!("{path}, whose ranks load {library}")),
             Err(reason) => {
                 findings.show(name, format_args!("{path}, which starts no rank"));
@@ -321,9 +321,9 @@ fn launchers(findings: &mut Findings) {
     }
 }
 
-/// The MPI library that this program loads when `launcher` (program and arguments, or nothing) starts it;
-/// else why none.
-fn library_loaded(launcher: &[&str]) -> Result<String, String> {
+/// The MPI library that this program loads when `launcher` (program and arguments, or empty) starts it.
+/// Errors: the reason why none was loaded.
+fn loaded_library(launcher: &[&str]) -> Result<String, String> {
     let own = env::current_exe().map_err(|error| format!("this program does not find itself: {error}"))?;
     let mut command = match launcher.split_first() {
         None => Command::new(&own),
@@ -333,7 +333,7 @@ fn library_loaded(launcher: &[&str]) -> Result<String, String> {
             command
         }
     };
-    // The only way to tell it that is not an error for other launchers.
+    // Environment variables are the only way that other launchers accept as well.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["doctor", "--find-mpi"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
@@ -355,13 +355,13 @@ fn library_loaded(launcher: &[&str]) -> Result<String, String> {
     };
     let _ = read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read), &mut stdout);
     let _ = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read), &mut stderr);
-    let told =
+    let marked_line =
         |text: &str, mark: &str| text.lines().find_map(|line| line.strip_prefix(mark).map(str::to_string));
-    if let Some(library) = told(&stdout, FOUND) {
+    if let Some(library) = marked_line(&stdout, FOUND) {
         return Ok(library);
     }
-    Err(told(&stdout, NOT_FOUND).unwrap_or_else(|| {
-        // What the launcher says, without its frames of dashes.
+    Err(marked_line(&stdout, NOT_FOUND).unwrap_or_else(|| {
+        // The launcher's message, without its frames of dashes.
         let said = stderr.lines().find(|line| line.chars().any(char::is_alphabetic));
         format!("it ended with {status}: {}", said.unwrap_or("nothing was said").trim())
     }))
@@ -370,7 +370,7 @@ fn library_loaded(launcher: &[&str]) -> Result<String, String> {
 const FOUND: &str = "MPI: ";
 const NOT_FOUND: &str = "no MPI: ";
 
-/// The other side of [`library_loaded`]: says on standard output what this process finds.
+/// Child side of [`loaded_library`]: prints the library found by this process.
 fn find_mpi() -> ExitCode {
     match harrier_mpi::find_library(&harrier_mpi::Options::default()) {
         Ok(library) => {

@@ -1,25 +1,25 @@
-//! How long freed memory stays with the process.
+//! Delay before freed memory is returned to the system (mimalloc's purge delay).
 
 use std::time::Duration;
 
 use harrier_mpi::allocator::keep_freed_memory;
 
-/// A statement frees and allocates the same sizes many times a second; who stops running statements has the
-/// memory back soon.
-const KEPT: Duration = Duration::from_secs(10);
+/// Statements free and allocate the same sizes many times a second; an idle process returns its memory after
+/// this delay.
+const PURGE_DELAY: Duration = Duration::from_secs(10);
 
-/// With less memory than that, in bytes, what is freed goes back to the system at once: a batch job is killed
-/// for what its process has, whether it still needs it or not, and that was up to twice the limit.
-const KEPT_FROM: u64 = 2 << 30;
+/// Below this memory limit, in bytes, freed memory is returned at once: a batch job is killed for its
+/// resident memory, used or not, and that was up to twice the limit.
+const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
-/// To be called first of all.
-pub(crate) fn keep() {
-    keep_freed_memory(KEPT);
+/// Sets the default delay. Call it first in the process.
+pub(crate) fn set_purge_delay() {
+    keep_freed_memory(PURGE_DELAY);
 }
 
-/// To be called when the memory of statements is known, in bytes, and before they run.
-pub(crate) fn keep_within(memory_bytes: Option<u64>) {
-    if memory_bytes.is_some_and(|bytes| bytes < KEPT_FROM) {
+/// Sets the delay by the memory limit of statements, in bytes. Call it before they run.
+pub(crate) fn limit_purge_delay(memory_bytes: Option<u64>) {
+    if memory_bytes.is_some_and(|bytes| bytes < MEMORY_BYTES_MIN) {
         keep_freed_memory(Duration::ZERO);
     }
 }

@@ -1,7 +1,7 @@
-//! This process as one rank of a gang: joins it when a launcher or a hosts file says so, and ends with it.
+//! Gang membership of this process: joins when a launcher or a hosts file says so, and leaves at exit.
 //!
-//! Rank 0 reads, coordinates and prints. The other ranks work for it until it leaves, and take over its exit
-//! status.
+//! Rank 0 reads input, coordinates and prints. The other ranks work for it until it leaves, and take over its
+//! exit status.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -16,24 +16,25 @@ use harrier_exec::StartError;
 
 use harrier_error::exit;
 
-/// How long the coordinator, when it is asked to end, waits for the reason: a launcher asks all ranks when
-/// one has died, and the news of that death comes over another way. With [`STATEMENT_PATIENCE`] it is below
-/// the second after which Open MPI's launcher kills who was asked to end.
+/// How long the coordinator, asked to end, waits for the reason: a launcher signals all ranks when one has
+/// died, and the news of that death arrives over another channel. The sum with [`STATEMENT_PATIENCE`] is
+/// below the one second after which Open MPI's launcher kills processes that it has asked to end.
 const REASON_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long a statement may take to fail because of a lost rank, before the coordinator tells of the loss
-/// without it.
+/// How long a statement may take to fail because of a lost rank, before the coordinator reports the loss
+/// itself.
 const STATEMENT_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long a rank that is asked to end stays so that the coordinator, which is asked too, does not take it
-/// for the reason.
+/// How long a rank that is asked to end stays alive, so that the coordinator, which is asked too, does not
+/// report this rank as the cause.
 const FOLLOWER_PATIENCE: Duration = Duration::from_millis(700);
 
-/// How long ranks that have not met stay, so that each host's first can say which of them have come.
+/// How long ranks that failed to meet stay alive, so that the first rank of each host can report which ranks
+/// arrived.
 const NOT_MET_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What this process was started as; `None`: alone. `hosts`: the hosts file of the command line; `alone`: it
-/// says so.
+/// How this process was launched; `None`: alone. `hosts`: the hosts file of the command line; `alone`: the
+/// command line forces a single process.
 pub(crate) fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>, ExitCode> {
     harrier_exec::launch(hosts, alone).map_err(|error| {
         eprintln!("{}", error.report());
@@ -41,7 +42,7 @@ pub(crate) fn launch(hosts: Option<&Path>, alone: bool) -> Result<Option<Launch>
     })
 }
 
-/// The gang this process was launched into; `None` when it runs alone.
+/// Joins the gang of this launch; `None` when the process runs alone.
 pub(crate) fn join(launch: Option<Launch>, spares: usize) -> Result<Option<Gang>, ExitCode> {
     let rank = launch.as_ref().map_or(0, |launch| launch.rank);
     let enough = |ranks: usize| match spares >= ranks && spares > 0 {
@@ -61,18 +62,18 @@ pub(crate) fn join(launch: Option<Launch>, spares: usize) -> Result<Option<Gang>
         drain_input();
     }
     let has_launcher = matches!(launch.carrier, Carrier::Mpi { .. });
-    let gang = Gang::join(launch, spares).map_err(|error| failed(&error, rank, has_launcher))?;
+    let gang = Gang::join(launch, spares).map_err(|error| report_start_error(&error, rank, has_launcher))?;
     enough(gang.ranks())?;
     if gang.ranks() == 1 {
-        // A launcher that did not say so.
+        // The launcher did not announce the number of ranks.
         gang.leave(0);
         return Ok(None);
     }
     Ok(Some(gang))
 }
 
-/// Reads what the launcher passes to this rank, and drops it: `srun` hands its standard input to all tasks,
-/// and waits for those that do not read it. Rank 0 reads for all.
+/// Reads and discards the standard input of this rank: `srun` copies its input to all tasks and blocks on
+/// those that do not read it. Rank 0 reads for all.
 fn drain_input() {
     if io::stdin().is_terminal() {
         return;
@@ -84,16 +85,14 @@ fn drain_input() {
     }
 }
 
-/// Ranks that a launcher starts fail alike when a gang cannot be formed, and one of them says so. The others
-/// wait for it: a launcher that sees one rank fail ends the rest. Without a launcher every rank has its own
-/// reader.
-fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
+/// Reports a failure to form the gang. Under a launcher all ranks fail alike: one rank reports it, the others
+/// wait, because a launcher ends the rest as soon as one rank fails. Without a launcher every rank reports.
+fn report_start_error(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
     if !has_launcher || error.is_told_by(rank) {
         eprintln!("{}", error.report());
     }
     match error {
-        // Those of other hosts have something to say, too, and launchers give them no time once one has
-        // ended.
+        // Ranks on other hosts report as well; a launcher gives them no time once one rank has exited.
         StartError::NotMet { .. } => std::thread::sleep(NOT_MET_PATIENCE),
         _ if has_launcher && rank > 0 => std::thread::sleep(FOLLOWER_PATIENCE),
         _ => {}
@@ -101,13 +100,13 @@ fn failed(error: &StartError, rank: usize, has_launcher: bool) -> ExitCode {
     ExitCode::from(exit::BROKEN)
 }
 
-/// How many ranks that work at a time share this rank's host.
+/// Number of working ranks on this rank's host.
 pub(crate) fn ranks_here(gang: &Gang) -> usize {
     let peers = gang.peers();
     gang.members().into_iter().filter(|member| peers[*member].here).count().max(1)
 }
 
-/// A rank other than 0: works until the coordinator leaves or is lost. Returns the exit status.
+/// Works as a rank other than 0 until the coordinator leaves or is lost. Returns the exit status.
 pub(crate) async fn follow(gang: &Gang) -> u8 {
     match gang.follow().await {
         Departure::Left { status } => {
@@ -123,7 +122,7 @@ pub(crate) async fn follow(gang: &Gang) -> u8 {
     }
 }
 
-/// The end of rank 0: tells the others. If it ends because a rank was lost, the gang ends as broken.
+/// Ends the gang from rank 0. Returns the exit status: `BROKEN` if a rank was lost.
 pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
     let status = if gang.has_new_loss() { exit::BROKEN } else { status };
     let leaving = gang.clone();
@@ -131,15 +130,15 @@ pub(crate) async fn dismiss(gang: &Gang, status: u8) -> u8 {
     status
 }
 
-/// What rank 0 tells the user when it is asked to end: a rank's death, if that is the reason.
+/// The error message for the user when rank 0 is asked to end because a rank died.
 pub(crate) async fn reason_to_end(gang: &Gang) -> Option<String> {
     let (rank, reason) = tokio::time::timeout(REASON_PATIENCE, gang.lost()).await.ok()?;
-    // A statement that was running fails by itself and tells it better, unless it is deep in a computation.
+    // A running statement fails by itself with a better message, unless it is in a long computation.
     tokio::time::sleep(STATEMENT_PATIENCE).await;
     Some(format!("ERROR 57P02: rank {rank} is lost: {reason}"))
 }
 
-/// On a rank other than 0 that is asked to end: waits until the coordinator has, but not for long.
-pub(crate) async fn coordinator_ended(gang: &Gang) {
+/// Waits on a rank other than 0 until the coordinator has ended, at most [`FOLLOWER_PATIENCE`].
+pub(crate) async fn wait_for_coordinator(gang: &Gang) {
     let _ = tokio::time::timeout(FOLLOWER_PATIENCE, gang.follow()).await;
 }

@@ -1,7 +1,7 @@
-//! `harrier generate`: the data of TPC-H and TPC-DS as files (`harrier-generate`), or as tables of a
-//! warehouse (`load.rs`).
+//! `harrier generate`: TPC-H and TPC-DS data as files (`harrier-generate`), or as warehouse tables
+//! (`load.rs`).
 //!
-//! Here are its command line, its progress bar, and what its errors are called.
+//! Contains the command line, the progress bar and the mapping of errors to SQLSTATEs.
 //!
 //! Cancellation: SIGINT and SIGTERM stop all threads at the next batch and are reported as an error.
 
@@ -66,7 +66,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What of them says which data is made, and not where.
+    /// The options that determine the data, without its target.
     fn data(&self) -> generator::Options {
         generator::Options {
             scale: self.scale,
@@ -92,7 +92,7 @@ pub enum Format {
     Tbl,
 }
 
-/// Runs the command: blocks until every table is there. Prints one line per table, or a progress bar, on
+/// Runs the command; blocks until every table is written. Prints one line per table, or a progress bar, on
 /// stderr.
 ///
 /// Errors: 22023 for a scale or a number of parts out of range, 42P01 for a table that the benchmark does not
@@ -121,7 +121,7 @@ fn write(benchmark: generator::Benchmark, options: &Options) -> Result<(), gener
     made
 }
 
-/// The error as statements have it: its SQLSTATE, and a hint that names options of this command.
+/// Converts the error: its SQLSTATE, and a hint that names options of this command.
 fn sql_error(error: generator::Error) -> SqlError {
     use generator::Error as E;
     let sqlstate = match &error {
@@ -142,16 +142,16 @@ fn sql_error(error: generator::Error) -> SqlError {
         }
         _ => error.hint(),
     };
-    let mut told = SqlError::new(sqlstate, error.to_string());
-    told.detail = error.detail();
-    told.hint = hint;
-    told
+    let mut converted = SqlError::new(sqlstate, error.to_string());
+    converted.detail = error.detail();
+    converted.hint = hint;
+    converted
 }
 
-/// What the threads tell the person who waits, and what stops them.
+/// Progress display and stop flag, shared by the threads.
 struct Progress {
     bar: ProgressBar,
-    /// Whether the bar is seen; else there is one line per table.
+    /// Whether the bar is visible; otherwise one line per table is printed.
     terminal: bool,
     stop: Arc<AtomicBool>,
 }
@@ -191,14 +191,14 @@ impl generator::Progress for Progress {
     }
 }
 
-/// Sets a flag at SIGINT or SIGTERM, until it is dropped.
+/// Sets a flag at SIGINT or SIGTERM, until dropped.
 struct Signals {
     done: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Signals {
-    /// Without the means to watch (no thread, no signal handler) the signals keep their usual effect.
+    /// If watching fails (no thread, no signal handler), signals keep their default action.
     fn watch(stop: &Arc<AtomicBool>) -> Self {
         let (done, is_done) = oneshot::channel();
         let stop = Arc::clone(stop);

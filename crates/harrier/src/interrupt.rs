@@ -1,5 +1,5 @@
-//! Signals: Ctrl-C cancels the running statement; SIGTERM, SIGHUP, SIGXCPU and the end of the launcher
-//! end the process without leaving files.
+//! Signal handling: Ctrl-C cancels the running statement; SIGTERM, SIGHUP, SIGXCPU and the end of the
+//! launcher end the process without leaving temporary files.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -21,13 +21,13 @@ use harrier_error::exit;
 
 use crate::gang;
 
-/// Ctrl-C, as a future. Once made, Ctrl-C no longer kills the process.
+/// Ctrl-C as a future. Once created, Ctrl-C no longer kills the process.
 pub(crate) struct Interrupts {
     signal: Signal,
 }
 
 impl Interrupts {
-    /// Must be called inside a tokio runtime.
+    /// Installs the handler. Must be called inside a tokio runtime.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { signal: signal(SignalKind::interrupt())? })
     }
@@ -39,13 +39,13 @@ impl Interrupts {
         }
     }
 
-    /// Forgets a Ctrl-C that came while nothing ran.
-    pub(crate) fn forget(&mut self) {
+    /// Discards a Ctrl-C that came while nothing ran.
+    pub(crate) fn discard(&mut self) {
         while let Some(Some(())) = self.signal.recv().now_or_never() {}
     }
 }
 
-/// Has Ctrl-C, and the end of its time, give up a statement that computes without a pause. Dropping it ends
+/// Cancels a statement at Ctrl-C or at its timeout, even if it computes without yielding. Dropping it ends
 /// the statement.
 pub(crate) struct Watch {
     pub(crate) canceled: Canceled,
@@ -54,19 +54,19 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a statement that begins and may take so long.
+    /// Watches a statement that begins now, with this timeout.
     pub(crate) fn begin(time_max: Option<Duration>) -> Self {
         let canceled = Canceled::default();
         let _ended = canceled.when_dropped();
         let aside = cancellation::aside();
         let _inside = aside.enter();
-        // Where signals cannot be listened to, the process has not begun.
+        // If signals cannot be watched, the process has failed before.
         let watching = signal(SignalKind::interrupt()).ok().map(|mut interrupts| {
             let canceled = canceled.clone();
             aside.spawn(async move {
                 tokio::select! {
                     Some(()) = interrupts.recv() => canceled.set(cancellation::Reason::Request),
-                    () = after(time_max) => canceled.set(cancellation::Reason::Timeout),
+                    () = timeout(time_max) => canceled.set(cancellation::Reason::Timeout),
                 }
             })
         });
@@ -82,20 +82,20 @@ impl Drop for Watch {
     }
 }
 
-/// Ready after this time; never without one.
-pub(crate) async fn after(time: Option<Duration>) {
+/// Sleeps for `time`; forever for `None`.
+pub(crate) async fn timeout(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
     }
 }
 
-/// Ends the process when it is asked to (SIGTERM, SIGHUP, and SIGXCPU, which comes before its processor time
-/// is up), or when the launcher of its gang has gone, after the temporary files are removed. The status is
-/// the one a shell gives for the signal; in a gang that lost a rank it is `BROKEN`.
+/// Ends the process on SIGTERM, SIGHUP and SIGXCPU (sent before the CPU time limit kills it), or when its
+/// launcher has exited, after removing the temporary files. The status is the one a shell reports for the
+/// signal; in a gang that lost a rank it is `BROKEN`.
 ///
-/// A thread of its own listens, because the threads that run statements may compute for seconds without a
-/// pause, and a launcher kills who has not ended after one.
+/// A separate thread listens: threads that run statements may compute for seconds without yielding, and a
+/// launcher kills processes that do not end within one second.
 pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();
@@ -111,7 +111,7 @@ pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
                 Some(()) = terminate.recv() => Reason::Signal(SignalName::SIGTERM),
                 Some(()) = hangup.recv() => Reason::Signal(SignalName::SIGHUP),
                 Some(()) = time_is_up.recv() => Reason::Signal(SignalName::SIGXCPU),
-                () = ended(launcher) => Reason::LauncherEnded,
+                () = launcher_exit(launcher) => Reason::LauncherEnded,
             };
             end(&engine, reason).await
         })
@@ -119,15 +119,15 @@ pub(crate) fn end_on_termination(engine: &Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// On ranks other than 0, Ctrl-C is the coordinator's business. Must be called inside a tokio runtime.
-pub(crate) fn leave_to_coordinator() -> io::Result<()> {
+/// Ignores Ctrl-C on ranks other than 0; the coordinator handles it. Must be called inside a tokio runtime.
+pub(crate) fn ignore_interrupts() -> io::Result<()> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     tokio::spawn(async move { while interrupts.recv().await.is_some() {} });
     Ok(())
 }
 
-/// Ready when the process that started this rank has ended, which asks nobody to end when it was killed.
-/// `None` for a process alone, and for a rank that no launcher started: the shell that did may end before it.
+/// Ready when the parent process has exited; a launcher that is killed signals nobody. `None` for a process
+/// alone and for a rank without a launcher: the shell that started it may exit earlier.
 fn launcher(engine: &Engine) -> Option<oneshot::Receiver<()>> {
     engine.gang().filter(|gang| gang.has_launcher())?;
     let watched = match harrier_mpi::process::watch(parent_id()) {
@@ -147,7 +147,7 @@ fn launcher(engine: &Engine) -> Option<oneshot::Receiver<()>> {
     Some(ended)
 }
 
-async fn ended(launcher: Option<oneshot::Receiver<()>>) {
+async fn launcher_exit(launcher: Option<oneshot::Receiver<()>>) {
     let has_ended = match launcher {
         Some(launcher) => launcher.await.is_ok(),
         None => false,
@@ -180,21 +180,21 @@ async fn end(engine: &Engine, reason: Reason) {
             if lost.is_some() {
                 status = exit::BROKEN.into();
             }
-            if !IS_TOLD.load(Ordering::SeqCst) {
+            if !IS_REPORTED.load(Ordering::SeqCst) {
                 let message = lost.unwrap_or_else(|| match reason {
                     Reason::Signal(name) if name == SignalName::SIGXCPU || !gang.has_launcher() => {
                         format!("ERROR 57P01: {name} ended the gang")
                     }
                     _ => "ERROR 57P01: the launcher ended the gang".to_string(),
                 });
-                // Standard error may be gone with the launcher.
+                // Standard error may be closed with the launcher.
                 let _ = writeln!(io::stderr(), "{message}");
             }
         }
         Some(gang) => {
-            // Before anything else: a launcher that has seen one rank end gives the others no time.
+            // First of all: a launcher that has seen one rank exit gives the others no time.
             engine.remove_temporary_files();
-            gang::coordinator_ended(gang).await;
+            gang::wait_for_coordinator(gang).await;
         }
     }
     engine.remove_temporary_files();
@@ -204,38 +204,36 @@ async fn end(engine: &Engine, reason: Reason) {
     std::process::exit(status)
 }
 
-/// Removes the names of what MPI shares between the ranks on this host, as the launcher does unless it was
-/// killed.
+/// Unlinks the shared memory of MPI on this host, as the launcher does unless it was killed.
 fn remove_shared_memory() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for path in maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..])) {
-        // Another rank may have been faster.
+        // Another rank may have unlinked it already.
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Whether this process has been asked to end, or its launcher has gone.
+/// Whether this process was asked to end, or its launcher has exited.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the user knows already why it ends.
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
+/// Whether the reason for the end has been reported to the user.
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether an error is to be shown. Ranks that are asked to end break what runs on them in any way; of all
-/// that only the loss of a rank says something about the reason.
-pub(crate) fn is_worth_telling(error: &SqlError) -> bool {
+/// Whether to show an error. Ranks that are asked to end fail their statements in arbitrary ways; then only
+/// the loss of a rank is worth reporting.
+pub(crate) fn should_report(error: &SqlError) -> bool {
     let is_loss = error.sqlstate == SqlState::CRASH_SHUTDOWN;
     if is_loss {
-        IS_TOLD.store(true, Ordering::SeqCst);
+        IS_REPORTED.store(true, Ordering::SeqCst);
     }
     is_loss || !IS_ENDING.load(Ordering::SeqCst)
 }
 
-/// To be called when the work of a rank is done, which for others than the coordinator is when that has gone.
-/// If it has been asked to end, this never returns: the end is under way, and its status is the one that all
-/// have who were asked.
-pub(crate) async fn work_is_done() {
+/// Marks the end of this rank's work, which on ranks other than 0 is the coordinator's exit. Never returns if
+/// the process was asked to end: the shutdown is under way, and sets the exit status.
+pub(crate) async fn finish_work() {
     if IS_ENDING.load(Ordering::SeqCst) {
         std::future::pending().await
     }
-    IS_TOLD.store(true, Ordering::SeqCst);
+    IS_REPORTED.store(true, Ordering::SeqCst);
 }

@@ -1,14 +1,14 @@
 //! `harrier sql --format lines`: one statement in, one answer out, for programs that drive a whole session.
 //!
-//! Every line of standard input is a JSON string with one statement, or an array of it and of the rows for
-//! its COPY; every line of standard output is its answer:
+//! Every line of standard input is a JSON string with one statement, or an array of a statement and the rows
+//! of its COPY; every line of standard output is the answer:
 //! ```text
 //! {"columns":["a","b"],"types":["Int64","Utf8View"],"rows":[["1",null],["2","x"]]}
 //! {"tag":"CREATE TABLE"}
 //! {"error":{"sqlstate":SqlState::UNDEFINED_TABLE,"message":"table \"x\" does not exist"}}
 //! ```
-//! Values are the texts of `--format csv`. An error ends its statement only; the end of the input ends the
-//! process. SIGINT cancels the statement that runs (57014); while none does, it is not heard.
+//! Values are in the text form of `--format csv`. An error ends its statement only; the end of the input ends
+//! the process. SIGINT cancels the running statement (57014), and is ignored between statements.
 
 use std::io::{self, BufRead, Write};
 
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 use crate::interrupt::Interrupts;
 use crate::output::{OutputError, texts};
 
-/// Answers until the input ends. Errors: only those of standard input and output.
+/// Answers until the input ends. Errors: only I/O errors of standard input and output.
 pub(crate) async fn run(session: &Session, mut interrupts: Interrupts) -> io::Result<()> {
-    // Standard input may be silent for long: its thread is not one of those that run statements.
+    // Standard input may block for long: reads run outside of the threads that run statements.
     while let Some(line) = tokio::task::spawn_blocking(next_line).await.map_err(io::Error::other)?? {
         let request = match serde_json::from_str(&line) {
             Ok(Value::String(sql)) => Some((sql, String::new())),
             Ok(other) => serde_json::from_value::<(String, String)>(other).ok(),
             Err(_) => None,
         };
-        interrupts.forget();
+        interrupts.discard();
         let answer = match request {
             Some((sql, input)) => {
                 let answer = tokio::select! {
@@ -93,7 +93,7 @@ async fn answer(session: &Session, sql: &str, input: String) -> Result<Value, Sq
             Outcome::CopyIn(copy) => {
                 let CopyIn { input: rows, write, .. } = copy;
                 let text = input.clone().into_bytes().into();
-                // The rows end when what takes them is dropped.
+                // Dropping the sender ends the rows.
                 let feed = async move { drop(rows.send(text).await) };
                 let (written, ()) = tokio::join!(write.finish(), feed);
                 tag(&written?)

@@ -1,11 +1,11 @@
-//! The command line `harrier`.
+//! Command line of the program `harrier`.
 
 mod arguments;
 mod backup;
 mod bar;
 mod complete;
 mod completions;
-mod copying;
+mod copy_input;
 mod ctl;
 mod doctor;
 mod freed_memory;
@@ -83,17 +83,17 @@ enum Command {
     Reference(reference::Args),
 }
 
-/// The command line as it is parsed.
+/// The command line as parsed.
 fn command_line() -> clap::Command {
-    // They need a warehouse that stays.
-    const OF_WAREHOUSES: [&str; 3] = ["serve", "backup", "restore"];
-    Cli::command().mut_subcommands(|command| match OF_WAREHOUSES.contains(&command.get_name()) {
+    // These commands need a persistent warehouse.
+    const PERSISTENT: [&str; 3] = ["serve", "backup", "restore"];
+    Cli::command().mut_subcommands(|command| match PERSISTENT.contains(&command.get_name()) {
         true => command.mut_arg("warehouse", |arg| arg.help("Folder of the warehouse, where tables stay")),
         false => command,
     })
 }
 
-/// The command line without what is for Harrier itself, to be told of.
+/// The command line without internal commands, for documentation.
 fn visible_command_line() -> clap::Command {
     let all = command_line();
     let visible = clap::Command::new("harrier").version(env!("CARGO_PKG_VERSION"));
@@ -102,8 +102,8 @@ fn visible_command_line() -> clap::Command {
     visible.subcommands(commands.cloned()).subcommand_required(true)
 }
 
-/// All is done on a thread whose stack is large enough for the tree of any statement; that of the first is as
-/// `ulimit -s` says.
+/// Runs on a thread whose stack is large enough for the tree of any statement; the main thread's stack
+/// depends on `ulimit -s`.
 fn main() -> ExitCode {
     let main = std::thread::Builder::new().name("main".to_string()).stack_size(THREAD_STACK_BYTES);
     match main.spawn(run).map(std::thread::JoinHandle::join) {
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     harrier_mpi::processor::check();
-    freed_memory::keep();
+    freed_memory::set_purge_delay();
     harrier_mpi::process::outlive_warnings();
     let matches = command_line().get_matches();
     let cli = match Cli::from_arg_matches(&matches) {
@@ -158,8 +158,8 @@ fn run() -> ExitCode {
     }
 }
 
-/// `HARRIER_LOG` says what is logged, as in `info` or `harrier_engine=debug`; warnings by default. The ranks
-/// of a gang say which they are.
+/// Sets up logging by `HARRIER_LOG`, for example `info` or `harrier_engine=debug`; the default is warnings.
+/// Ranks of a gang prefix their number.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HARRIER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
@@ -170,7 +170,7 @@ fn log_to_stderr() {
         .init();
 }
 
-/// The usual log line, after `rank 2: ` on a rank of a gang: a launcher mixes the lines of all ranks.
+/// The default log line after `rank 2: ` in a gang: a launcher mixes the lines of all ranks.
 struct RankFormat {
     rank: Option<usize>,
     format: Format,

@@ -1,4 +1,5 @@
-//! `harrier man`: manual pages, from the command line's own definitions and the tables of the reference.
+//! `harrier man`: manual pages, generated from the command line's definitions and the tables of the
+//! reference.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use harrier_error::exit;
 
-use crate::completions::written;
+use crate::completions::write_stdout;
 use crate::reference::{environment, exit_statuses};
 use crate::visible_command_line;
 
@@ -22,30 +23,30 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> ExitCode {
     let Some(folder) = args.folder else {
-        return match page(&Man::new(documented()), true) {
-            Ok(page) => written(&page),
-            Err(error) => refused(&error),
+        return match page(&Man::new(documented_command()), true) {
+            Ok(page) => write_stdout(&page),
+            Err(error) => report_error(&error),
         };
     };
     match write(&folder) {
         Ok(()) => ExitCode::from(exit::DONE),
-        Err(error) => refused(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-fn refused(error: &io::Error) -> ExitCode {
+fn report_error(error: &io::Error) -> ExitCode {
     eprintln!("ERROR 58030: cannot write manual pages: {error}");
     ExitCode::from(exit::FAILED)
 }
 
-fn documented() -> Command {
+fn documented_command() -> Command {
     visible_command_line().disable_help_subcommand(true)
 }
 
-/// A page for every command: `harrier.1`, `harrier-sql.1`, `harrier-generate-tpch.1`.
+/// Writes a page for every command: `harrier.1`, `harrier-sql.1`, `harrier-generate-tpch.1`.
 fn write(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let mut all = documented();
+    let mut all = documented_command();
     all.build();
     let mut commands = vec![all];
     let mut is_first = true;
@@ -58,7 +59,7 @@ fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// One page; that of the program itself also has the exit statuses and the variables.
+/// Renders one page; the program's own page also lists exit statuses and variables.
 fn page(man: &Man, is_first: bool) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render(&mut page)?;
@@ -82,7 +83,7 @@ fn page(man: &Man, is_first: bool) -> io::Result<Vec<u8>> {
         "the folder of tables and their catalog, unless --warehouse names another",
     );
     entry(&mut roff, "~/.local/state/harrier/history", "what was typed into the shell");
-    // The beginning of a page is there already.
+    // Skips the roff preamble, which the page has already.
     let rendered = roff.render();
     let lines = rendered.lines().skip_while(|line| !line.starts_with(".SH"));
     page.extend(lines.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes());

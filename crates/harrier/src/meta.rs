@@ -1,4 +1,4 @@
-//! Commands that begin with a backslash: for the shell, and for scripts as in psql.
+//! Backslash commands of the shell and of scripts, as in psql.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,7 @@ use harrier_sql::splitter::StatementText;
 
 use crate::arguments;
 use crate::output::Format;
-use crate::runner::{Expanded, Runner, Script, Stop, Trouble};
+use crate::runner::{Expanded, RunError, Runner, Script, Stop};
 use crate::sink::Sink;
 use crate::statements::{STATEMENTS, Statement};
 
@@ -52,34 +52,34 @@ pub(crate) const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\echo", "[TEXT]", "write a line"),
 ];
 
-/// Why a command did not go well.
-pub(crate) enum Ended {
+/// Reason why a command stopped or failed.
+pub(crate) enum MetaError {
     Stop(Stop),
-    Trouble(Trouble),
+    Failed(RunError),
 }
 
-impl<T: Into<Trouble>> From<T> for Ended {
+impl<T: Into<RunError>> From<T> for MetaError {
     fn from(trouble: T) -> Self {
-        Self::Trouble(trouble.into())
+        Self::Failed(trouble.into())
     }
 }
 
-/// Runs one command, which begins with a backslash; `script` has the statement before it, if there is one.
+/// Runs one backslash command; `script` holds the statement before it, if any.
 pub(crate) async fn run(
     runner: &mut Runner,
     script: &mut Script,
     line: &str,
     file: Option<&str>,
-) -> Result<(), Ended> {
+) -> Result<(), MetaError> {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = argument.trim().trim_end_matches(';').trim_end();
-    let argument = &*runner.variables.interpolated(argument).into_owned();
+    let argument = &*runner.variables.interpolate(argument).into_owned();
     let words = |runner: &Runner| {
         let text = line.split_once(char::is_whitespace).map_or("", |(_, text)| text);
         arguments::words(text, &runner.variables).map_err(invalid)
     };
     match name.trim_end_matches(';') {
-        "\\q" | "\\quit" => return Err(Ended::Stop(Stop::Quit)),
+        "\\q" | "\\quit" => return Err(MetaError::Stop(Stop::Quit)),
         "\\?" => help(runner)?,
         "\\h" | "\\help" => syntax(runner, argument)?,
         "\\d" if !argument.is_empty() => query(runner, &format!("DESCRIBE {argument}")).await?,
@@ -104,7 +104,7 @@ pub(crate) async fn run(
         "\\g" => go(runner, script, argument, runner.display.expanded, file).await?,
         "\\gx" => go(runner, script, argument, Expanded::On, file).await?,
         "\\watch" => watch(runner, script, &words(runner)?, file).await?,
-        "\\e" | "\\edit" => edit(runner, script, unquoted(argument), file).await?,
+        "\\e" | "\\edit" => edit(runner, script, unquote(argument), file).await?,
         "\\p" | "\\print" => {
             let text = match script.splitter.unfinished() {
                 "" => runner.last.as_ref().map(|last| last.text.clone()).unwrap_or_default(),
@@ -114,20 +114,20 @@ pub(crate) async fn run(
         }
         "\\r" | "\\reset" => {
             script.splitter.clear();
-            say(runner, "The statement is forgotten.");
+            confirm(runner, "The statement is forgotten.");
         }
         "\\i" | "\\include" => {
-            let path = unquoted(argument);
+            let path = unquote(argument);
             if path.is_empty() {
                 return Err(needs_argument(name).into());
             }
-            runner.file(Path::new(path)).await.map_err(Ended::Stop)?;
+            runner.run_file(Path::new(path)).await.map_err(MetaError::Stop)?;
         }
-        "\\o" | "\\out" => output(runner, unquoted(argument))?,
+        "\\o" | "\\out" => output(runner, unquote(argument))?,
         "\\copy" => {
             let text = arguments::copy(argument)
                 .map_err(|message| SqlError::new(SqlState::SYNTAX_ERROR, message))?;
-            runner.statement(StatementText { text, line: 1 }, file).await.map_err(Ended::Stop)?;
+            runner.run_statement(StatementText { text, line: 1 }, file).await.map_err(MetaError::Stop)?;
         }
         "\\x" => {
             let value = match argument.to_lowercase().as_str() {
@@ -138,16 +138,16 @@ pub(crate) async fn run(
                 },
             };
             runner.display.expanded = value;
-            let told = match value {
+            let state = match value {
                 Expanded::Auto => "used automatically",
                 value => on_off(value == Expanded::On),
             };
-            say(runner, &format!("Expanded display is {told}."));
+            confirm(runner, &format!("Expanded display is {state}."));
         }
         "\\timing" => {
             let value = switch(name, argument, runner.display.is_timed)?;
             runner.display.is_timed = value;
-            say(runner, &format!("Timing is {}.", on_off(value)));
+            confirm(runner, &format!("Timing is {}.", on_off(value)));
         }
         "\\format" => {
             if !argument.is_empty() {
@@ -157,12 +157,12 @@ pub(crate) async fn run(
                 })?;
             }
             let text = format!("Output format is {}.", runner.display.format.name());
-            say(runner, &text);
+            confirm(runner, &text);
         }
         "\\null" => {
-            runner.display.null = unquoted(argument).to_string();
+            runner.display.null = unquote(argument).to_string();
             let text = format!("Null display is \"{}\".", runner.display.null);
-            say(runner, &text);
+            confirm(runner, &text);
         }
         "\\pset" => {
             let value = match argument.split_once(char::is_whitespace).unwrap_or((argument, "")) {
@@ -171,7 +171,7 @@ pub(crate) async fn run(
             };
             runner.display.pager =
                 if value { Some(pager().unwrap_or_else(|| "more".to_string())) } else { None };
-            say(runner, &format!("Pager usage is {}.", on_off(value)));
+            confirm(runner, &format!("Pager usage is {}.", on_off(value)));
         }
         "\\set" => match words(runner)?.split_first() {
             None => {
@@ -198,45 +198,45 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// The statement before a command, or else the last one that ran.
+/// The unfinished statement before the command, otherwise the last one that ran.
 ///
 /// Errors: there is none.
-fn before(runner: &Runner, script: &mut Script) -> Result<StatementText, SqlError> {
+fn previous_statement(runner: &Runner, script: &mut Script) -> Result<StatementText, SqlError> {
     let last = || runner.last.clone();
     script.splitter.finish().or_else(last).ok_or_else(|| invalid("there is no statement to run".to_string()))
 }
 
-/// Runs a statement with its rows into a file or a command.
+/// Runs a statement and sends its rows to a file or a command.
 async fn go(
     runner: &mut Runner,
     script: &mut Script,
     target: &str,
     expanded: Expanded,
     file: Option<&str>,
-) -> Result<(), Ended> {
-    let statement = before(runner, script)?;
+) -> Result<(), MetaError> {
+    let statement = previous_statement(runner, script)?;
     let expanded = std::mem::replace(&mut runner.display.expanded, expanded);
-    let sink = match unquoted(target) {
+    let sink = match unquote(target) {
         "" => None,
-        target => Some(runner.display.sink.replace(opened(target)?)),
+        target => Some(runner.display.sink.replace(open_sink(target)?)),
     };
-    let result = runner.statement(statement, file).await;
+    let result = runner.run_statement(statement, file).await;
     runner.display.expanded = expanded;
     if let Some(earlier) = sink
         && let Some(used) = std::mem::replace(&mut runner.display.sink, earlier)
     {
         used.close()?;
     }
-    result.map_err(Ended::Stop)
+    result.map_err(MetaError::Stop)
 }
 
-/// Runs a statement every so many seconds; what is for people has the time above it.
+/// Runs a statement periodically; the formats for people print the time above it.
 async fn watch(
     runner: &mut Runner,
     script: &mut Script,
     words: &[String],
     file: Option<&str>,
-) -> Result<(), Ended> {
+) -> Result<(), MetaError> {
     let (mut seconds, mut times) = (2.0_f64, usize::MAX);
     for word in words {
         let unfit = || invalid(format!("\\watch takes seconds, and c= and a number, not \"{word}\""));
@@ -250,14 +250,14 @@ async fn watch(
             }
         }
     }
-    let statement = before(runner, script)?;
+    let statement = previous_statement(runner, script)?;
     for time in 1..=times {
         if matches!(runner.display.format, Format::Table | Format::Vertical) {
-            // As psql has it: the time as `%c` is in the C locale.
+            // psql's format: `%c` in the C locale.
             let now = chrono::Local::now().format("%a %b %e %H:%M:%S %Y");
             runner.display.with_output(|out| Ok(writeln!(out, "{now} (every {seconds}s)\n")?))?;
         }
-        runner.statement(statement.clone(), file).await.map_err(Ended::Stop)?;
+        runner.run_statement(statement.clone(), file).await.map_err(MetaError::Stop)?;
         if time == times {
             break;
         }
@@ -270,11 +270,18 @@ async fn watch(
     Ok(())
 }
 
-/// Has a statement, or a file, edited, and runs what is complete of it; the rest is the statement so far.
-async fn edit(runner: &mut Runner, script: &mut Script, path: &str, file: Option<&str>) -> Result<(), Ended> {
+/// Opens a statement or a file in the editor, then runs its complete statements; the rest becomes the current
+/// statement.
+async fn edit(
+    runner: &mut Runner,
+    script: &mut Script,
+    path: &str,
+    file: Option<&str>,
+) -> Result<(), MetaError> {
     let own = path.is_empty().then(|| {
         Scratch::new(
-            &before(runner, script).map_or_else(|_| String::new(), |statement| statement.text + ";\n"),
+            &previous_statement(runner, script)
+                .map_or_else(|_| String::new(), |statement| statement.text + ";\n"),
         )
     });
     let own = own.transpose().map_err(|error| cannot("make a file to edit", error))?;
@@ -282,9 +289,9 @@ async fn edit(runner: &mut Runner, script: &mut Script, path: &str, file: Option
     let named = ["PSQL_EDITOR", "EDITOR", "VISUAL"].into_iter().filter_map(|name| std::env::var(name).ok());
     let editor = named.into_iter().find(|editor| !editor.is_empty()).unwrap_or_else(|| "vi".to_string());
     let _ = std::io::stdout().flush();
-    // The shell knows arguments that stand in the variable.
+    // The shell splits arguments in the variable.
     let ended = Command::new("sh").arg("-c").arg(format!("{editor} \"$0\"")).arg(path).status();
-    runner.interrupts.forget();
+    runner.interrupts.discard();
     match ended {
         Ok(status) if status.success() => {}
         Ok(status) => return Err(invalid(format!("the editor \"{editor}\" ended with {status}")).into()),
@@ -297,10 +304,10 @@ async fn edit(runner: &mut Runner, script: &mut Script, path: &str, file: Option
     if !text.is_empty() {
         runner.display.with_output(|out| Ok(writeln!(out, "{text}")?))?;
     }
-    runner.line(script, &format!("{text}\n"), file).await.map_err(Ended::Stop)
+    runner.run_line(script, &format!("{text}\n"), file).await.map_err(MetaError::Stop)
 }
 
-/// A file that is gone afterwards.
+/// Temporary file, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -319,13 +326,12 @@ impl Drop for Scratch {
     }
 }
 
-/// The command that shows what is longer than the screen: `$PAGER`, or `less` or `more`; `None` if that is
-/// set to nothing.
+/// The pager command: `$PAGER`, or `less` or `more`; `None` if `$PAGER` is empty.
 pub(crate) fn pager() -> Option<String> {
     let named = std::env::var("PAGER").unwrap_or_else(|_| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let has_less = std::env::split_paths(&path).any(|folder| folder.join("less").is_file());
-        // It leaves what it has shown on the screen, and does not fold long lines.
+        // -X leaves the output on the screen, -S does not fold long lines.
         if has_less { "less -SX" } else { "more" }.to_string()
     });
     Some(named).filter(|command| !command.trim().is_empty())
@@ -342,25 +348,25 @@ const ROLES: &str = "SELECT rolname AS \"Role name\", concat_ws(', ', CASE WHEN 
     WHERE m.member = r.oid ORDER BY 1) AS \"Member of\" \
     FROM pg_catalog.pg_roles r WHERE rolname NOT LIKE 'pg\\_%' ORDER BY 1";
 
-/// What PostgreSQL's catalogs tell.
-async fn catalog_query(runner: &mut Runner, sql: &str) -> Result<(), Trouble> {
+/// Runs a query on PostgreSQL's catalogs.
+async fn catalog_query(runner: &mut Runner, sql: &str) -> Result<(), RunError> {
     runner.run(StatementText { text: sql.to_string(), line: 1 }).await
 }
 
-/// Confirms a change where somebody is looking.
-fn say(runner: &mut Runner, text: &str) {
+/// Confirms a change in an interactive shell.
+fn confirm(runner: &mut Runner, text: &str) {
     if runner.display.is_chatty {
         runner.display.note(text);
     }
 }
 
-/// What the planner's `information_schema` tells, which lists `sys` and functions.
-async fn query(runner: &mut Runner, sql: &str) -> Result<(), Trouble> {
+/// Runs a query on the planner's `information_schema`, which lists `sys` and functions.
+async fn query(runner: &mut Runner, sql: &str) -> Result<(), RunError> {
     let text = sql.to_string();
     runner.run_as(StatementText { text, line: 1 }, Session::parse_for_planner).await
 }
 
-async fn tables(runner: &mut Runner, condition: &str) -> Result<(), Trouble> {
+async fn tables(runner: &mut Runner, condition: &str) -> Result<(), RunError> {
     let sql = format!(
         "SELECT table_schema AS \"Schema\", table_name AS \"Name\", \
          CASE table_type WHEN 'BASE TABLE' THEN 'table' ELSE lower(table_type) END AS \"Type\" \
@@ -370,8 +376,8 @@ async fn tables(runner: &mut Runner, condition: &str) -> Result<(), Trouble> {
     query(runner, &sql).await
 }
 
-async fn functions(runner: &mut Runner, pattern: &str) -> Result<(), Trouble> {
-    let pattern = unquoted(pattern).replace('\'', "''").replace('_', "\\_").replace('*', "%");
+async fn functions(runner: &mut Runner, pattern: &str) -> Result<(), RunError> {
+    let pattern = unquote(pattern).replace('\'', "''").replace('_', "\\_").replace('*', "%");
     let condition = match pattern.is_empty() {
         true => String::new(),
         false => format!("WHERE routine_name LIKE '{pattern}'"),
@@ -383,7 +389,7 @@ async fn functions(runner: &mut Runner, pattern: &str) -> Result<(), Trouble> {
     query(runner, &sql).await
 }
 
-fn help(runner: &mut Runner) -> Result<(), Trouble> {
+fn help(runner: &mut Runner) -> Result<(), RunError> {
     runner.display.with_output(|out| {
         for (name, argument, purpose) in COMMANDS {
             let usage = format!("{name} {argument}");
@@ -394,7 +400,7 @@ fn help(runner: &mut Runner) -> Result<(), Trouble> {
     })
 }
 
-fn syntax(runner: &mut Runner, topic: &str) -> Result<(), Trouble> {
+fn syntax(runner: &mut Runner, topic: &str) -> Result<(), RunError> {
     let topic = topic.to_uppercase();
     let found: Vec<_> = STATEMENTS.iter().filter(|statement| statement.name.starts_with(&topic)).collect();
     if found.is_empty() {
@@ -414,17 +420,17 @@ fn syntax(runner: &mut Runner, topic: &str) -> Result<(), Trouble> {
     })
 }
 
-fn output(runner: &mut Runner, path: &str) -> Result<(), Trouble> {
+fn output(runner: &mut Runner, path: &str) -> Result<(), RunError> {
     if let Some(sink) = runner.display.sink.take() {
         sink.close()?;
     }
     if !path.is_empty() {
-        runner.display.sink = Some(opened(path)?);
+        runner.display.sink = Some(open_sink(path)?);
     }
     Ok(())
 }
 
-fn opened(target: &str) -> Result<Sink, SqlError> {
+fn open_sink(target: &str) -> Result<Sink, SqlError> {
     Sink::open(target).map_err(|error| match target.strip_prefix('|') {
         Some(command) => cannot(&format!("run \"{}\"", command.trim()), error),
         None => cannot(&format!("create file \"{target}\""), error),
@@ -436,7 +442,7 @@ fn cannot(what: &str, error: std::io::Error) -> SqlError {
     SqlError::new(cause.sqlstate, format!("could not {what}: {}", cause.message))
 }
 
-/// The value a switch gets: what is asked for, or else the other one.
+/// The new value of a switch: the argument, or the opposite of `value` without one.
 fn switch(name: &str, argument: &str, value: bool) -> Result<bool, SqlError> {
     match argument.to_lowercase().as_str() {
         "" => Ok(!value),
@@ -458,7 +464,7 @@ fn needs_argument(name: &str) -> SqlError {
     invalid(format!("{name} needs an argument"))
 }
 
-fn unquoted(text: &str) -> &str {
+fn unquote(text: &str) -> &str {
     for quote in ['\'', '"'] {
         if let Some(inner) = text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote)) {
             return inner;

@@ -1,4 +1,4 @@
-//! Rows as text: the formats table, csv, json and vertical, written as the rows come.
+//! Streaming row writers for the formats table, csv, json and vertical.
 //!
 //! Memory bound: table and vertical hold [`MEASURED_ROWS`] rows or [`MEASURED_BYTES`] to measure the columns;
 //! csv and json hold one row.
@@ -18,11 +18,11 @@ use harrier_exec::formats::distinct_names::told_apart;
 use harrier_functions::format::datetime::formatter;
 use unicode_width::UnicodeWidthStr;
 
-/// After so many rows the widths of the columns are settled; wider values that come later stick out.
+/// Column widths are fixed after so many rows; wider values that come later stick out.
 const MEASURED_ROWS: usize = 1000;
 const MEASURED_BYTES: usize = 4 << 20;
 
-/// PostgreSQL's way to write points in time, in every format.
+/// PostgreSQL's date and time formats, used in every output format.
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIMESTAMP_TZ: &str = "%Y-%m-%d %H:%M:%S%.f%:z";
 const DATE: &str = "%Y-%m-%d";
@@ -63,13 +63,13 @@ impl Format {
     }
 }
 
-/// How rows are written, and what for.
+/// Output format and terminal layout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) format: Format,
-    /// Of the terminal that rows go to, if they do.
+    /// Width of the terminal, if rows go to one.
     pub(crate) columns: Option<usize>,
-    /// Whether a table that is wider than the terminal has one line per column instead.
+    /// Whether a table wider than the terminal is written with one line per column.
     pub(crate) folds: bool,
 }
 
@@ -79,11 +79,11 @@ impl From<Format> for Layout {
     }
 }
 
-/// Why rows could not be written.
+/// Error of writing rows.
 #[derive(Debug)]
 pub(crate) enum OutputError {
     Io(io::Error),
-    /// A value that has no text form.
+    /// A value without a text form.
     Value(ArrowError),
 }
 
@@ -108,9 +108,9 @@ pub(crate) trait RowWriter {
     fn end(&mut self, out: &mut dyn Write) -> Result<(), OutputError>;
 }
 
-/// A writer for rows of `schema`; `null` is what the formats for people show for NULL.
+/// A writer for rows of `schema`; `null` stands for NULL in the formats for people.
 pub(crate) fn row_writer(layout: impl Into<Layout>, schema: &SchemaRef, null: &str) -> Box<dyn RowWriter> {
-    let schema = &titled(schema);
+    let schema = &with_titles(schema);
     let layout = layout.into();
     match layout.format {
         Format::Table => {
@@ -128,8 +128,8 @@ pub(crate) fn row_writer(layout: impl Into<Layout>, schema: &SchemaRef, null: &s
     }
 }
 
-/// `schema` with the names of columns that nobody named as they were written: `1` instead of `Int64(1)`.
-fn titled(schema: &SchemaRef) -> SchemaRef {
+/// Replaces generated column names by the text of their expression: `1` instead of `Int64(1)`.
+fn with_titles(schema: &SchemaRef) -> SchemaRef {
     let fields: Vec<_> = schema
         .fields()
         .iter()
@@ -138,7 +138,7 @@ fn titled(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The planner writes literals with their types.
+/// Type names in which the planner wraps literals.
 const LITERAL_TYPES: &[&str] = &[
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
     "Boolean", "Utf8", "Utf8View",
@@ -185,7 +185,7 @@ fn format_options(null: &str) -> FormatOptions<'_> {
         .with_duration_format(DurationFormat::Pretty)
 }
 
-/// The texts of the first rows and the widths of the columns that follow from them.
+/// Text of the first rows, and the column widths computed from them.
 struct Measure {
     schema: SchemaRef,
     null: String,
@@ -210,7 +210,7 @@ impl Measure {
         }
     }
 
-    /// The rows of `batch` as text, and those held so far before them; none while still measuring.
+    /// Formats `batch`; returns all rows held so far, or none while still measuring.
     fn take(&mut self, batch: &RecordBatch) -> Result<Vec<Vec<String>>, OutputError> {
         let null = self.null.clone();
         let options = format_options(&null);
@@ -239,7 +239,7 @@ impl Measure {
         Ok(std::mem::take(&mut self.held))
     }
 
-    /// The rows that are still held.
+    /// The rows still held.
     fn rest(&mut self) -> Vec<Vec<String>> {
         self.is_settled = true;
         std::mem::take(&mut self.held)
@@ -249,13 +249,12 @@ impl Measure {
 struct TableWriter {
     measure: Measure,
     layout: Layout,
-    /// What writes the rows if they are wider than the terminal, and are to be folded then.
+    /// Writer used instead if the rows are wider than the terminal and may be folded.
     folded: Option<VerticalWriter>,
     rows: u64,
 }
 
-/// How wide the frame of a plan is at most where no terminal says how wide it may be; its lines are texts,
-/// which may be longer.
+/// Maximum width of a plan's header without a terminal; the plan's lines may be longer.
 const PLAN_COLUMNS_MAX: usize = 100;
 
 impl TableWriter {
@@ -273,7 +272,7 @@ impl TableWriter {
         }
         for row in &rows {
             self.row(&mut text, row);
-            // Not all at once: the rows held may be many.
+            // Bounds the buffer: many rows may be held.
             if text.len() > 1 << 16 {
                 out.write_all(text.as_bytes())?;
                 text.clear();
@@ -283,7 +282,7 @@ impl TableWriter {
         out.write_all(text.as_bytes())
     }
 
-    /// How wide title and frame of each column are: of one column alone, no wider than the terminal.
+    /// Widths of header and frame per column; a single column is at most as wide as the terminal.
     fn frame(&self) -> Vec<usize> {
         let mut widths = self.measure.widths.clone();
         if let ([width], [name]) = (&mut widths[..], &self.measure.names[..]) {
@@ -295,13 +294,13 @@ impl TableWriter {
         widths
     }
 
-    /// Has the rows that come written with one line per column, if they are too wide, and are to be.
+    /// Switches to one line per column if the rows are too wide and folding is on.
     fn fold(&mut self) {
         let Some(columns) = self.layout.columns.filter(|_| self.layout.folds && self.rows == 0) else {
             return;
         };
         let widths = &self.measure.widths;
-        // Of one column alone nothing would be folded.
+        // Folding a single column gains nothing.
         if widths.len() > 1 && widths.iter().map(|width| width + 3).sum::<usize>() > columns + 1 {
             let mut measure = Measure::new(&self.measure.schema, &self.measure.null);
             measure.widths.clone_from(widths);
@@ -333,7 +332,7 @@ impl TableWriter {
         text.push('\n');
     }
 
-    /// A value of several lines continues below, with psql's plus sign where it does.
+    /// Writes one row. A multi-line value continues below, with psql's plus sign.
     fn row(&self, text: &mut String, cells: &[String]) {
         let lines = cells.iter().map(|cell| cell.split('\n').count()).max().unwrap_or(1);
         let mut parts: Vec<_> = cells.iter().map(|cell| cell.split('\n').peekable()).collect();
@@ -384,7 +383,7 @@ impl RowWriter for TableWriter {
 
 struct VerticalWriter {
     measure: Measure,
-    /// Of the terminal, if rows go to one: lines between records are no longer.
+    /// Width of the terminal, if rows go to one: bounds the record separator.
     columns: Option<usize>,
     rows: u64,
 }
@@ -508,7 +507,7 @@ impl RowWriter for CsvWriter {
     }
 }
 
-/// Whether no value of the type can need quotes.
+/// Whether no value of the type needs quotes.
 fn is_plain(data_type: &DataType) -> bool {
     data_type.is_numeric() || data_type.is_temporal() && !matches!(data_type, DataType::Duration(_))
 }
@@ -529,7 +528,7 @@ fn push_csv(line: &mut String, value: &str) {
 }
 
 struct JsonWriter {
-    /// The columns as written; those whose type JSON has no form for are text.
+    /// Output schema; types without a JSON form become text.
     schema: SchemaRef,
     as_text: Vec<bool>,
 }
@@ -579,7 +578,7 @@ impl RowWriter for JsonWriter {
     }
 }
 
-/// The texts of a column's values; null stays null.
+/// The values of a column as text; NULL stays NULL.
 pub(crate) fn texts(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let options = format_options("");
     let formatter = formatter(column.as_ref(), &options)?;
@@ -595,7 +594,7 @@ pub(crate) fn texts(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts))
 }
 
-/// `text` without what would move a terminal's cursor, newlines excepted.
+/// Escapes control characters, except newlines, in `text`.
 fn printable(text: &str) -> String {
     if !text.contains(|c: char| c.is_control() && c != '\n') {
         return text.to_string();
@@ -615,7 +614,7 @@ fn printable(text: &str) -> String {
     clean
 }
 
-/// Columns of a terminal that the widest line of `text` takes.
+/// Display width of the widest line of `text`, in terminal columns.
 fn width_of(text: &str) -> usize {
     text.split('\n').map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
@@ -628,7 +627,7 @@ fn pad(text: &mut String, columns: usize) {
     text.extend(std::iter::repeat_n(' ', columns));
 }
 
-/// Ends the line that began at `from`, without the blanks at its end.
+/// Ends the line that began at `from`, without trailing blanks.
 fn end_line(text: &mut String, from: usize) {
     let length = text[from..].trim_end_matches(' ').len();
     text.truncate(from + length);
@@ -642,7 +641,7 @@ mod tests {
 
     use super::*;
 
-    fn written(format: Format, batches: &[RecordBatch]) -> String {
+    fn render(format: Format, batches: &[RecordBatch]) -> String {
         let mut out = Vec::new();
         let mut writer = row_writer(format, &batches[0].schema(), "NULL");
         for batch in batches {
@@ -694,19 +693,19 @@ mod tests {
     #[test]
     fn csv() {
         assert_eq!(
-            written(Format::Csv, &[sample()]),
+            render(Format::Csv, &[sample()]),
             "id,\"na,me\",x,ok,at\n\
              1,\"a \"\"b\"\", c\",1.5,true,2023-11-14 22:13:20\n\
              -20,\"\",2.0,false,2023-11-14 22:13:20.500\n\
              ,,NaN,,\n"
         );
-        assert_eq!(written(Format::Csv, &[sample().slice(0, 0)]), "id,\"na,me\",x,ok,at\n");
+        assert_eq!(render(Format::Csv, &[sample().slice(0, 0)]), "id,\"na,me\",x,ok,at\n");
     }
 
     #[test]
     fn json() {
         assert_eq!(
-            written(Format::Json, &[sample()]),
+            render(Format::Json, &[sample()]),
             "{\"id\":1,\"na,me\":\"a \\\"b\\\", c\",\"x\":1.5,\"ok\":true,\"at\":\"2023-11-14 22:13:20\"}\n\
              {\"id\":-20,\"na,me\":\"\",\"x\":2.0,\"ok\":false,\"at\":\"2023-11-14 22:13:20.500\"}\n\
              {\"id\":null,\"na,me\":null,\"x\":null,\"ok\":null,\"at\":null}\n"
@@ -716,7 +715,7 @@ mod tests {
     #[test]
     fn table() {
         assert_eq!(
-            written(Format::Table, &[sample().project(&[0, 1, 3]).unwrap()]),
+            render(Format::Table, &[sample().project(&[0, 1, 3]).unwrap()]),
             "  id  |  na,me   |  ok\n\
              ------+----------+-------\n\
              \x20   1 | a \"b\", c | true\n\
@@ -725,7 +724,7 @@ mod tests {
              (3 rows)\n"
         );
         assert_eq!(
-            written(Format::Table, &[sample().project(&[0]).unwrap().slice(0, 0)]),
+            render(Format::Table, &[sample().project(&[0]).unwrap().slice(0, 0)]),
             " id\n----\n(0 rows)\n"
         );
     }
@@ -738,7 +737,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(
-            written(Format::Table, &[batch]),
+            render(Format::Table, &[batch]),
             "  a   |  b\n\
              ------+------\n\
              \x20x   +| 1\n\
@@ -751,7 +750,7 @@ mod tests {
     #[test]
     fn vertical() {
         assert_eq!(
-            written(Format::Vertical, &[sample().project(&[0, 1]).unwrap().slice(1, 2)]),
+            render(Format::Vertical, &[sample().project(&[0, 1]).unwrap().slice(1, 2)]),
             "-[ RECORD 1 ]\n\
              id    | -20\n\
              na,me |\n\
@@ -770,7 +769,7 @@ mod tests {
         .unwrap();
         let wide = RecordBatch::try_from_iter([("n", Arc::new(Int32Array::from(vec![123_456])) as ArrayRef)])
             .unwrap();
-        let text = written(Format::Table, &[narrow, wide]);
+        let text = render(Format::Table, &[narrow, wide]);
         assert!(text.starts_with("  n\n-----\n   0\n"), "{text}");
         assert!(text.ends_with(" 999\n 123456\n(1001 rows)\n"), "{text}");
     }
@@ -779,16 +778,16 @@ mod tests {
     fn no_columns() {
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(2));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).unwrap();
-        assert_eq!(written(Format::Json, std::slice::from_ref(&batch)), "{}\n{}\n");
-        assert_eq!(written(Format::Csv, std::slice::from_ref(&batch)), "\n\n\n");
-        assert!(written(Format::Table, &[batch]).ends_with("(2 rows)\n"));
+        assert_eq!(render(Format::Json, std::slice::from_ref(&batch)), "{}\n{}\n");
+        assert_eq!(render(Format::Csv, std::slice::from_ref(&batch)), "\n\n\n");
+        assert!(render(Format::Table, &[batch]).ends_with("(2 rows)\n"));
     }
 
     #[test]
     fn nested_values() {
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None])]);
         let batch = RecordBatch::try_from_iter([("l", Arc::new(list) as ArrayRef)]).unwrap();
-        assert_eq!(written(Format::Json, std::slice::from_ref(&batch)), "{\"l\":[1,null]}\n");
-        assert_eq!(written(Format::Csv, &[batch]), "l\n\"[1, ]\"\n");
+        assert_eq!(render(Format::Json, std::slice::from_ref(&batch)), "{\"l\":[1,null]}\n");
+        assert_eq!(render(Format::Csv, &[batch]), "l\n\"[1, ]\"\n");
     }
 }

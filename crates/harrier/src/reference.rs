@@ -1,9 +1,8 @@
-//! `harrier reference DIR`: the pages of the reference that the code itself tells.
+//! `harrier reference DIR`: generates the reference pages from the code.
 //!
-//! A page has what the program does by, read from where it does: definitions of settings and options, the
-//! schemas of tables, what statements and functions answer when they are run here. What is text alone
-//! (causes, meanings) stands beside these definitions, or in a table that has to fit them: a column without a
-//! meaning is an error.
+//! A page is derived from what the program uses: definitions of settings and options, schemas of tables,
+//! results of statements and functions run here. Prose (causes, meanings) stands beside these definitions, or
+//! in a table that must match them: a column without a meaning is an error.
 //!
 //! Pages are the same on every machine.
 
@@ -52,7 +51,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-/// The exit statuses of the command line, and what they mean.
+/// Exit statuses of the command line, and their meanings.
 pub(crate) fn exit_statuses() -> [(u8, &'static str); 4] {
     [
         (exit::DONE, "all is done"),
@@ -68,7 +67,7 @@ pub(crate) fn exit_statuses() -> [(u8, &'static str); 4] {
     ]
 }
 
-/// Names and texts.
+/// Renders all pages: names and texts.
 fn pages() -> Result<Vec<(&'static str, String)>, String> {
     let mut pages = vec![
         ("command-line", command_line::page()),

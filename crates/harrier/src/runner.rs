@@ -1,4 +1,4 @@
-//! Runs statements and meta commands one after the other and shows what comes of them.
+//! Runs statements and meta commands in order and shows their results.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
@@ -11,22 +11,22 @@ use harrier_engine::{CopyIn, Outcome, ParsedStatement, Session, SqlError, SqlSta
 use harrier_sql::splitter::{Splitter, StatementText};
 
 use crate::bar::Bar;
-use crate::copying::Copying;
+use crate::copy_input::CopyInput;
 use crate::interrupt::{self, Interrupts, Watch};
 use crate::meta;
 use crate::output::{Format, Layout, OutputError, row_writer};
 use crate::sink::{Pager, Sink};
 use crate::variables::Variables;
 
-/// How many files may include one another with `\i`; more is a circle.
+/// Maximum nesting of `\i`; deeper nesting is a cycle.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
-/// Why a script or a shell ends before its input does.
+/// Reason for ending a script or a shell before its input does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A statement failed, and its error has been shown.
     Failed,
-    /// Nobody reads the rows any more, as when `head` has seen enough.
+    /// The reader of the rows is gone, for example `head`.
     Closed,
     /// `\q`.
     Quit,
@@ -37,25 +37,25 @@ pub(crate) enum Stop {
 pub(crate) enum Expanded {
     Off,
     On,
-    /// Where they are wider than the terminal.
+    /// If the rows are wider than the terminal.
     Auto,
 }
 
-/// How results are shown; what `\x`, `\timing`, `\format`, `\pset` and `\o` change.
+/// Display options, changed by `\x`, `\timing`, `\format`, `\pset` and `\o`.
 pub(crate) struct Display {
     pub(crate) format: Format,
     pub(crate) expanded: Expanded,
     pub(crate) is_timed: bool,
-    /// Whether somebody is told of changes such as those of `\x`, and of what was skipped.
+    /// Whether to confirm changes such as those of `\x`, and report what was skipped.
     pub(crate) is_chatty: bool,
-    /// Whether tags such as CREATE VIEW are left out.
+    /// Whether to omit tags such as CREATE VIEW.
     pub(crate) is_quiet: bool,
     pub(crate) null: String,
-    /// Where `\o` sends rows; standard output without it.
+    /// Target of `\o`; `None` is standard output.
     pub(crate) sink: Option<Sink>,
-    /// The command that shows what is longer than the screen; of the shell alone.
+    /// Pager command; set in the interactive shell only.
     pub(crate) pager: Option<String>,
-    /// The result that is being shown, where a pager may have to.
+    /// The result being shown, if a pager may be needed.
     page: Option<Pager>,
 }
 
@@ -74,7 +74,7 @@ impl Display {
         }
     }
 
-    /// Rows and columns of the terminal that rows go to, if they do.
+    /// Rows and columns of the terminal, if rows go to one.
     fn screen(&self) -> Option<(usize, usize)> {
         match self.sink {
             Some(_) => None,
@@ -91,7 +91,7 @@ impl Display {
         Layout { format, columns, folds: self.expanded == Expanded::Auto }
     }
 
-    /// To be called before the first row of a result.
+    /// Starts a page; call it before the first row of a result.
     fn begin_page(&mut self) {
         if let (Some(command), Some(screen), Format::Table | Format::Vertical) =
             (&self.pager, self.screen(), self.format)
@@ -100,7 +100,7 @@ impl Display {
         }
     }
 
-    /// To be called after the last one, however it ended.
+    /// Ends the page; call it after the last row, also after an error.
     fn end_page(&mut self) -> io::Result<()> {
         self.page.take().map_or(Ok(()), Pager::close)
     }
@@ -109,8 +109,8 @@ impl Display {
         self.page.as_ref().is_some_and(Pager::is_started)
     }
 
-    fn is_page_left(&self) -> bool {
-        self.page.as_ref().is_some_and(Pager::is_left)
+    fn is_page_closed(&self) -> bool {
+        self.page.as_ref().is_some_and(Pager::is_closed)
     }
 }
 
@@ -119,32 +119,32 @@ pub(crate) struct Runner {
     pub(crate) display: Display,
     pub(crate) interrupts: Interrupts,
     pub(crate) variables: Variables,
-    /// Which warehouse this is, and who works in it, as `\conninfo` tells.
+    /// Warehouse and user, as shown by `\conninfo`.
     pub(crate) place: String,
-    /// The last statement that ran, for `\g` and its like.
+    /// The last statement that ran, for `\g` and others.
     pub(crate) last: Option<StatementText>,
     include_depth: usize,
-    /// The lines that come are rows of this COPY.
-    copying: Option<Copying>,
-    /// Whether the rows of a COPY come from standard input, and not from the lines after it.
+    /// The COPY that takes the following lines as rows.
+    copying: Option<CopyInput>,
+    /// Whether a COPY reads its rows from standard input instead of the lines after it.
     copies_stdin: bool,
-    /// How long the statement took whose error is about to be shown, if that is to be told.
+    /// Duration of the failed statement whose error is shown next, for `\timing`.
     failed_after: Option<Duration>,
 }
 
-/// What a statement or a meta command went wrong with.
-pub(crate) enum Trouble {
+/// Error of a statement or a meta command.
+pub(crate) enum RunError {
     Sql(SqlError),
     Closed,
 }
 
-impl From<SqlError> for Trouble {
+impl From<SqlError> for RunError {
     fn from(error: SqlError) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<OutputError> for Trouble {
+impl From<OutputError> for RunError {
     fn from(error: OutputError) -> Self {
         match error {
             OutputError::Io(error) => error.into(),
@@ -155,8 +155,8 @@ impl From<OutputError> for Trouble {
     }
 }
 
-/// Of writing rows; reading has its own errors.
-impl From<io::Error> for Trouble {
+/// Converts errors of writing rows; reading has its own errors.
+impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::Closed;
@@ -182,24 +182,24 @@ impl Runner {
         }
     }
 
-    /// Runs all of `text`: what `-c` gives.
-    pub(crate) async fn text(&mut self, text: &str) -> Result<(), Stop> {
+    /// Runs all statements of `text`, an argument of `-c`.
+    pub(crate) async fn run_text(&mut self, text: &str) -> Result<(), Stop> {
         let mut script = Script::default();
         self.copies_stdin = true;
         for line in text.split_inclusive('\n') {
-            self.line(&mut script, line, None).await?;
+            self.run_line(&mut script, line, None).await?;
         }
-        self.rest(&mut script, None).await
+        self.run_rest(&mut script, None).await
     }
 
-    /// Runs a file, statement by statement as they are read; `-` is standard input.
-    pub(crate) async fn file(&mut self, path: &Path) -> Result<(), Stop> {
+    /// Runs a file statement by statement as it is read; `-` is standard input.
+    pub(crate) async fn run_file(&mut self, path: &Path) -> Result<(), Stop> {
         if path == Path::new("-") {
-            return self.stdin().await;
+            return self.run_stdin().await;
         }
         let name = path.display().to_string();
         let reader = match File::open(path).and_then(|file| {
-            // Opening a folder works, reading it does not.
+            // Opening a directory works, reading it does not.
             match file.metadata()?.is_dir() {
                 true => Err(io::ErrorKind::IsADirectory.into()),
                 false => Ok(BufReader::new(file)),
@@ -216,32 +216,32 @@ impl Runner {
             return self.fail(&error, None, None);
         }
         self.include_depth += 1;
-        let result = self.lines(reader, &name).await;
+        let result = self.run_lines(reader, &name).await;
         self.include_depth -= 1;
         result
     }
 
-    async fn lines(&mut self, mut reader: impl BufRead, name: &str) -> Result<(), Stop> {
+    async fn run_lines(&mut self, mut reader: impl BufRead, name: &str) -> Result<(), Stop> {
         let mut script = Script::default();
         let mut line = Vec::new();
         loop {
             line.clear();
             match reader.read_until(b'\n', &mut line) {
-                Ok(0) => return self.rest(&mut script, Some(name)).await,
+                Ok(0) => return self.run_rest(&mut script, Some(name)).await,
                 Ok(_) => {}
                 Err(error) => return self.fail(&cannot_read(name, error), None, None),
             }
             match std::str::from_utf8(&line) {
-                Ok(line) => self.line(&mut script, line, Some(name)).await?,
+                Ok(line) => self.run_line(&mut script, line, Some(name)).await?,
                 Err(_) => return self.fail(&not_utf8(name), None, None),
             }
         }
     }
 
-    /// Runs statements as they come in. Another thread reads, so that Ctrl-C is heard meanwhile.
-    async fn stdin(&mut self) -> Result<(), Stop> {
+    /// Runs statements as they arrive. Another thread reads, so that Ctrl-C is handled meanwhile.
+    async fn run_stdin(&mut self) -> Result<(), Stop> {
         let (sender, mut lines) = tokio::sync::mpsc::channel::<io::Result<Vec<u8>>>(64);
-        // Ends with the process if standard input does not.
+        // Blocked reads end with the process.
         std::thread::spawn(move || {
             let mut stdin = io::stdin().lock();
             loop {
@@ -266,39 +266,44 @@ impl Runner {
                 line = lines.recv() => line,
             };
             let line = match line {
-                None => return self.rest(&mut script, None).await,
+                None => return self.run_rest(&mut script, None).await,
                 Some(Ok(line)) => line,
                 Some(Err(error)) => {
                     return self.fail(&cannot_read("standard input", error), None, None);
                 }
             };
             match std::str::from_utf8(&line) {
-                Ok(line) => self.line(&mut script, line, None).await?,
+                Ok(line) => self.run_line(&mut script, line, None).await?,
                 Err(_) => return self.fail(&not_utf8("standard input"), None, None),
             }
         }
     }
 
-    /// One line of a script or a shell: runs what it completes.
-    pub(crate) async fn line(
+    /// Processes one line of a script or a shell: runs the statements that it completes.
+    pub(crate) async fn run_line(
         &mut self,
         script: &mut Script,
         line: &str,
         file: Option<&str>,
     ) -> Result<(), Stop> {
         if script.lines_read == 0 && script.splitter.is_between_statements() {
-            // What some editors put at the beginning of a file.
-            return self.line_of(script, line.trim_start_matches('\u{feff}'), file).await;
+            // Byte order mark of some editors.
+            return self.run_script_line(script, line.trim_start_matches('\u{feff}'), file).await;
         }
-        self.line_of(script, line, file).await
+        self.run_script_line(script, line, file).await
     }
 
-    async fn line_of(&mut self, script: &mut Script, line: &str, file: Option<&str>) -> Result<(), Stop> {
+    async fn run_script_line(
+        &mut self,
+        script: &mut Script,
+        line: &str,
+        file: Option<&str>,
+    ) -> Result<(), Stop> {
         script.lines_read += 1;
         if let Some(copying) = &mut self.copying {
-            // Keeps the line numbers of what follows right.
+            // Keeps the line numbers of later statements right.
             script.splitter.push("\n");
-            return match copying.line(line).await {
+            return match copying.push_line(line).await {
                 true => self.end_copy(file.map(|file| (file, script.lines_read))).await,
                 false => Ok(()),
             };
@@ -309,22 +314,22 @@ impl Runner {
         while self.copying.is_none()
             && let Some(statement) = script.splitter.next_statement()
         {
-            self.statement(statement, file).await?;
+            self.run_statement(statement, file).await?;
         }
         let Some(command) = command else { return Ok(()) };
-        // Keeps the line numbers of what follows right.
+        // Keeps the line numbers of later statements right.
         script.splitter.push("\n");
         while self.copying.is_none() && script.splitter.next_statement().is_some() {}
         let at = file.map(|file| (file, script.lines_read));
         match Box::pin(meta::run(self, script, command.trim(), file)).await {
             Ok(()) => Ok(()),
-            Err(meta::Ended::Stop(stop)) => Err(stop),
-            Err(meta::Ended::Trouble(Trouble::Closed)) => Err(Stop::Closed),
-            Err(meta::Ended::Trouble(Trouble::Sql(error))) => self.fail(&error, None, at),
+            Err(meta::MetaError::Stop(stop)) => Err(stop),
+            Err(meta::MetaError::Failed(RunError::Closed)) => Err(Stop::Closed),
+            Err(meta::MetaError::Failed(RunError::Sql(error))) => self.fail(&error, None, at),
         }
     }
 
-    /// The last row of a COPY was there: waits for its end and shows what came of it.
+    /// Ends the rows of a COPY, waits for its completion and shows the result.
     pub(crate) async fn end_copy(&mut self, place: Option<(&str, usize)>) -> Result<(), Stop> {
         let Some(copying) = self.copying.take() else {
             return Ok(());
@@ -333,31 +338,31 @@ impl Runner {
         let result = tokio::select! {
             biased;
             () = self.interrupts.interrupted() => Err(SqlError::canceled()),
-            written = copying.end() => written,
+            written = copying.finish() => written,
         };
         let result = match self.session.settle().await {
             Err(error) if result.is_ok() => Err(error),
             _ => result,
         };
-        match result.map_err(Trouble::from).and_then(|written| self.display.written(&written)) {
+        match result.map_err(RunError::from).and_then(|written| self.display.print_written(&written)) {
             Ok(()) => {
-                self.display.time(started);
+                self.display.print_time(started);
                 Ok(())
             }
-            Err(Trouble::Closed) => Err(Stop::Closed),
-            Err(Trouble::Sql(error)) => {
+            Err(RunError::Closed) => Err(Stop::Closed),
+            Err(RunError::Sql(error)) => {
                 self.failed_after = Some(started.elapsed());
                 self.fail(&error, Some(&text), place)
             }
         }
     }
 
-    /// Whether the lines that come are rows of a COPY.
+    /// Whether the following lines are rows of a COPY.
     pub(crate) fn is_copying(&self) -> bool {
         self.copying.is_some()
     }
 
-    /// Gives up the COPY that takes rows.
+    /// Cancels the COPY that takes rows.
     pub(crate) async fn cancel_copy(&mut self) {
         if self.copying.take().is_some() {
             let _ = self.session.settle().await;
@@ -365,40 +370,40 @@ impl Runner {
         }
     }
 
-    /// The statement at the end that has no semicolon.
-    pub(crate) async fn rest(&mut self, script: &mut Script, file: Option<&str>) -> Result<(), Stop> {
+    /// Runs the last statement, which may lack a semicolon.
+    pub(crate) async fn run_rest(&mut self, script: &mut Script, file: Option<&str>) -> Result<(), Stop> {
         self.end_copy(None).await?;
         while let Some(statement) = script.splitter.finish() {
-            self.statement(statement, file).await?;
+            self.run_statement(statement, file).await?;
             self.end_copy(None).await?;
         }
         Ok(())
     }
 
-    /// Runs a statement, with the values of variables in their places, and shows its rows or its error.
-    pub(crate) async fn statement(
+    /// Interpolates variables, runs the statement and shows its rows or its error.
+    pub(crate) async fn run_statement(
         &mut self,
         statement: StatementText,
         file: Option<&str>,
     ) -> Result<(), Stop> {
         self.last = Some(statement.clone());
-        let text = self.variables.interpolated(&statement.text).into_owned();
+        let text = self.variables.interpolate(&statement.text).into_owned();
         let statement = StatementText { text: text.clone(), ..statement };
         let line = statement.line;
         match self.run(statement).await {
             Ok(()) => Ok(()),
-            Err(Trouble::Closed) => Err(Stop::Closed),
-            Err(Trouble::Sql(error)) => self.fail(&error, Some(&text), file.map(|file| (file, line))),
+            Err(RunError::Closed) => Err(Stop::Closed),
+            Err(RunError::Sql(error)) => self.fail(&error, Some(&text), file.map(|file| (file, line))),
         }
     }
 
     /// Runs a statement and shows its rows, until it is done or Ctrl-C is pressed.
-    pub(crate) async fn run(&mut self, statement: StatementText) -> Result<(), Trouble> {
+    pub(crate) async fn run(&mut self, statement: StatementText) -> Result<(), RunError> {
         self.run_as(statement, Session::parse).await
     }
 
-    /// The same of a statement that is parsed by `parse`.
-    pub(crate) async fn run_as(&mut self, statement: StatementText, parse: Parse) -> Result<(), Trouble> {
+    /// Runs a statement that is parsed by `parse`.
+    pub(crate) async fn run_as(&mut self, statement: StatementText, parse: Parse) -> Result<(), RunError> {
         let started = Instant::now();
         let text = statement.text.clone();
         let Self { session, display, interrupts, copies_stdin, .. } = self;
@@ -408,7 +413,7 @@ impl Runner {
         let result = tokio::select! {
             biased;
             () = interrupts.interrupted() => Err(SqlError::canceled().into()),
-            () = interrupt::after(time_max) => Err(SqlError::timed_out().into()),
+            () = interrupt::timeout(time_max) => Err(SqlError::timed_out().into()),
             result = watch.canceled.scope(async {
                 let statement = parse(session, statement)?;
                 let shown = show(session, display, statement).await;
@@ -417,20 +422,20 @@ impl Runner {
                     ended?;
                     return Ok(None);
                 };
-                let mut copying = Copying::begin(copy, text, started);
+                let mut copying = CopyInput::begin(copy, text, started);
                 if !from_stdin {
                     return Ok(Some(copying));
                 }
-                copying.stdin().await.map_err(|error| cannot_read("standard input", error))?;
-                display.written(&copying.end().await?)?;
+                copying.feed_stdin().await.map_err(|error| cannot_read("standard input", error))?;
+                display.print_written(&copying.finish().await?)?;
                 Ok(None)
             }) => result,
         };
         if watch.canceled.is_set() {
-            // The same Ctrl-C.
-            interrupts.forget();
+            // Discards the Ctrl-C that canceled the statement.
+            interrupts.discard();
         }
-        let result: Result<(), Trouble> = match result {
+        let result: Result<(), RunError> = match result {
             Ok(Some(mut copying)) => {
                 copying.watch = Some(watch);
                 self.copying = Some(copying);
@@ -441,18 +446,18 @@ impl Runner {
         };
         drop(watch);
         let Self { session, display, failed_after, .. } = self;
-        // What was interrupted.
+        // Ends a page that was interrupted.
         let _ = display.end_page();
-        // What the statement ended with matters more to the user.
+        // The statement's own error takes precedence.
         let result = match session.settle().await {
             Err(error) if result.is_ok() => Err(error.into()),
             _ => result,
         };
         match &result {
-            Ok(()) => display.time(started),
-            // After the error.
-            Err(Trouble::Sql(_)) => *failed_after = Some(started.elapsed()),
-            Err(Trouble::Closed) => {}
+            Ok(()) => display.print_time(started),
+            // Printed after the error.
+            Err(RunError::Sql(_)) => *failed_after = Some(started.elapsed()),
+            Err(RunError::Closed) => {}
         }
         result
     }
@@ -467,7 +472,7 @@ impl Runner {
         if let Some((file, line)) = place {
             report.push_str(&format!("\nCONTEXT: file \"{file}\", line {line}"));
         }
-        if interrupt::is_worth_telling(error) {
+        if interrupt::should_report(error) {
             self.display.note(&report);
         }
         if let Some(elapsed) = self.failed_after.take().filter(|_| self.display.is_timed) {
@@ -477,10 +482,10 @@ impl Runner {
     }
 }
 
-/// How a statement is parsed in a session.
+/// Parses a statement in a session.
 type Parse = fn(&Session, StatementText) -> Result<ParsedStatement, SqlError>;
 
-/// A script that is being read.
+/// State of a script being read.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) splitter: Splitter,
@@ -488,29 +493,29 @@ pub(crate) struct Script {
 }
 
 impl Display {
-    /// Writes a line to standard error, after the rows before it.
+    /// Writes a line to standard error, after flushing standard output.
     pub(crate) fn note(&mut self, text: &str) {
         let _ = io::stdout().flush();
-        // Nothing is left to tell anyone when standard error is gone.
+        // A closed standard error cannot be reported.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    fn time(&mut self, started: Instant) {
+    fn print_time(&mut self, started: Instant) {
         if self.is_timed {
             self.note(&format!("Time: {}", duration(started.elapsed())));
         }
     }
 
-    fn written(&mut self, written: &Written) -> Result<(), Trouble> {
+    fn print_written(&mut self, written: &Written) -> Result<(), RunError> {
         if let Some(notice) = &written.notice {
             self.note(&format!("NOTICE: {notice}"));
         }
         self.tag(&written.tag)
     }
 
-    /// Says what a statement without rows has done: among the rows of others in what people read, beside them
-    /// in what programs do.
-    fn tag(&mut self, tag: &str) -> Result<(), Trouble> {
+    /// Prints the command tag: among the rows in the formats for people, on standard error in those for
+    /// programs.
+    fn tag(&mut self, tag: &str) -> Result<(), RunError> {
         match self.format {
             _ if self.is_quiet => {}
             Format::Table | Format::Vertical => self.with_output(|out| Ok(writeln!(out, "{tag}")?))?,
@@ -519,11 +524,11 @@ impl Display {
         Ok(())
     }
 
-    /// Calls `write` with where rows go at the moment.
+    /// Calls `write` with the current output of rows.
     pub(crate) fn with_output<T>(
         &mut self,
-        write: impl FnOnce(&mut dyn Write) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        write: impl FnOnce(&mut dyn Write) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
         match (&mut self.sink, &mut self.page) {
             (Some(sink), _) => write(sink),
             (None, Some(page)) => write(page),
@@ -537,12 +542,12 @@ impl Display {
     }
 }
 
-/// Runs a statement and shows its rows; returns the COPY that waits for them, if it is one.
+/// Runs a statement and shows its rows; returns a COPY FROM STDIN that waits for its rows.
 async fn show(
     session: &Session,
     display: &mut Display,
     statement: ParsedStatement,
-) -> Result<Option<CopyIn>, Trouble> {
+) -> Result<Option<CopyIn>, RunError> {
     let is_bar_wanted = session.settings().progress;
     match session.execute(&statement).await? {
         Outcome::Rows { schema, mut stream, progress, .. } => {
@@ -551,8 +556,8 @@ async fn show(
             let mut writer = row_writer(display.layout(), &schema, &display.null);
             let mut rows = 0;
             display.begin_page();
-            while !display.is_page_left() {
-                // A pager has the terminal for itself.
+            while !display.is_page_closed() {
+                // A pager owns the terminal.
                 let next = match display.has_pager() {
                     true => stream.next().await,
                     false => bar.during(stream.next()).await,
@@ -561,7 +566,7 @@ async fn show(
                 let batch = batch.map_err(|error| harrier_engine::in_statement(&error, &statement.text))?;
                 rows += batch.num_rows();
                 display.with_output(|out| Ok(writer.batch(out, &batch)?))?;
-                // A statement whose rows are always there would not hear of Ctrl-C.
+                // A stream that is always ready would starve Ctrl-C.
                 tokio::task::yield_now().await;
             }
             drop(bar);
@@ -581,7 +586,7 @@ async fn show(
             let mut bar = Bar::new(&write.progress, is_bar_wanted);
             let written = bar.during(write.finish()).await?;
             drop(bar);
-            display.written(&written)?;
+            display.print_written(&written)?;
         }
         Outcome::CopyIn(copy) => return Ok(Some(copy)),
         Outcome::CopyOut(mut copy) => {
@@ -589,7 +594,7 @@ async fn show(
                 display.with_output(|out| Ok(out.write_all(&text)?))?;
                 tokio::task::yield_now().await;
             }
-            // As in psql, which says nothing among the rows either.
+            // psql also prints no tag among the rows.
             if display.is_chatty {
                 display.note(&copy.tag());
             }
@@ -623,7 +628,7 @@ fn not_utf8(name: &str) -> SqlError {
     SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, format!("\"{name}\" is not encoded in UTF-8"))
 }
 
-/// As psql writes it: `12.345 ms`, and with minutes where there are any.
+/// psql's format: `12.345 ms`, and minutes for longer times.
 fn duration(elapsed: Duration) -> String {
     let milliseconds = elapsed.as_secs_f64() * 1000.0;
     let seconds = elapsed.as_secs();

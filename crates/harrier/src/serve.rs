@@ -1,17 +1,17 @@
-//! `harrier serve`: a warehouse that stays up, for the clients of PostgreSQL and of Arrow Flight SQL.
+//! `harrier serve`: a persistent server for clients of PostgreSQL and of Arrow Flight SQL.
 //!
 //! ```text
-//!   clients ═► threads that wait for them ─► threads that run statements ─► small ones here, others on the gang ═► ranks
-//!              (harrier-server)              (harrier-engine)                 (gang.rs supervises it)
+//!   clients ═► client threads ─► statement threads ─► small statements here, others on the gang ═► ranks
+//!              (harrier-server)  (harrier-engine)                             (supervised by gang.rs)
 //! ```
 //!
-//! Clients are waited for on threads of their own, so that statements which compute keep nobody waiting. This
-//! process loads no MPI and does not end with a rank.
+//! Client I/O has threads of its own, so that statements that compute block no client. This process loads no
+//! MPI and does not end with a rank.
 
+mod authentication;
 mod gang;
-mod gate;
 mod hosts;
-mod launching;
+mod launcher;
 mod locks;
 mod notify;
 mod operate;
@@ -19,6 +19,7 @@ mod options;
 mod orphan;
 mod overview;
 mod own_folder;
+mod plan_probe;
 mod queues;
 mod rank;
 mod segments;
@@ -27,7 +28,6 @@ pub(crate) mod settings;
 mod sockets;
 mod standby;
 mod views;
-mod watching;
 
 use std::future::Future;
 use std::io;
@@ -62,15 +62,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::gate::password_verifier;
+pub(crate) use self::authentication::password_verifier;
 pub(crate) use self::operate::NEEDS_RESTART;
 pub(crate) use self::options::Args;
+pub(crate) use self::plan_probe::work;
 pub(crate) use self::rank::{Args as RankArgs, run as run_rank};
-pub(crate) use self::watching::work;
 use crate::freed_memory;
+use crate::serve::authentication::Authenticator;
 use crate::serve::gang::Supervisor;
-use crate::serve::gate::Doors;
-use crate::serve::launching::Plan;
+use crate::serve::launcher::Plan;
 use crate::serve::locks::Locks;
 use crate::serve::operate::{Controls, Mode};
 use crate::serve::own_folder::OwnFolder;
@@ -80,36 +80,35 @@ use crate::serve::standby::Standby;
 use crate::sql::runtime;
 use harrier_error::exit;
 
-/// How long blocking calls may hold up the exit.
+/// How long blocking calls may delay the exit.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// How long parts of the server may take to end when all sessions have.
+/// How long server components may take to end after all sessions have ended.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether sessions have ended that were told to.
-const END_LOOK: Duration = Duration::from_millis(20);
+/// Poll interval while sessions that were asked to end are still open.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Threads that talk to clients.
+/// Threads of client I/O.
 const CLIENT_THREADS: usize = 2;
 
-/// A scan of fewer bytes stays in this process, unless a setting says otherwise: it is done before ranks have
+/// Scans of fewer bytes run in this process, unless a setting says otherwise: they complete before ranks have
 /// their plans.
 pub(crate) const DISTRIBUTE: (&str, &str) = ("harrier.distribute_bytes_min", "16777216");
 
-/// Files that the server has open beside a connection for each client: of the catalog, of tables, for
-/// temporary rows.
+/// Open files of the server per process, in addition to client connections: catalog, tables, temporary rows.
 const FILES_BESIDE_CONNECTIONS: u64 = 256;
 
-/// Characters of the password of the pages, which is made anew at every start.
+/// Characters of the password of the pages, generated at every start.
 const PASSWORD_CHARACTERS: usize = 24;
 
-/// Characters that nobody can guess, in the name of the server's own folder and in its name among others.
+/// Random characters in the name of the server's own folder and in its standby name.
 const RANDOM_CHARACTERS: usize = 12;
 
-/// What clients that agree on a protocol when they begin to encrypt call PostgreSQL's.
+/// PostgreSQL's ALPN protocol name, for clients that start with TLS.
 const ALPN: &[u8] = b"postgresql";
 
-/// What sessions of a server have around them that those of `harrier sql` have not.
+/// Tables and functions of server sessions that `harrier sql` does not have.
 pub(crate) struct Additions {
     pub(crate) tables: Vec<ServerTable>,
     pub(crate) functions: Vec<ServerFunction>,
@@ -118,8 +117,8 @@ pub(crate) struct Additions {
 }
 
 impl Additions {
-    /// Those of a server that serves nobody.
-    pub(crate) fn of_nobody() -> Self {
+    /// The additions of a server without clients.
+    pub(crate) fn without_clients() -> Self {
         let (registry, locks) = (Arc::new(Registry::default()), Arc::new(Locks::default()));
         let config = Config::default();
         let queues = Queues::new(vec![default_queue(&config)], limits(&config));
@@ -137,28 +136,28 @@ impl Additions {
     }
 }
 
-/// Serves until it is asked to end.
+/// Serves until asked to end.
 pub(crate) fn run(args: Args) -> ExitCode {
     if args.example_config {
         print!("{}", Config::example());
         return ExitCode::from(exit::DONE);
     }
-    match served(args) {
+    match serve(args) {
         Ok(()) => ExitCode::from(exit::DONE),
-        Err(Trouble { message, status }) => {
+        Err(ServeError { message, status }) => {
             eprintln!("{message}");
             ExitCode::from(status)
         }
     }
 }
 
-/// Why the server does not start, or ended.
-struct Trouble {
+/// Why the server did not start, or ended.
+struct ServeError {
     message: String,
     status: u8,
 }
 
-impl Trouble {
+impl ServeError {
     fn broken(message: String) -> Self {
         Self { message, status: exit::BROKEN }
     }
@@ -168,18 +167,18 @@ impl Trouble {
     }
 }
 
-fn served(args: Args) -> Result<(), Trouble> {
-    let config = args.config().map_err(Trouble::usage)?;
-    settings::check(&config).map_err(Trouble::usage)?;
+fn serve(args: Args) -> Result<(), ServeError> {
+    let config = args.config().map_err(ServeError::usage)?;
+    settings::check(&config).map_err(ServeError::usage)?;
     raise_open_files(&config);
     let mut options = engine_options(&args, &config)?;
-    let plan = Plan::of(&config, &options).map_err(Trouble::usage)?;
+    let plan = Plan::of(&config, &options).map_err(ServeError::usage)?;
     let link = (plan.ranks > 1).then(Link::default);
     match link.is_some() {
         true => options.memory_bytes = plan.memory_bytes,
         false => options.threads = plan.threads,
     }
-    freed_memory::keep_within(options.memory_bytes);
+    freed_memory::limit_purge_delay(options.memory_bytes);
     options.link = link.clone();
     let folder = own_folder()?;
     let gang = link.map(|link| Supervisor::new(link, plan, folder.path().to_path_buf()));
@@ -194,10 +193,10 @@ fn served(args: Args) -> Result<(), Trouble> {
     let locks = Arc::new(Locks::default());
     options.waiting_functions = locks::functions(&locks);
     worker_handover::enable();
-    let statements = runtime(options.threads, "harrier-statement").map_err(Trouble::broken)?;
-    let own = runtime(1, "harrier-own").map_err(Trouble::broken)?;
-    let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(Trouble::broken)?;
-    let engine = Engine::try_new(options).map_err(|error| Trouble::usage(error.report(None)))?;
+    let statements = runtime(options.threads, "harrier-statement").map_err(ServeError::broken)?;
+    let own = runtime(1, "harrier-own").map_err(ServeError::broken)?;
+    let clients = runtime(CLIENT_THREADS, "harrier-client").map_err(ServeError::broken)?;
+    let engine = Engine::try_new(options).map_err(|error| ServeError::usage(error.report(None)))?;
     if let Some(found) = engine.disks() {
         let _ = disks.set(found.clone());
     }
@@ -223,8 +222,7 @@ fn served(args: Args) -> Result<(), Trouble> {
     ended
 }
 
-/// Lets this process, and the ranks that it starts on this host, have as many connections and files open as
-/// the system lets them.
+/// Raises the limit of open files of this process, and of ranks started on this host, to the hard limit.
 fn raise_open_files(config: &Config) {
     match descriptors::raise_limit() {
         Ok((before, since)) => {
@@ -242,7 +240,7 @@ fn raise_open_files(config: &Config) {
     }
 }
 
-fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble> {
+fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, ServeError> {
     let mut options = EngineOptions::default();
     options.settings = vec![(DISTRIBUTE.0.to_string(), DISTRIBUTE.1.to_string())];
     options.settings.extend(config.settings.of_engine().map(|(key, value)| (key.clone(), value.clone())));
@@ -257,10 +255,10 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
         },
         rows: statements.rows_max.get().map(|rows| u64::from(*rows)),
     };
-    args.warehouse.make_folder().map_err(|message| Trouble::broken(format!("ERROR 58030: {message}")))?;
+    args.warehouse.make_folder().map_err(|message| ServeError::broken(format!("ERROR 58030: {message}")))?;
     if options.warehouse.is_none() {
         let message = "ERROR 22023: a server has a warehouse: --warehouse cannot be :memory:".to_string();
-        return Err(Trouble::usage(message));
+        return Err(ServeError::usage(message));
     }
     if let Some(memory) = config.gang.memory.get() {
         options.memory_bytes = Some(memory.0);
@@ -268,23 +266,23 @@ fn engine_options(args: &Args, config: &Config) -> Result<EngineOptions, Trouble
     Ok(options)
 }
 
-fn own_folder() -> Result<OwnFolder, Trouble> {
+fn own_folder() -> Result<OwnFolder, ServeError> {
     let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
     let parent = std::env::temp_dir();
     OwnFolder::create_in(&parent, &suffix).map_err(|error| {
-        Trouble::broken(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
+        ServeError::broken(format!("ERROR 58030: cannot make a folder in \"{}\": {error}", parent.display()))
     })
 }
 
-/// This server's part among several, if it is to have one; its engine then commits only while it serves.
-fn standby(args: &Args, config: &Config, options: &mut EngineOptions) -> Result<Option<Standby>, Trouble> {
+/// This server's part in a standby group, if configured; its engine then commits only while it serves.
+fn standby(args: &Args, config: &Config, options: &mut EngineOptions) -> Result<Option<Standby>, ServeError> {
     if !config.server.standby {
         return Ok(None);
     }
     let Some(catalog) = args.warehouse.catalog().filter(|catalog| catalog.starts_with("postgres")) else {
         let message = "ERROR 22023: servers that take over from one another need their catalog in PostgreSQL\n\
                        HINT: --catalog postgres://…";
-        return Err(Trouble::usage(message.to_string()));
+        return Err(ServeError::usage(message.to_string()));
     };
     let suffix = Alphanumeric.sample_string(&mut rand::rng(), RANDOM_CHARACTERS);
     let fence = Fence::new(format!("{}-{}-{suffix}", sockets::host_name(), std::process::id()));
@@ -292,7 +290,7 @@ fn standby(args: &Args, config: &Config, options: &mut EngineOptions) -> Result<
     Ok(Some(Standby::new(catalog.to_string(), config.server.lease.0, fence)))
 }
 
-/// The queue of roles that have none.
+/// The queue of roles without one.
 fn default_queue(config: &Config) -> QueueDefinition {
     queues::default(config.gang.statements_max.get().map(|statements| *statements as usize))
 }
@@ -309,10 +307,9 @@ fn server_options(config: &Config) -> ServerOptions {
     }
 }
 
-/// The rules of who may come in, and what connections are encrypted with, if they fit together and where the
-/// server listens.
+/// The authentication rules and the TLS configuration, checked against each other and the listen addresses.
 fn entrance(config: &Config, addresses: &[SocketAddr]) -> Result<(Rules, Option<Tls>), String> {
-    let rules = gate::rules(config.server.hba_file.get().map(PathBuf::as_path))
+    let rules = authentication::rules(config.server.hba_file.get().map(PathBuf::as_path))
         .map_err(|error| format!("ERROR F0000: {error}"))?;
     let tls = sockets::tls(config).map_err(|error| format!("ERROR F0000: {error}"))?;
     let notes = listen::check(addresses, tls.is_some(), &rules);
@@ -322,9 +319,9 @@ fn entrance(config: &Config, addresses: &[SocketAddr]) -> Result<(Rules, Option<
     Ok((rules, tls))
 }
 
-/// Opens the audit log, or opens it again.
+/// Opens or reopens the audit log.
 ///
-/// Errors: for people; it cannot be opened, and all stays as it was.
+/// Errors: it cannot be opened, as a message for the user; the previous log stays in use.
 fn audit(config: &Config, registry: &Registry) -> Result<(), String> {
     let statements = config.server.audit_statements;
     let Some(path) = config.server.audit_log.get() else {
@@ -341,7 +338,7 @@ fn audit(config: &Config, registry: &Registry) -> Result<(), String> {
     }
 }
 
-/// What a server is made of.
+/// Components of a server.
 struct Parts {
     config: Config,
     args: Args,
@@ -355,19 +352,20 @@ struct Parts {
 }
 
 impl Parts {
-    async fn serve(self, standby: Option<Standby>) -> Result<(), Trouble> {
-        let signals = Signals::listen()
-            .map_err(|error| Trouble::broken(format!("ERROR 58000: cannot listen for signals: {error}")))?;
+    async fn serve(self, standby: Option<Standby>) -> Result<(), ServeError> {
+        let signals = Signals::listen().map_err(|error| {
+            ServeError::broken(format!("ERROR 58000: cannot listen for signals: {error}"))
+        })?;
         let sockets = Sockets::bind(&self.config).await?;
         let addresses = sockets.addresses();
         let flight = sockets.flight.as_ref().map(|(address, _)| *address);
         let everywhere: Vec<_> = addresses.iter().copied().chain(flight).collect();
-        let (rules, tls) = entrance(&self.config, &everywhere).map_err(Trouble::usage)?;
+        let (rules, tls) = entrance(&self.config, &everywhere).map_err(ServeError::usage)?;
         let (engine, registry) = (self.engine.clone(), Arc::clone(&self.registry));
-        let doors = Doors::new(rules, flight, engine, registry).map_err(|error| {
-            Trouble::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
+        let authenticator = Authenticator::new(rules, flight, engine, registry).map_err(|error| {
+            ServeError::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
         })?;
-        doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        authenticator.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
         let since = SystemTime::now();
         let backend = Arc::new(session::Sessions {
             engine: self.engine.clone(),
@@ -385,17 +383,17 @@ impl Parts {
             locks: Arc::clone(&self.locks),
         });
         audit(&self.config, &self.registry)
-            .map_err(|message| Trouble::broken(format!("ERROR 58030: {message}")))?;
+            .map_err(|message| ServeError::broken(format!("ERROR 58030: {message}")))?;
         let server = Server::new(
             Arc::clone(&backend) as _,
             Arc::clone(&self.registry),
-            Arc::new(doors.clone()),
+            Arc::new(authenticator.clone()),
             server_options(&self.config),
         );
         server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
         let mut running = Running {
             parts: self,
-            doors,
+            authenticator,
             backend,
             server,
             addresses,
@@ -411,22 +409,22 @@ impl Parts {
     }
 }
 
-/// What the operating system asks of the server.
+/// Signals from the operating system.
 struct Signals {
     terminate: Signal,
-    /// Of processor time, SIGXCPU.
+    /// CPU time limit, SIGXCPU.
     time_is_up: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
-/// What the server is to do next.
+/// Event that changes the server's state.
 enum Event {
     Stop,
     Reload,
-    /// It is the one that serves from now on.
-    Took,
-    /// It is that no more, for this reason.
+    /// This server has acquired the lease and serves from now on.
+    Acquired,
+    /// This server has lost the lease, for this reason.
     Lost(String),
 }
 
@@ -451,25 +449,25 @@ impl Signals {
     }
 }
 
-/// A server that is listened at.
+/// A listening server.
 struct Running {
     parts: Parts,
-    doors: Doors,
+    authenticator: Authenticator,
     backend: Arc<session::Sessions>,
     server: Arc<Server>,
     addresses: Vec<SocketAddr>,
     flight: Option<SocketAddr>,
-    /// Of clients of Flight SQL.
+    /// TLS of Flight SQL clients.
     encryption: flight::Encryption,
-    /// What goes on until it is stopped.
+    /// Tasks that run until `stop` is canceled.
     ends: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
 impl Running {
-    /// Listens everywhere.
-    fn open(&mut self, sockets: Sockets, since: SystemTime) -> Result<(), Trouble> {
-        let described = sockets.described();
+    /// Starts to accept connections on all sockets.
+    fn open(&mut self, sockets: Sockets, since: SystemTime) -> Result<(), ServeError> {
+        let labels = sockets.labels();
         let Sockets { pg, local, flight, http } = sockets;
         for (_, listener) in pg {
             tokio::spawn(Arc::clone(&self.server).accept(listener));
@@ -480,18 +478,18 @@ impl Running {
         if let Some(socket) = flight {
             self.open_flight(socket);
         }
-        let facts = self.facts(described.clone(), since);
+        let facts = self.facts(labels.clone(), since);
         if let Some(socket) = http {
             self.open_pages(socket, Arc::clone(&facts))?;
         }
-        self.open_telemetry(&described, facts)
+        self.open_telemetry(&labels, facts)
     }
 
     fn open_flight(&mut self, (_, listener): Socket) {
         let flight = Flight {
             backend: Arc::clone(&self.backend) as _,
             registry: Arc::clone(&self.parts.registry),
-            authenticate: Arc::new(self.doors.clone()),
+            authenticate: Arc::new(self.authenticator.clone()),
             encryption: self.encryption.clone(),
             database: session::DATABASE.to_string(),
             limits: flight::Limits {
@@ -503,7 +501,7 @@ impl Running {
         self.ends.push(spawn("Flight SQL", flight::serve(listener, flight, stop)));
     }
 
-    /// What there is to tell of the server.
+    /// Server facts for pages and telemetry.
     fn facts(&self, listen: Vec<String>, since: SystemTime) -> Arc<dyn Overview> {
         let parts = &self.parts;
         Arc::new(overview::Facts {
@@ -519,71 +517,73 @@ impl Running {
         })
     }
 
-    /// Serves the pages, and says where they are.
-    fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) -> Result<(), Trouble> {
+    /// Serves the pages, and prints their URL.
+    fn open_pages(&mut self, (bound, listener): Socket, facts: Arc<dyn Overview>) -> Result<(), ServeError> {
         let parts = &self.parts;
         let password = match parts.config.server.http_password() {
             Some(password) => {
-                let password = password.map_err(|error| Trouble::broken(format!("ERROR 58030: {error}")))?;
-                sockets::say(format_args!("pages: http://{bound}/ (user harrier)"));
+                let password =
+                    password.map_err(|error| ServeError::broken(format!("ERROR 58030: {error}")))?;
+                sockets::print_line(format_args!("pages: http://{bound}/ (user harrier)"));
                 password
             }
             None => {
                 let password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_CHARACTERS);
-                sockets::say(format_args!("pages: http://harrier:{password}@{bound}/"));
+                sockets::print_line(format_args!("pages: http://harrier:{password}@{bound}/"));
                 password
             }
         };
         let mut pages = Pages::new(Arc::clone(&parts.registry), facts);
         pages.names = parts.config.server.http_names.iter().map(|name| name.0.clone()).collect();
         pages.actions = parts.config.server.http_actions;
-        // Loopback is everybody's on a machine that many use.
+        // On a multi-user machine, loopback is open to everybody.
         pages.login = Some(Arc::new(move |_, given| http::are_equal(given.as_bytes(), password.as_bytes())));
         self.ends.push(spawn("the pages", http::serve(listener, pages, self.stop.clone().cancelled_owned())));
         Ok(())
     }
 
-    /// Exports to OpenTelemetry, if that is wanted.
-    fn open_telemetry(&mut self, listen: &[String], facts: Arc<dyn Overview>) -> Result<(), Trouble> {
-        let told = &self.parts.config.telemetry;
-        let Some(endpoint) = told.otlp_endpoint.get() else {
+    /// Starts the OpenTelemetry export, if configured.
+    fn open_telemetry(&mut self, listen: &[String], facts: Arc<dyn Overview>) -> Result<(), ServeError> {
+        let config = &self.parts.config.telemetry;
+        let Some(endpoint) = config.otlp_endpoint.get() else {
             return Ok(());
         };
-        let lines: Vec<String> = told.otlp_headers.iter().map(|line| line.0.clone()).collect();
+        let lines: Vec<String> = config.otlp_headers.iter().map(|line| line.0.clone()).collect();
         let options = telemetry::Options {
             endpoint: endpoint.0.clone(),
-            headers: telemetry::headers(&lines)
-                .map_err(|error| Trouble::usage(format!("ERROR F0000: telemetry.otlp_headers: {error}")))?,
+            headers: telemetry::headers(&lines).map_err(|error| {
+                ServeError::usage(format!("ERROR F0000: telemetry.otlp_headers: {error}"))
+            })?,
             resource: telemetry::Resource {
-                service: told.service_name.clone(),
+                service: config.service_name.clone(),
                 version: env!("CARGO_PKG_VERSION").to_string(),
                 instance: listen.first().cloned().unwrap_or_default(),
             },
-            has_literals: told.literals,
+            has_literals: config.literals,
         };
         let exported = telemetry::start(options, &self.parts.registry, facts, self.stop.clone());
         self.ends.push(exported.map_err(|error| {
-            Trouble::broken(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
+            ServeError::broken(format!("ERROR 58000: cannot export to OpenTelemetry: {error}"))
         })?);
         Ok(())
     }
 
-    /// Changes whom the server lets in.
+    /// Sets who is admitted.
     fn set_mode(&self, mode: Mode) {
         self.parts.controls.set_mode(mode);
         self.server.set_closed(match mode {
             Mode::Standby => self.parts.controls.refusal(false),
-            // Who may come in is known only when it is known who it is.
+            // Whether a client is admitted depends on its role, known only after authentication.
             _ => None,
         });
     }
 
-    /// Serves, or waits for the right to, until the server is asked to end; then lets go.
+    /// Serves, or waits for the lease, until the server is asked to end; then shuts down.
     async fn until_stopped(
         mut self,
         mut signals: Signals,
         mut standby: Option<Standby>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ServeError> {
         let mut gang = None;
         match &mut standby {
             Some(standby) => self.begin_standby(standby).await?,
@@ -599,7 +599,7 @@ impl Running {
                     Some(standby) => {
                         let term = standby.take().await;
                         tracing::info!(term, "this server serves the warehouse from now on");
-                        Event::Took
+                        Event::Acquired
                     }
                 }
             };
@@ -610,7 +610,7 @@ impl Running {
             match event {
                 Event::Stop => break,
                 Event::Reload => self.reload(),
-                Event::Took => {
+                Event::Acquired => {
                     serves = true;
                     self.set_mode(Mode::Open);
                     gang = self.begin();
@@ -619,7 +619,7 @@ impl Running {
                     serves = false;
                     tracing::error!(reason, "this server is a standby from now on");
                     self.step_down(gang.take()).await;
-                    sockets::say(format_args!("standby: {reason}"));
+                    sockets::print_line(format_args!("standby: {reason}"));
                 }
             }
         }
@@ -631,35 +631,35 @@ impl Running {
         }
         self.stop.cancel();
         for end in self.ends.into_iter().chain(gang.map(|(_, gang)| gang)) {
-            // A client of Flight SQL may have a transaction open for as long as it likes.
+            // A Flight SQL client may keep a transaction open indefinitely.
             let _ = tokio::time::timeout(END_PATIENCE, end).await;
         }
         Ok(())
     }
 
-    async fn begin_standby(&self, standby: &mut Standby) -> Result<(), Trouble> {
+    async fn begin_standby(&self, standby: &mut Standby) -> Result<(), ServeError> {
         let holder = standby.holder().await.map_err(|error| {
-            Trouble::broken(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
+            ServeError::broken(format!("ERROR 08006: the catalog cannot be asked who serves it: {error}"))
         })?;
         if let Some(holder) = holder {
-            sockets::say(format_args!("standby: waits to take over from {holder}"));
+            sockets::print_line(format_args!("standby: waits to take over from {holder}"));
             notify::ready("standby");
         }
         Ok(())
     }
 
-    /// Starts the gang, and says that all is there.
+    /// Starts the gang, and reports that the server is ready.
     fn begin(&self) -> Option<(CancellationToken, JoinHandle<()>)> {
         let is_encrypted = self.parts.config.server.tls_certificate.get().is_some();
-        sockets::tell(&self.addresses, self.flight, is_encrypted);
+        sockets::announce(&self.addresses, self.flight, is_encrypted);
         notify::ready("serves");
         let gang = self.parts.gang.clone()?;
         let stop = self.stop.child_token();
         Some((stop.clone(), tokio::spawn(gang.run(stop))))
     }
 
-    /// Another server has the warehouse now: what runs here ends at once, since nothing of it could be
-    /// committed.
+    /// Becomes a standby after another server has taken over: ends all sessions at once, since nothing of
+    /// theirs can be committed.
     async fn step_down(&self, gang: Option<(CancellationToken, JoinHandle<()>)>) {
         self.set_mode(Mode::Standby);
         notify::ready("standby");
@@ -671,7 +671,7 @@ impl Running {
             }
             let others = sessions.iter().filter(|session| session.asked() != Some(Stop::Session));
             others.for_each(|session| session.stop(Stop::Session));
-            tokio::time::sleep(END_LOOK).await;
+            tokio::time::sleep(END_POLL_INTERVAL).await;
         }
         if let Some((stop, gang)) = gang {
             stop.cancel();
@@ -679,11 +679,11 @@ impl Running {
         }
     }
 
-    /// Reads the configuration again; if something is wrong with it, nothing changes.
+    /// Reloads the configuration; if it has errors, nothing changes.
     fn reload(&mut self) {
         notify::reloading();
         let outcome = self.take_over();
-        self.parts.controls.reloaded(&outcome);
+        self.parts.controls.record_reload(&outcome);
         match outcome {
             Ok(restart) if restart.is_empty() => tracing::info!("the configuration was read again"),
             Ok(restart) => {
@@ -695,7 +695,7 @@ impl Running {
         notify::ready(if self.parts.controls.mode() == Mode::Standby { "standby" } else { "serves" });
     }
 
-    /// Takes over what can change. Returns the keys that need a restart.
+    /// Applies the reloadable keys. Returns the keys that need a restart.
     fn take_over(&mut self) -> Result<Vec<&'static str>, String> {
         let new = self.parts.args.config()?;
         settings::check(&new)?;
@@ -704,10 +704,10 @@ impl Running {
         audit(&new, &self.parts.registry)?;
         let restart = self.parts.config.reload(new);
         let config = &self.parts.config;
-        self.doors.set(rules);
+        self.authenticator.set_rules(rules);
         self.server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
         self.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
-        self.doors.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        self.authenticator.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
         self.server.set_options(server_options(config));
         *self.backend.settings.write() = settings::of_sessions(config);
         self.parts.queues.set_limits(limits(config));

@@ -1,4 +1,4 @@
-//! The interactive shell: prompts, history, several lines to a statement, completion.
+//! Interactive shell: prompts, history, multi-line statements, completion.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::complete::{Names, ShellHelper};
 use crate::meta;
 use crate::runner::{Runner, Script, Stop};
 
-/// How many statements the history file keeps.
+/// Maximum number of statements in the history file.
 const HISTORY_MAX: usize = 10_000;
 
 const PROMPT: &str = "harrier=> ";
 const PROMPT_CONTINUED: &str = "harrier-> ";
 const PROMPT_IN_QUOTE: &str = "harrier'> ";
-/// For the rows of a COPY, which `\.` ends.
+/// Prompt for the rows of a COPY, ended by `\.`.
 const PROMPT_IN_ROWS: &str = ">> ";
 
 /// Reads and runs statements until Ctrl-D or `\q`. A failed statement does not end it.
@@ -40,7 +40,7 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
     editor.set_helper(Some(ShellHelper::new(Arc::clone(&names))));
     let history = history_file();
     if let Some(path) = &history {
-        // The first time there is none.
+        // The file does not exist at first.
         let _ = editor.load_history(path);
     }
     runner
@@ -81,7 +81,7 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
             }
         };
         if is_copying {
-            let _ = runner.line(&mut script, &format!("{line}\n"), None).await;
+            let _ = runner.run_line(&mut script, &format!("{line}\n"), None).await;
             continue;
         }
         let line = match line.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
@@ -93,10 +93,10 @@ pub(crate) async fn run(runner: &mut Runner) -> Result<(), Stop> {
             entered.push('\n');
         }
         entered.push_str(&line);
-        runner.interrupts.forget();
-        let result = runner.line(&mut script, &format!("{line}\n"), None).await;
+        runner.interrupts.discard();
+        let result = runner.run_line(&mut script, &format!("{line}\n"), None).await;
         if result.is_err() {
-            // What followed the failed statement on the same line is not run.
+            // The rest of the line after a failed statement is skipped.
             script = Script::default();
         }
         if script.splitter.is_between_statements() && !entered.trim().is_empty() {
@@ -117,13 +117,13 @@ fn remember(editor: &mut Editor<ShellHelper, FileHistory>, path: Option<&PathBuf
     let Some(path) = path else {
         return;
     };
-    // At once, so that a shell that is killed loses nothing and two shells keep both histories.
+    // At once, so that a killed shell loses nothing and concurrent shells keep both histories.
     if let Err(error) = editor.append_history(path) {
         tracing::debug!(%error, path = %path.display(), "the history was not written");
     }
 }
 
-/// `$XDG_STATE_HOME/harrier/history`, by default below `~/.local/state`; its folder is made.
+/// `$XDG_STATE_HOME/harrier/history`, by default below `~/.local/state`; creates the folder.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)

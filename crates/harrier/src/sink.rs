@@ -1,17 +1,17 @@
-//! Where rows go besides standard output: a file, a command's standard input, or a pager.
+//! Output of rows other than standard output: a file, a command's standard input, or a pager.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A file or `|command`, as `\o` and `\g` name them.
+/// A file or `|command`, as named by `\o` and `\g`.
 pub(crate) enum Sink {
     File(BufWriter<File>),
     Command { input: BufWriter<ChildStdin>, child: Child },
 }
 
 impl Sink {
-    /// Errors: the file cannot be made, or the shell not be started.
+    /// Errors: the file cannot be created, or the shell not started.
     pub(crate) fn open(target: &str) -> io::Result<Self> {
         let Some(command) = target.strip_prefix('|') else {
             return Ok(Self::File(BufWriter::new(File::create(target)?)));
@@ -20,7 +20,7 @@ impl Sink {
         Ok(Self::Command { input: BufWriter::new(input), child })
     }
 
-    /// Waits until what was written has arrived, and until a command has ended.
+    /// Flushes the output, and waits for a command to end.
     pub(crate) fn close(self) -> io::Result<()> {
         match self {
             Self::File(mut file) => file.flush(),
@@ -50,7 +50,7 @@ impl Write for Sink {
     }
 }
 
-/// A command of the shell that reads from us.
+/// Starts a shell command that reads from a pipe.
 fn shell(command: &str) -> io::Result<(ChildStdin, Child)> {
     let _ = io::stdout().flush();
     let mut child = Command::new("sh").args(["-c", command]).stdin(Stdio::piped()).spawn()?;
@@ -60,34 +60,35 @@ fn shell(command: &str) -> io::Result<(ChildStdin, Child)> {
     }
 }
 
-/// One result on a terminal, which a pager shows if it does not fit.
+/// One result on a terminal, shown by a pager if it does not fit.
 ///
-/// Memory bound: what fits on the screen; the pager holds the rest.
+/// Memory bound: one screen; the pager holds the rest.
 pub(crate) struct Pager {
     command: String,
     rows: usize,
     columns: usize,
     held: Vec<u8>,
     started: Option<(ChildStdin, Child)>,
-    /// Whoever reads has seen enough.
-    is_left: bool,
+    /// The pager has exited.
+    is_closed: bool,
 }
 
 impl Pager {
     pub(crate) fn new(command: String, (rows, columns): (usize, usize)) -> Self {
-        Self { command, rows, columns, held: Vec::new(), started: None, is_left: false }
+        Self { command, rows, columns, held: Vec::new(), started: None, is_closed: false }
     }
 
-    /// Whether the terminal is the pager's.
+    /// Whether the pager owns the terminal.
     pub(crate) fn is_started(&self) -> bool {
         self.started.is_some()
     }
 
-    pub(crate) fn is_left(&self) -> bool {
-        self.is_left
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
-    /// Whether what is held has more lines, or longer ones, than the screen. A line is left for the prompt.
+    /// Whether the output has more lines, or longer ones, than the screen. One line is reserved for the
+    /// prompt.
     fn is_too_large(&self) -> bool {
         let mut lines = 0;
         self.held.split(|byte| *byte == b'\n').any(|line| {
@@ -100,7 +101,7 @@ impl Pager {
         })
     }
 
-    /// Shows what is held if it fits, or else waits until the pager is left.
+    /// Prints the output if it fits, otherwise waits for the pager to exit.
     pub(crate) fn close(mut self) -> io::Result<()> {
         let Some((input, mut child)) = self.started.take() else {
             let mut out = io::stdout().lock();
@@ -114,7 +115,7 @@ impl Pager {
 
 impl Write for Pager {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_left {
+        if self.is_closed {
             return Ok(bytes.len());
         }
         if self.started.is_none() {
@@ -131,7 +132,7 @@ impl Write for Pager {
             && let Err(error) = input.write_all(&held)
         {
             match error.kind() {
-                io::ErrorKind::BrokenPipe => self.is_left = true,
+                io::ErrorKind::BrokenPipe => self.is_closed = true,
                 _ => return Err(error),
             }
         }

@@ -1,4 +1,4 @@
-//! `harrier sql`: SQL from the command line, from files, from standard input, or from a shell.
+//! `harrier sql`: SQL from the command line, files, standard input, or a shell.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -30,10 +30,10 @@ use crate::trace_file::TraceFile;
 use crate::warehouse_args::WarehouseArgs;
 use harrier_error::exit;
 
-/// How long blocking calls, such as a read from a network file system, may hold up the exit.
+/// How long blocking calls, such as a read from a network file system, may delay the exit.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// A statement of a server waits on a thread of its own, and so does a read of a file.
+/// Maximum number of blocking threads: each server statement uses one, and so does a file read.
 const BLOCKING_THREADS: usize = 4096;
 
 #[derive(clap::Args, Debug)]
@@ -119,18 +119,17 @@ pub(crate) fn memory_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Runs the command; `matches` knows in which order `-c` and `-f` were given.
+/// Runs the command; `matches` has the order of `-c` and `-f`.
 pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     let inputs = inputs(&args, matches);
     let place = args.warehouse.describe();
     let (format, is_quiet, variables) = (args.format, args.quiet, args.variables.clone());
     let launch = match gang::launch(args.hosts.as_deref(), args.alone) {
         Ok(launch) => launch.map(|launch| {
-            // By a hosts file ranks are started one by one, and those without statements are at work for rank
-            // 0.
+            // With a hosts file ranks are started one by one; ranks without statements follow rank 0.
             let is_follower =
                 matches!(launch.carrier, Carrier::Quic(_)) && launch.rank > 0 && inputs.is_empty();
-            let told = if is_follower { vec![Told::to_follow()] } else { told(&args, &inputs) };
+            let told = if is_follower { vec![Told::to_follow()] } else { launch_parameters(&args, &inputs) };
             Launch { told, ..launch }
         }),
         Err(status) => return status,
@@ -149,7 +148,7 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
         move |gang| {
             let mut options = engine_options(&args, gang);
             options.gang = options.gang.or_else(|| in_process(args.inprocess_ranks));
-            // One process alone moves nothing; there is nothing to remember unless somebody wants to see it.
+            // A single process moves nothing; a history is needed only for a trace.
             let listener = trace.map(TraceFile::listener);
             let history = History::new(listener.clone());
             options.server_tables = vec![sys_interconnect::of_process(options.gang.clone(), history.clone())];
@@ -167,13 +166,13 @@ pub(crate) fn run(args: Args, matches: &ArgMatches) -> ExitCode {
     )
 }
 
-/// What ranks of one gang have to be told alike. One that was told otherwise was meant to work by itself, and
-/// its statements would be lost.
-fn told(args: &Args, inputs: &[Input]) -> Vec<Told> {
+/// Launch parameters that must agree on all ranks of a gang. A rank with other parameters was meant to run by
+/// itself, and its statements would be lost.
+fn launch_parameters(args: &Args, inputs: &[Input]) -> Vec<Told> {
     let statements: Vec<String> = inputs.iter().map(Input::to_string).collect();
     let folder = std::env::current_dir().map(|folder| folder.display().to_string()).unwrap_or_default();
-    // As the shell calls it, which other hosts may know, too; it is not there after a change of the folder by
-    // other programs.
+    // The shell's name of the folder, which other hosts may share; unset or stale when other programs changed
+    // the folder.
     let named = std::env::var("PWD").unwrap_or_default();
     vec![
         Told::new("statements", &statements.join(" ")),
@@ -187,12 +186,12 @@ fn told(args: &Args, inputs: &[Input]) -> Vec<Told> {
     ]
 }
 
-/// A gang of so many ranks in this process; none of one.
+/// A gang of `ranks` ranks in this process; `None` for a single rank.
 fn in_process(ranks: Option<usize>) -> Option<Gang> {
     ranks.filter(|ranks| *ranks > 1).map(Gang::in_process)
 }
 
-/// Runs the worker that a benchmark drives: the same ranks, other input and output.
+/// Runs the worker of a benchmark: the same ranks, other input and output.
 pub(crate) fn run_worker(args: harrier_bench::WorkerArgs) -> ExitCode {
     let options = |gang: Option<Gang>| {
         let mut options = args.engine_options();
@@ -213,7 +212,7 @@ pub(crate) fn run_worker(args: harrier_bench::WorkerArgs) -> ExitCode {
     })
 }
 
-/// Makes this process a rank, or what runs alone, and does `work` if it is the one that reads and prints.
+/// Joins the gang, or runs alone, and does `work` in the process that reads and prints.
 pub(crate) fn on_ranks(
     launch: Option<Launch>,
     spares: usize,
@@ -246,7 +245,7 @@ pub(crate) fn on_ranks(
     ExitCode::from(status)
 }
 
-/// What this process does as one rank, or alone. Returns the exit status.
+/// Runs this process as one rank, or alone. Returns the exit status.
 async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
     engine.attach();
     if let Err(error) = interrupt::end_on_termination(&engine) {
@@ -256,21 +255,21 @@ async fn run_rank(engine: Engine, work: impl AsyncFnOnce(Engine) -> u8) -> u8 {
         None => work(engine).await,
         Some(gang) if gang.rank() == 0 => {
             let status = work(engine).await;
-            interrupt::work_is_done().await;
+            interrupt::finish_work().await;
             gang::dismiss(&gang, status).await
         }
         Some(gang) => {
-            if let Err(error) = interrupt::leave_to_coordinator() {
+            if let Err(error) = interrupt::ignore_interrupts() {
                 tracing::warn!(%error, "cannot listen for signals");
             }
             let status = gang::follow(&gang).await;
-            interrupt::work_is_done().await;
+            interrupt::finish_work().await;
             status
         }
     }
 }
 
-/// Runs the inputs in their order and stops at the first statement that fails; without any, the shell or
+/// Runs the inputs in order and stops at the first failed statement; without inputs, runs the shell or
 /// standard input. Returns the exit status.
 async fn run_sql(
     display: Display,
@@ -311,7 +310,7 @@ async fn run_sql(
     }
 }
 
-/// Who runs this process, as far as the environment tells.
+/// User name from the environment.
 fn user() -> String {
     let named = ["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| "harrier".to_string())
@@ -322,19 +321,19 @@ async fn run_inputs(runner: &mut Runner, inputs: Vec<Input>) -> Result<(), Stop>
         return if io::stdin().is_terminal() {
             shell::run(runner).await
         } else {
-            runner.file("-".as_ref()).await
+            runner.run_file("-".as_ref()).await
         };
     }
     for input in inputs {
         match input {
-            Input::Command(sql) => runner.text(&sql).await?,
-            Input::File(path) => runner.file(&path).await?,
+            Input::Command(sql) => runner.run_text(&sql).await?,
+            Input::File(path) => runner.run_file(&path).await?,
         }
     }
     Ok(())
 }
 
-/// Ranks that share a host share its cores and its memory, unless the options say what each may use.
+/// Engine options. Ranks on one host divide its cores and its memory, unless the options set them.
 fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     let mut options = EngineOptions::default();
     options.password_verifier = Some(crate::serve::password_verifier);
@@ -350,15 +349,15 @@ fn engine_options(args: &Args, gang: Option<Gang>) -> EngineOptions {
     if args.memory.is_some() {
         options.memory_bytes = args.memory;
     }
-    freed_memory::keep_within(options.memory_bytes);
+    freed_memory::limit_purge_delay(options.memory_bytes);
     options.settings = args.settings.clone();
     options.spill_dirs = args.spill_dirs.clone();
     options.warehouse = args.warehouse.options();
     options
 }
 
-/// Threads that are called `name` and a number, with stacks for the trees of statements. Errors: as a line
-/// for the user.
+/// A runtime of threads named `name` and a number, with stacks large enough for statement trees. Errors: a
+/// line for the user.
 pub(crate) fn runtime(threads: usize, name: &'static str) -> Result<tokio::runtime::Runtime, String> {
     memory_size::check_stacks(threads, THREAD_STACK_BYTES).map_err(|error| {
         let hint = error.hint.map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();

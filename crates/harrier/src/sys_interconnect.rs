@@ -1,9 +1,9 @@
-//! The relation `sys.interconnect`: what every rank, and every stream of the last statements, has moved and
-//! waited for.
+//! The table `sys.interconnect`: traffic and wait times of every rank, and of every stream of recent
+//! statements.
 //!
 //! One row for each rank, with its totals since it joined its gang, and one for each stream of a statement:
-//! all that one rank sent to another one for one motion. Rows that a rank hands to itself take no stream, and
-//! one process has neither. Columns and units are in docs/reference/interconnect.md.
+//! all data that one rank sent to another one for one motion. Rows that a rank passes to itself use no
+//! stream, and a single process has neither. Columns and units are in docs/reference/interconnect.md.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use harrier_server::work::Work;
 
 use crate::serve::work;
 
-/// What a rank has moved.
-pub(crate) struct RankMoved {
+/// Traffic of a rank.
+pub(crate) struct RankTraffic {
     pub(crate) rank: usize,
     pub(crate) counts: RankCounts,
     pub(crate) clock_ahead_ns: i64,
 }
 
-/// What a statement has moved.
-pub(crate) struct StatementMoved<'a> {
+/// Traffic of a statement.
+pub(crate) struct StatementTraffic<'a> {
     pub(crate) id: u64,
     pub(crate) state: &'static str,
     pub(crate) text: String,
     pub(crate) work: &'a Work,
 }
 
-/// A row; what a kind of row has not is NULL.
+/// A row; fields that do not apply to its kind are NULL.
 #[derive(Default)]
 struct Row {
     kind: &'static str,
@@ -61,7 +61,7 @@ struct Row {
     statement: Option<String>,
 }
 
-fn of_rank(RankMoved { rank, counts, clock_ahead_ns }: RankMoved) -> Row {
+fn of_rank(RankTraffic { rank, counts, clock_ahead_ns }: RankTraffic) -> Row {
     Row {
         kind: "rank",
         rank_from: rank as i32,
@@ -81,8 +81,8 @@ fn of_rank(RankMoved { rank, counts, clock_ahead_ns }: RankMoved) -> Row {
     }
 }
 
-fn of_statement(statement: &StatementMoved<'_>) -> impl Iterator<Item = Row> {
-    let StatementMoved { id, state, text, work } = statement;
+fn of_statement(statement: &StatementTraffic<'_>) -> impl Iterator<Item = Row> {
+    let StatementTraffic { id, state, text, work } = statement;
     work.streams().map(move |(slice_from, slice_to, stream)| Row {
         kind: "stream",
         statement_id: Some(*id as i64),
@@ -104,8 +104,8 @@ fn of_statement(statement: &StatementMoved<'_>) -> impl Iterator<Item = Row> {
     })
 }
 
-/// The relation as it is now.
-pub(crate) fn rows(ranks: Vec<RankMoved>, statements: Vec<StatementMoved<'_>>) -> Result<RecordBatch> {
+/// Builds the current rows.
+pub(crate) fn rows(ranks: Vec<RankTraffic>, statements: Vec<StatementTraffic<'_>>) -> Result<RecordBatch> {
     let mut rows: Vec<Row> = ranks.into_iter().map(of_rank).collect();
     rows.extend(statements.iter().flat_map(of_statement));
     let each = || rows.iter();
@@ -149,7 +149,7 @@ pub(crate) fn rows(ranks: Vec<RankMoved>, statements: Vec<StatementMoved<'_>>) -
     )?)
 }
 
-/// The table for a server; `now` gives its rows.
+/// The server's table; `now` returns its rows.
 pub(crate) fn table(
     now: impl Fn(&Viewer) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync + 'static,
 ) -> ServerTable {
@@ -157,7 +157,7 @@ pub(crate) fn table(
     ServerTable { name: "interconnect", schema, rows: Arc::new(now) }
 }
 
-/// The table for a process that is a rank, or alone. Who reads it is who runs the process.
+/// The table of a rank, or of a single process. Its reader is the user that runs the process.
 pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
     table(move |_| {
         let (gang, history) = (gang.clone(), history.clone());
@@ -170,14 +170,14 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
                 // A gang inside one process moves nothing between processes.
                 let counted =
                     gang.members().into_iter().zip(reports).filter(|(_, report)| report.counts.epoch > 0);
-                ranks.extend(counted.map(|(rank, report)| RankMoved {
+                ranks.extend(counted.map(|(rank, report)| RankTraffic {
                     rank,
                     counts: report.counts,
                     clock_ahead_ns: clocks.get(rank).copied().unwrap_or(0),
                 }));
             }
             let works: Vec<Work> = past.iter().map(|past| work(past.look.clone())).collect();
-            let statements = past.iter().zip(&works).map(|(past, work)| StatementMoved {
+            let statements = past.iter().zip(&works).map(|(past, work)| StatementTraffic {
                 id: past.number,
                 state: if past.failed { "failed" } else { "done" },
                 text: past.text.clone(),
@@ -202,9 +202,9 @@ mod tests {
         let motion = Operator { feeder: Some(3), streams: vec![stream], ..Operator::default() };
         let work =
             Work { slices: vec![Slice { number: 1, ranks: 2, operators: vec![motion] }], ..Work::default() };
-        let statement = StatementMoved { id: 7, state: "done", text: "SELECT 1".to_string(), work: &work };
+        let statement = StatementTraffic { id: 7, state: "done", text: "SELECT 1".to_string(), work: &work };
         let counts = RankCounts { bytes_sent: 9, epoch: 1, ..RankCounts::default() };
-        let rank = RankMoved { rank: 5, counts, clock_ahead_ns: -2_000_000 };
+        let rank = RankTraffic { rank: 5, counts, clock_ahead_ns: -2_000_000 };
         let batch = rows(vec![rank], vec![statement]).unwrap();
         let cell = |row: usize, name: &str| {
             let column = batch.column_by_name(name).unwrap();

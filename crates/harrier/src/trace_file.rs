@@ -1,7 +1,7 @@
-//! The file of `harrier sql --trace`: every statement's events, appended when the statement is over.
+//! Output file of `harrier sql --trace`: every statement's events, appended when the statement ends.
 //!
-//! The file is a whole trace at any time, so that one of a run that was ended early can be read. Errors of
-//! writing are logged once, and the run goes on without.
+//! The file is valid at any time, so that the trace of an aborted run can be read. Write errors are logged
+//! once, and the run continues without a trace.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,7 +18,7 @@ use crate::serve::work;
 const HEAD: &str = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
 const TAIL: &str = "\n]}\n";
 
-/// A trace that grows.
+/// A growing trace.
 pub(crate) struct TraceFile {
     file: File,
     trace: Trace,
@@ -26,7 +26,7 @@ pub(crate) struct TraceFile {
 }
 
 impl TraceFile {
-    /// A trace of nothing yet. Errors, as a line for the user: the file cannot be written.
+    /// Creates an empty trace. Errors, as a line for the user: the file cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, String> {
         let create = || -> io::Result<File> {
             let mut file = File::create(path)?;
@@ -39,7 +39,7 @@ impl TraceFile {
         Ok(Self { file, trace: Trace::new(now_ns()), is_empty: true })
     }
 
-    /// Writes what it is told of.
+    /// A listener that appends finished statements.
     pub(crate) fn listener(self) -> Listener {
         let file = Mutex::new(Some(self));
         Arc::new(move |past| {

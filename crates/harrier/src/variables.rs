@@ -1,6 +1,5 @@
-//! Variables of a script or a shell, as in psql: `\set` gives them values, and statements say them as
-//! `:name`, `:'name'` (as a text) and `:"name"` (as an identifier), outside of quotes and comments. What is
-//! not a variable's name is left as it is.
+//! Variables of a script or a shell, as in psql: set by `\set`, and interpolate as `:name`, `:'name'` (as a
+//! string) and `:"name"` (as an identifier), outside of quotes and comments. Unknown names stay unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use harrier_sql::splitter::Splitter;
 pub(crate) struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// Errors: it is no name, which has letters, digits and underscores alone.
+    /// Errors: not a name, which consists of letters, digits and underscores.
     pub(crate) fn set(&mut self, name: &str, value: String) -> Result<(), String> {
         if name.is_empty() || !name.chars().all(is_of_name) {
             return Err(format!("invalid variable name: \"{name}\""));
@@ -28,29 +27,29 @@ impl Variables {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// `text` with the values of variables in their places.
-    pub(crate) fn interpolated<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// Interpolates variables in `text`.
+    pub(crate) fn interpolate<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.0.is_empty() || !text.contains(':') {
             return Cow::Borrowed(text);
         }
-        let mut told = String::with_capacity(text.len());
+        let mut text_out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = Splitter::new().first_outside(rest, b':') {
-            told.push_str(&rest[..at]);
+            text_out.push_str(&rest[..at]);
             rest = &rest[at..];
             let (value, length) = self.value(rest).unwrap_or_else(|| {
                 let colons = if rest.starts_with("::") { 2 } else { 1 };
                 (Cow::Borrowed(&rest[..colons]), colons)
             });
-            told.push_str(&value);
+            text_out.push_str(&value);
             rest = &rest[length..];
         }
-        told.push_str(rest);
-        Cow::Owned(told)
+        text_out.push_str(rest);
+        Cow::Owned(text_out)
     }
 
-    /// What stands for the beginning of `text`, which is a colon, and how long that is; `None` if it names no
-    /// variable.
+    /// The value for the reference at the beginning of `text`, which is a colon, and the length of that
+    /// reference; `None` if it names no variable.
     pub(crate) fn value(&self, text: &str) -> Option<(Cow<'_, str>, usize)> {
         let after = &text[1..];
         let quote = after.chars().next().filter(|c| matches!(c, '\'' | '"'));
@@ -60,14 +59,16 @@ impl Variables {
         let value = self.0.get(name)?;
         match quote {
             None => Some((Cow::Borrowed(value), 1 + length)),
-            Some(quote) if behind.starts_with(quote) => Some((Cow::Owned(quoted(value, quote)), length + 3)),
+            Some(quote) if behind.starts_with(quote) => {
+                Some((Cow::Owned(quote_value(value, quote)), length + 3))
+            }
             Some(_) => None,
         }
     }
 }
 
-/// A value as SQL writes it between quotes; a backslash in a text is what it is.
-fn quoted(value: &str, quote: char) -> String {
+/// Quotes a value for SQL; backslashes are literal.
+fn quote_value(value: &str, quote: char) -> String {
     format!("{quote}{}{quote}", value.replace(quote, &format!("{quote}{quote}")))
 }
 
@@ -93,9 +94,9 @@ mod tests {
             ("select :nn, a[1:n], :'n, :", "select :nn, a[142], :'n, :"),
             ("select 1", "select 1"),
         ] {
-            assert_eq!(variables.interpolated(text), expected, "{text}");
+            assert_eq!(variables.interpolate(text), expected, "{text}");
         }
         variables.unset("n");
-        assert_eq!(variables.interpolated("select :n"), "select :n");
+        assert_eq!(variables.interpolate("select :n"), "select :n");
     }
 }

@@ -1,4 +1,4 @@
-//! The options that say where the warehouse is; several commands have them.
+//! Command line options of the warehouse's location, shared by several commands.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use harrier_engine::WarehouseOptions;
 
 use crate::sql::memory_size;
 
-/// Instead of a warehouse's folder: there is none.
+/// Value of `--warehouse` for no warehouse.
 const IN_MEMORY: &str = ":memory:";
 
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -27,11 +27,11 @@ pub(crate) struct WarehouseArgs {
 }
 
 impl WarehouseArgs {
-    /// Where it is, for people; without what is secret.
+    /// The location as text, without secrets.
     pub(crate) fn describe(&self) -> String {
         match &self.catalog {
             Some(catalog) => match catalog.split_once('@') {
-                // What stands before it may have a password in it.
+                // The part before it may contain a password.
                 Some((before, place)) => {
                     let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
                     format!("{scheme}://…@{place}")
@@ -42,14 +42,14 @@ impl WarehouseArgs {
         }
     }
 
-    /// Which it is, with what is secret.
+    /// The identity of the warehouse, including secrets.
     pub(crate) fn identity(&self) -> String {
         format!("{:?} {:?}", self.catalog, self.data)
     }
 
-    /// Makes the folder of a warehouse that is in one, if it is not there.
+    /// Creates the folder of a warehouse, if it has one.
     ///
-    /// Errors: it cannot be made; for people.
+    /// Errors: it cannot be created; a message for the user.
     pub(crate) fn make_folder(&self) -> Result<(), String> {
         if self.catalog.is_some() || self.warehouse.as_os_str() == IN_MEMORY {
             return Ok(());
@@ -63,7 +63,7 @@ impl WarehouseArgs {
         self.catalog.as_deref()
     }
 
-    /// Where tables are kept, if they are.
+    /// Warehouse options; `None` for tables in memory.
     pub(crate) fn options(&self) -> Option<WarehouseOptions> {
         if let Some(catalog) = &self.catalog {
             return Some(WarehouseOptions {

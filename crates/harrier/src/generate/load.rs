@@ -1,4 +1,4 @@
-//! `harrier generate … --load`: the tables made in a warehouse, all of them by one commit.
+//! `harrier generate … --load`: creates the tables in a warehouse, all in one commit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use harrier_generate::{self as generator, Benchmark, Part, Table};
 
 use super::{Options, sql_error};
 
-/// What a table is called while it is made.
+/// Temporary name of the table that feeds CREATE TABLE AS.
 const SOURCE: &str = "harrier_generated";
 
-/// Makes tables in the warehouse. Prints a line for each on standard error.
+/// Creates the tables in the warehouse. Prints a line for each on standard error.
 ///
 /// Errors: 22023 for a scale or a number of parts out of range, 42P01 for a table that the benchmark does not
-/// have, 42P07 for a table that is there already, unless it may be overwritten; 57014 after SIGINT; those of
-/// writing.
+/// have, 42P07 for a table that exists, unless it may be overwritten; 57014 after SIGINT; write errors.
 pub(super) fn load(benchmark: Benchmark, options: &Options) -> Result<(), SqlError> {
     let data = options.data();
     let tables = data.tables_of(benchmark).map_err(sql_error)?;
@@ -71,7 +70,7 @@ async fn load_all(
     Ok(())
 }
 
-/// Runs one statement; returns its tag.
+/// Runs one statement; returns its command tag.
 async fn run(session: &Session, sql: &str) -> Result<String, SqlError> {
     let mut tag = String::new();
     for statement in session.statements(sql)? {
@@ -114,7 +113,7 @@ impl PartitionStream for Source {
         let (table, part) = (self.table, self.part);
         builder.spawn_blocking(move || {
             for batch in (table.batches)(part) {
-                // Nobody wants more.
+                // The consumer is gone.
                 if output.blocking_send(batch.map_err(Into::into)).is_err() {
                     break;
                 }

@@ -1,4 +1,5 @@
-//! The page of the command line: every command with its arguments and options, and the commands of the shell.
+//! Reference page of the command line: every command with its arguments and options, and the commands of the
+//! shell.
 
 use clap::{Arg, Command};
 
@@ -23,7 +24,7 @@ pub(super) fn page() -> String {
     });
     page.table(["command", "what it does"], rows.collect());
     for command in all.get_subcommands() {
-        one(&mut page, command, "harrier", 2);
+        command_section(&mut page, command, "harrier", 2);
     }
     shell(&mut page);
     page.heading(2, "Manual pages and completions");
@@ -47,7 +48,7 @@ fn about(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-fn one(page: &mut Page, command: &Command, parent: &str, level: usize) {
+fn command_section(page: &mut Page, command: &Command, parent: &str, level: usize) {
     let name = format!("{parent} {}", command.get_name());
     page.heading(level, &name);
     let text = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
@@ -60,7 +61,7 @@ fn one(page: &mut Page, command: &Command, parent: &str, level: usize) {
         let rows = arguments.iter().map(|arg| [code(&value_names(arg)), meaning(arg)]).collect();
         page.table(["argument", "meaning"], rows);
     }
-    // Those of all commands below one stand there.
+    // Global options are listed once, at the top-level command.
     let is_own = |arg: &Arg| level == 2 || !arg.is_global_set();
     let options: Vec<&Arg> =
         command.get_arguments().filter(|arg| !arg.is_positional() && is_own(arg)).filter(shown).collect();
@@ -69,7 +70,7 @@ fn one(page: &mut Page, command: &Command, parent: &str, level: usize) {
         page.table(["option", "meaning", "default"], rows);
     }
     for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-        one(page, below, &name, level + 1);
+        command_section(page, below, &name, level + 1);
     }
 }
 
@@ -93,10 +94,10 @@ fn value_names(arg: &Arg) -> String {
     }
 }
 
-/// What clap says at a default's place: told in a column of its own.
+/// clap's marker of a default, which has a column of its own.
 const DEFAULT: &str = "[default: ";
 
-/// The help, which may name its default itself.
+/// Splits a default named in the help text from it.
 fn split_help(arg: &Arg) -> (String, Option<String>) {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let help = help.replace("\n\n", ". ");
@@ -124,8 +125,8 @@ fn meaning(arg: &Arg) -> String {
 }
 
 fn default(arg: &Arg) -> String {
-    if let (_, Some(told)) = split_help(arg) {
-        return told;
+    if let (_, Some(default)) = split_help(arg) {
+        return default;
     }
     if !arg.get_action().takes_values() || arg.is_hide_default_value_set() {
         return String::new();

@@ -1,4 +1,4 @@
-//! The page of the configuration file of `harrier serve`.
+//! Reference page of the configuration file of `harrier serve`.
 
 use harrier_server::config::{Config, Key};
 
@@ -27,13 +27,13 @@ pub(super) fn page() -> String {
             page.code("toml", &format!("[{}]\n{}", section.name, section.example.join("\n")));
         }
         for key in &section.keys {
-            one(&mut page, key);
+            key_section(&mut page, key);
         }
     }
     page.finish()
 }
 
-fn one(page: &mut Page, key: &Key) {
+fn key_section(page: &mut Page, key: &Key) {
     page.heading(3, &key.name);
     page.paragraph(&quoted_as_code(&sentences(key.documentation)));
     let taken_over = match key.can_change {
@@ -50,7 +50,7 @@ fn sentences(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// `"8GiB"` is what is typed.
+/// Formats quoted values such as `"8GiB"` as code.
 fn quoted_as_code(text: &str) -> String {
     let parts: Vec<String> = text
         .split('"')

@@ -1,9 +1,9 @@
-//! The environment variables that are read, and their page. A test compares those of Harrier's own with the
-//! sources.
+//! Environment variables read by Harrier, and their reference page. A test compares Harrier's own variables
+//! with the sources.
 
 use super::page::{Page, codes};
 
-/// Names that mean the same, or that go together.
+/// Variables with the same meaning, or used together.
 pub(crate) struct Variable {
     pub(crate) names: &'static [&'static str],
     pub(crate) meaning: &'static str,
@@ -23,13 +23,13 @@ const fn with_default(
 }
 
 struct Section {
-    /// Empty: it goes on with the one before.
+    /// Empty: continues the section before.
     title: &'static str,
     introduction: &'static str,
     variables: &'static [Variable],
 }
 
-/// What people set that run Harrier, by the variables that have its name.
+/// Harrier's own variables for its users, by their prefix.
 pub(crate) fn own() -> impl Iterator<Item = &'static Variable> {
     let all = SECTIONS.iter().filter(|section| section.title != FOR_TESTS);
     all.flat_map(|section| section.variables).filter(|variable| variable.names[0].starts_with("HARRIER_"))

@@ -1,4 +1,4 @@
-//! The page of functions, whose examples are run.
+//! Reference page of functions, with examples that are run.
 
 mod texts;
 
@@ -12,7 +12,7 @@ use super::page::{Page, code, codes};
 use super::scratch;
 use texts::{GROUPS, HIDDEN, HIDDEN_PREFIXES};
 
-/// What the examples are about.
+/// Objects used by the examples.
 const OBJECTS: [&str; 4] = [
     "CREATE SEQUENCE ids START 100",
     "CREATE TABLE shelf (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, height INTEGER DEFAULT 30)",
@@ -20,21 +20,21 @@ const OBJECTS: [&str; 4] = [
     "CREATE INDEX shelf_height ON shelf (height)",
 ];
 
-/// Functions without an example, at most: those that change a server, and those of a recovery, of which there
-/// is none.
+/// Maximum number of functions without an example: those that change a server, and those of recovery, which
+/// Harrier does not have.
 const WITHOUT_EXAMPLE_MAX: usize = 10;
 
-/// Functions that are about the same.
+/// Functions on one topic.
 struct Group {
     title: &'static str,
     introduction: &'static str,
-    /// What the examples that are no whole statements come from.
+    /// FROM clause for examples that are expressions.
     from: &'static str,
-    functions: &'static [Known],
+    functions: &'static [Entry],
 }
 
-/// A function, or what statements call like one.
-struct Known {
+/// A documented function, or syntax that is called like one.
+struct Entry {
     name: &'static str,
     /// A part of a sentence.
     about: &'static str,
@@ -42,25 +42,25 @@ struct Known {
     example: &'static str,
 }
 
-const fn known(name: &'static str, about: &'static str, example: &'static str) -> Known {
-    Known { name, about, example }
+const fn entry(name: &'static str, about: &'static str, example: &'static str) -> Entry {
+    Entry { name, about, example }
 }
 
-/// What a session knows of a function.
+/// A function registered in the session.
 struct Registered {
-    /// The names that it has beside the one that it is registered as.
+    /// Its names, including aliases.
     names: BTreeSet<String>,
-    /// Its arguments, where they are of certain types.
+    /// Its argument types, if the signature is exact.
     arguments: Option<String>,
 }
 
-/// Errors: an example fails; a function is described twice, or there are more without a description than
-/// there were.
+/// Errors: an example fails; a function is described twice, or more functions than [`WITHOUT_EXAMPLE_MAX`]
+/// have none.
 pub(super) async fn page(session: &Session) -> Result<String, String> {
     for made in OBJECTS {
         scratch::run(session, made).await?;
     }
-    let registered = registered(session);
+    let registered = registered_functions(session);
     let mut page = Page::new(
         "Functions",
         "This page lists the functions of SQL by what they are about, with an example of each and its result.",
@@ -104,13 +104,13 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
                 },
             };
             let call = match own.and_then(|own| own.arguments.as_deref()) {
-                // Words such as CURRENT_DATE are called without parentheses.
+                // Keywords such as CURRENT_DATE are called without parentheses.
                 Some("") if !known.example.contains("()") => known.name.to_string(),
                 Some(arguments) => format!("{}({arguments})", known.name),
                 None => known.name.to_string(),
             };
             let others = names.into_iter().filter(|name| *name != known.name);
-            let rows_of_answer: Vec<String> = rows_of_answer.iter().map(|row| shown(row)).collect();
+            let rows_of_answer: Vec<String> = rows_of_answer.iter().map(|row| format_row(row)).collect();
             rows.push([
                 codes([call.as_str()].into_iter().chain(others)),
                 known.about.to_string(),
@@ -141,8 +141,8 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     Ok(page.finish())
 }
 
-/// A row of CSV: without quotes if it is one value.
-fn shown(row: &str) -> String {
+/// Formats a CSV row: unquoted if it is one value.
+fn format_row(row: &str) -> String {
     let inner = row.strip_prefix('"').and_then(|row| row.strip_suffix('"'));
     match (row, inner) {
         ("", _) => "NULL".to_string(),
@@ -151,14 +151,14 @@ fn shown(row: &str) -> String {
     }
 }
 
-/// Input and output of types: `regclassin`, `xidin`.
+/// Input and output functions of types: `regclassin`, `xidin`.
 fn is_of_type(name: &str) -> bool {
     let of = name.strip_suffix("in").or_else(|| name.strip_suffix("out"));
     of.is_some_and(|of| of.starts_with("reg") && !of.contains('_') || of == "oid" || of == "xid")
 }
 
-/// By their first names in the alphabet, and by all others.
-fn registered(session: &Session) -> BTreeMap<String, Registered> {
+/// All registered functions, keyed by each of their names.
+fn registered_functions(session: &Session) -> BTreeMap<String, Registered> {
     let state = session.context().state();
     let mut own: BTreeMap<(&str, String), (BTreeSet<String>, Option<String>)> = BTreeMap::new();
     let mut add = |kind: &'static str, name: &str, key: &str, signature: Option<&Signature>| {
@@ -187,7 +187,7 @@ fn registered(session: &Session) -> BTreeMap<String, Registered> {
     all
 }
 
-/// Types of arguments, of a function that has one list of them.
+/// Argument types of a function with exactly one signature.
 fn arguments(signature: &Signature) -> Option<String> {
     match &signature.type_signature {
         TypeSignature::Nullary => Some(String::new()),

@@ -1,23 +1,23 @@
-//! The page of metrics, from what `/metrics` writes.
+//! Reference page of metrics, generated from the output of `/metrics`.
 
 use harrier_server::http::sample_metrics;
 
 use super::page::{Page, code};
 
-/// A family of the text format.
+/// A metric family of the text format.
 #[derive(Default)]
 struct Family {
     name: String,
     kind: String,
     help: String,
-    /// Names of labels, and the values of each.
+    /// Label names, and the values of each.
     labels: Vec<(String, Vec<String>)>,
 }
 
-/// Labels whose values are data, so that none is listed.
+/// Labels with unbounded values, which are not listed.
 const OPEN: [&str; 5] = ["rank", "host", "queue", "version", "le"];
 
-/// Errors: the metrics cannot be written.
+/// Errors: the metrics cannot be rendered.
 pub(super) fn page() -> Result<String, String> {
     let mut page = Page::new(
         "Metrics",

@@ -1,9 +1,9 @@
-//! A page of Markdown, as the site's MyST reads it.
+//! Markdown page builder, for the site's MyST parser.
 
-/// How wide paragraphs are.
+/// Line width of paragraphs.
 const WIDTH: usize = 110;
 
-/// One page. What it is given as text may have `code`; all else stands as it is.
+/// One page. Text arguments may contain `code`; everything else is escaped.
 pub(super) struct Page {
     text: String,
 }
@@ -22,24 +22,24 @@ impl Page {
         self.text.push_str(&format!("\n{} {text}\n", "#".repeat(level)));
     }
 
-    /// Wrapped.
+    /// Adds a wrapped paragraph.
     pub(super) fn paragraph(&mut self, text: &str) {
         self.text.push('\n');
-        self.wrapped("", text);
+        self.push_wrapped("", text);
     }
 
     pub(super) fn list<'t>(&mut self, items: impl IntoIterator<Item = &'t str>) {
         self.text.push('\n');
         for item in items {
-            self.wrapped("- ", item);
+            self.push_wrapped("- ", item);
         }
     }
 
-    fn wrapped(&mut self, mark: &str, text: &str) {
+    fn push_wrapped(&mut self, mark: &str, text: &str) {
         let indent = " ".repeat(mark.len());
         let mut line = mark.to_string();
         let mut has_words = false;
-        for word in marked(text).split_whitespace() {
+        for word in mark_code(text).split_whitespace() {
             if has_words && line.chars().count() + 1 + word.chars().count() > WIDTH {
                 self.text.push_str(line.trim_end());
                 self.text.push('\n');
@@ -60,7 +60,7 @@ impl Page {
         self.text.push_str(&format!("\n```{language}\n{}\n```\n", text.trim_end()));
     }
 
-    /// Columns that are empty in all rows are left out.
+    /// Adds a table without the columns that are empty in all rows.
     pub(super) fn table<const N: usize>(&mut self, titles: [&str; N], rows: Vec<[String; N]>) {
         let used: Vec<usize> =
             (0..N).filter(|at| *at == 0 || rows.iter().any(|row| !row[*at].is_empty())).collect();
@@ -83,7 +83,7 @@ impl Page {
     }
 }
 
-/// Text as code. A text with backticks is fenced by two of them.
+/// Formats text as code; text with backticks gets double backticks.
 pub(super) fn code(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match text {
@@ -93,17 +93,17 @@ pub(super) fn code(text: &str) -> String {
     }
 }
 
-/// Several words of code.
+/// Formats several words as code.
 pub(super) fn codes<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     texts.into_iter().map(code).collect::<Vec<_>>().join(", ")
 }
 
 fn cell(text: &str) -> String {
-    marked(text).split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+    mark_code(text).split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
-/// Text with what is to be typed as code, and nothing in the rest that Markdown takes for a mark of its own.
-fn marked(text: &str) -> String {
+/// Formats identifiers and options as code, and escapes Markdown in the rest.
+fn mark_code(text: &str) -> String {
     let mut marked = String::with_capacity(text.len());
     for (at, part) in text.split('`').enumerate() {
         if at % 2 == 1 {
@@ -118,14 +118,14 @@ fn marked(text: &str) -> String {
                 word.trim_matches(|char: char| matches!(char, ',' | ';' | ':' | '.' | '(' | ')' | '[' | ']'));
             match is_code(bare) {
                 true => marked.push_str(&piece.replacen(bare, &format!("`{bare}`"), 1)),
-                false => marked.push_str(&escaped(piece)),
+                false => marked.push_str(&escape(piece)),
             }
         }
     }
     marked
 }
 
-/// `--option`, `-o`, `\command`, `$VARIABLE`, `VARIABLE_NAME`.
+/// Recognizes `--option`, `-o`, `\command`, `$VARIABLE`, `VARIABLE_NAME`.
 fn is_code(word: &str) -> bool {
     let letters = |text: &str| text.chars().any(|char| char.is_ascii_alphabetic());
     let is_name = word.contains('_')
@@ -135,7 +135,7 @@ fn is_code(word: &str) -> bool {
     !is_link && ((word.starts_with(['-', '\\', '$', ':']) && letters(word)) || is_name)
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let is_link = text.contains("](");
     text.chars()
         .flat_map(|char| {
@@ -159,7 +159,7 @@ mod tests {
             ("[here](a_b.md) and x_y.z", "[here](a_b.md) and `x_y.z`"),
             ("a - b", "a - b"),
         ] {
-            assert_eq!(marked(text), expected);
+            assert_eq!(mark_code(text), expected);
         }
         assert_eq!(cell("a | b\n c"), "a \\| b c");
         assert_eq!(code("a`b"), "`` a`b ``");

@@ -1,4 +1,4 @@
-//! A folder and a session with a new warehouse, for what is told by running it.
+//! Temporary folder and session with a new warehouse, for examples that are run.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::output::{Format, row_writer};
 use crate::serve::{Additions, password_verifier};
 use crate::sql::{SHUTDOWN, runtime};
 
-/// The folder is the present one of the process while this lives, and is removed with it.
+/// Temporary folder, the current directory of the process until dropped; removed on drop.
 pub(super) struct Scratch {
     folder: PathBuf,
 }
@@ -22,15 +22,15 @@ impl Scratch {
         Ok(Self { folder })
     }
 
-    /// Does `work` in a session of an engine that has all that a server has.
+    /// Runs `work` in a session of an engine with everything that a server has.
     pub(super) fn run<T>(&self, work: impl AsyncFnOnce(&Session) -> Result<T, String>) -> Result<T, String> {
         let mut options = EngineOptions::default();
         options.password_verifier = Some(password_verifier);
-        // So that plans are the same everywhere.
+        // Plans are then the same on every machine.
         options.threads = 1;
         options.warehouse = Some(WarehouseOptions::folder(&self.folder.join("warehouse")));
         std::fs::create_dir_all(self.folder.join("warehouse")).map_err(|error| error.to_string())?;
-        let additions = Additions::of_nobody();
+        let additions = Additions::without_clients();
         options.server_tables = additions.tables;
         options.server_functions = additions.functions;
         options.waiting_functions = additions.waiting_functions;
@@ -65,27 +65,27 @@ impl Drop for Scratch {
     }
 }
 
-/// What a statement came to.
+/// Result of a statement.
 pub(super) struct Answer {
-    /// PostgreSQL's tag, with its numbers.
+    /// PostgreSQL's command tag, with its numbers.
     pub(super) tag: String,
-    /// Its rows as `harrier sql` prints them, in CSV without the header.
+    /// The rows as `harrier sql` prints them, in CSV without the header.
     pub(super) rows: Vec<String>,
 }
 
-/// Runs one statement to its end.
+/// Runs one statement to completion.
 pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> {
-    let told = |error: SqlError| format!("{sql}: {}", error.report(None));
-    let statements = session.statements(sql).map_err(told)?;
+    let in_statement = |error: SqlError| format!("{sql}: {}", error.report(None));
+    let statements = session.statements(sql).map_err(in_statement)?;
     let [statement] = statements.as_slice() else {
         return Err(format!("{sql}: it is {} statements", statements.len()));
     };
     let mut answer = Answer { tag: statement.tag().to_string(), rows: Vec::new() };
-    match session.execute(statement).await.map_err(told)? {
+    match session.execute(statement).await.map_err(in_statement)? {
         Outcome::Rows { schema, stream, .. } => {
             let schema = statement.named(&schema);
             let batches: Vec<_> =
-                stream.try_collect().await.map_err(|error| told(harrier_engine::sql_error(error)))?;
+                stream.try_collect().await.map_err(|error| in_statement(harrier_engine::sql_error(error)))?;
             let mut text = Vec::new();
             let mut writer = row_writer(Format::Csv, &schema, "NULL");
             for batch in &batches {
@@ -98,7 +98,7 @@ pub(super) async fn run(session: &Session, sql: &str) -> Result<Answer, String> 
                 answer.tag = tag;
             }
         }
-        Outcome::Write(write) => answer.tag = write.finish().await.map_err(told)?.tag,
+        Outcome::Write(write) => answer.tag = write.finish().await.map_err(in_statement)?.tag,
         Outcome::Command { tag, .. } => answer.tag = tag,
         _ => return Err(format!("{sql}: it wants a client")),
     }

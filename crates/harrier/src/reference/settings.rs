@@ -1,5 +1,5 @@
-//! The page of settings: Harrier's own, PostgreSQL's parameters, and those of the planner that everybody may
-//! set.
+//! Reference page of settings: Harrier's own, PostgreSQL's parameters, and the planner's options that every
+//! role may set.
 
 use harrier_engine::Session;
 use harrier_engine::setting_facts;
@@ -7,10 +7,10 @@ use harrier_engine::settings::{SetBy, SettingFacts, is_for_everybody};
 
 use super::page::{Page, code};
 
-/// What begins the description of a parameter without an effect.
+/// Description prefix of parameters without an effect.
 const REMEMBERED: &str = "Remembered only";
 
-/// `session`: what a session has of the planner.
+/// `session`: source of the planner's options.
 pub(super) fn page(session: &Session) -> String {
     let mut page = Page::new(
         "Settings",
@@ -59,20 +59,20 @@ pub(super) fn page(session: &Session) -> String {
     let is_remembered = |facts: &&SettingFacts| facts.description.starts_with(REMEMBERED);
     let of = |by: SetBy| parameters.iter().filter(move |facts| facts.by == by);
     let rows = of(SetBy::Everybody).filter(|facts| !is_remembered(facts)).map(|facts| {
-        [code(&facts.name), shown(&facts.default), facts.allowed.clone(), sentence(&facts.description)]
+        [code(&facts.name), format_value(&facts.default), facts.allowed.clone(), sentence(&facts.description)]
     });
     page.table(["parameter", "default", "takes", "meaning"], rows.collect());
     page.heading(3, "Without effect");
     page.paragraph("Clients set these, so they are accepted, checked and shown. They change nothing.");
     let rows = of(SetBy::Everybody).filter(is_remembered).map(|facts| {
         let why = facts.description.split_once(": ").map(|(_, why)| sentence(&capital(why)));
-        [code(&facts.name), shown(&facts.default), facts.allowed.clone(), why.unwrap_or_default()]
+        [code(&facts.name), format_value(&facts.default), facts.allowed.clone(), why.unwrap_or_default()]
     });
     page.table(["parameter", "default", "takes", "note"], rows.collect());
     page.heading(3, "That cannot be set");
     page.paragraph("These tell a client what it talks to; setting one is an error (55P02).");
     let rows = of(SetBy::Nobody)
-        .map(|facts| [code(&facts.name), shown(&facts.default), sentence(&facts.description)]);
+        .map(|facts| [code(&facts.name), format_value(&facts.default), sentence(&facts.description)]);
     page.table(["parameter", "value", "meaning"], rows.collect());
     page.heading(2, "The planner's settings");
     page.paragraph(
@@ -83,8 +83,9 @@ pub(super) fn page(session: &Session) -> String {
     let mut entries = state.config_options().entries();
     entries.retain(|entry| entry.key.starts_with("datafusion.") && is_for_everybody(&entry.key));
     entries.sort_by(|one, other| one.key.cmp(&other.key));
-    let rows =
-        entries.iter().map(|entry| [code(&entry.key), shown(entry.value.as_deref().unwrap_or_default())]);
+    let rows = entries
+        .iter()
+        .map(|entry| [code(&entry.key), format_value(entry.value.as_deref().unwrap_or_default())]);
     page.table(["setting", "default"], rows.collect());
     page.heading(2, "Options of stores");
     page.paragraph(
@@ -103,11 +104,11 @@ fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn shown(value: &str) -> String {
+fn format_value(value: &str) -> String {
     if value.is_empty() { "empty".to_string() } else { code(value) }
 }
 
-/// The default of a setting that is a size, for people.
+/// Human-readable default of a size setting.
 fn readable_size(facts: &SettingFacts) -> Option<String> {
     let bytes: u64 = facts.default.parse().ok()?;
     (facts.allowed.contains("bytes") && bytes >= 1024)

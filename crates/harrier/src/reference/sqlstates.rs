@@ -1,10 +1,10 @@
-//! The page of SQLSTATEs, with the cause and the remedy of each.
+//! Reference page of SQLSTATEs, with the cause and the remedy of each.
 
 use harrier_error::SqlState;
 
 use super::page::{Page, code};
 
-/// Titles of the classes, as PostgreSQL's appendix has them.
+/// Titles of the classes, from PostgreSQL's appendix.
 const CLASSES: &[(&str, &str)] = &[
     ("08", "Connection exception"),
     ("0A", "Feature not supported"),
@@ -31,7 +31,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("XX", "Internal error"),
 ];
 
-/// What may be tried again as it is, sooner or later.
+/// Errors after which an unchanged statement may be retried.
 const TO_RETRY: [SqlState; 10] = [
     SqlState::SERIALIZATION_FAILURE,
     SqlState::DEADLOCK_DETECTED,
@@ -45,7 +45,7 @@ const TO_RETRY: [SqlState; 10] = [
     SqlState::ADMIN_SHUTDOWN,
 ];
 
-/// Errors: a code of a class that has no title.
+/// Errors: a code whose class has no title.
 pub(super) fn page() -> Result<String, String> {
     let mut page = Page::new(
         "SQLSTATEs",

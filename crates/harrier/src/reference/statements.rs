@@ -1,4 +1,4 @@
-//! The page of statements, whose examples are run.
+//! Reference page of statements, with examples that are run.
 
 use harrier_engine::Session;
 
@@ -33,20 +33,25 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     for group in Group::ALL {
         page.heading(2, group.title());
         for statement in of(group) {
-            one(&mut page, session, statement, &mut wrong).await;
+            statement_section(&mut page, session, statement, &mut wrong).await;
         }
     }
     if wrong.is_empty() { Ok(page.finish()) } else { Err(wrong.join("\n")) }
 }
 
-async fn one(page: &mut Page, session: &Session, statement: &Statement, wrong: &mut Vec<String>) {
+async fn statement_section(
+    page: &mut Page,
+    session: &Session,
+    statement: &Statement,
+    wrong: &mut Vec<String>,
+) {
     page.heading(3, statement.name);
     page.paragraph(&format!("{}.", statement.about));
     page.code("text", statement.syntax);
-    let sql: Vec<String> = statement.examples.iter().map(|(sql, _)| format!("{};", folded(sql))).collect();
+    let sql: Vec<String> = statement.examples.iter().map(|(sql, _)| format!("{};", wrap(sql))).collect();
     page.code("postgres", &sql.join("\n"));
     if statement.group == Group::Server {
-        // A test of the server runs them.
+        // A test of the server runs these examples.
         return;
     }
     for (sql, expected) in statement.examples {
@@ -62,8 +67,8 @@ async fn one(page: &mut Page, session: &Session, statement: &Statement, wrong: &
     }
 }
 
-/// The statement in lines that a page is wide enough for.
-fn folded(sql: &str) -> String {
+/// Wraps a statement to the width of the page.
+fn wrap(sql: &str) -> String {
     const WIDTH: usize = 100;
     let mut lines: Vec<String> = Vec::new();
     for word in sql.split_whitespace() {

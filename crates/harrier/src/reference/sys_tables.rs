@@ -1,4 +1,4 @@
-//! The page of the schema `sys`, column by column, and of the catalogs that are PostgreSQL's.
+//! Reference page of the schema `sys`, column by column, and of PostgreSQL's catalogs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use harrier_engine::Session;
 use super::page::{Page, code, codes};
 use super::scratch;
 
-/// What a table has rows for, where it is, and what its columns mean.
+/// Name, rows and columns of a table, with their meanings.
 struct Table {
     name: &'static str,
     rows: &'static str,
@@ -18,7 +18,7 @@ struct Table {
 const SCHEMA: (&str, &str) = ("table_schema", "schema of the table");
 const NAME: (&str, &str) = ("table_name", "name of the table");
 
-/// About the warehouse.
+/// Tables about the warehouse.
 const OF_WAREHOUSE: &[Table] = &[
     Table {
         name: "tables",
@@ -133,7 +133,7 @@ const OF_WAREHOUSE: &[Table] = &[
     },
 ];
 
-/// About the process.
+/// Tables about the process.
 const OF_SERVER: &[Table] = &[
     Table {
         name: "sessions",
@@ -260,7 +260,7 @@ const OF_SERVER: &[Table] = &[
 
 /// `session`: of an engine with a warehouse and the tables of a server.
 ///
-/// Errors: a table or a column has no meaning here, or one that is here is not there.
+/// Errors: a table or column without a description here, or a description without a table or column.
 pub(super) async fn page(session: &Session) -> Result<String, String> {
     let mut page = Page::new(
         "System tables",
@@ -294,7 +294,7 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
             known.push(table.name);
             let provider = schema.table(table.name).await.map_err(|error| error.to_string())?;
             let provider = provider.ok_or_else(|| format!("there is no sys.{}", table.name))?;
-            one(&mut page, table, &provider.schema())?;
+            table_section(&mut page, table, &provider.schema())?;
         }
     }
     known.sort_unstable();
@@ -319,7 +319,7 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     Ok(page.finish())
 }
 
-fn one(page: &mut Page, table: &Table, schema: &Arc<Schema>) -> Result<(), String> {
+fn table_section(page: &mut Page, table: &Table, schema: &Arc<Schema>) -> Result<(), String> {
     let there: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let described: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
     if there != described {
@@ -338,7 +338,7 @@ fn one(page: &mut Page, table: &Table, schema: &Arc<Schema>) -> Result<(), Strin
     Ok(())
 }
 
-/// The types that these tables have.
+/// SQL names of the types in these tables.
 fn sql_name(kind: &DataType) -> Result<&'static str, String> {
     Ok(match kind {
         DataType::Boolean => "boolean",

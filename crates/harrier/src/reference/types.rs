@@ -1,5 +1,5 @@
-//! The page of types: what each is for PostgreSQL's clients, in memory, and in files that are written here
-//! and looked at.
+//! Reference page of types: their names for PostgreSQL's clients, in memory, and in files that are written
+//! and inspected here.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,50 +16,50 @@ use serde_json::Value;
 use super::page::{Page, code, codes};
 use super::scratch;
 
-/// A type: how it is spelled, the first being the one that it is told as here; a value; and what it holds.
-struct Known {
+/// A type: its spellings, the canonical one first, a value, and a description.
+struct Entry {
     spellings: &'static [&'static str],
     value: &'static str,
     about: &'static str,
 }
 
-const fn known(spellings: &'static [&'static str], value: &'static str, about: &'static str) -> Known {
-    Known { spellings, value, about }
+const fn entry(spellings: &'static [&'static str], value: &'static str, about: &'static str) -> Entry {
+    Entry { spellings, value, about }
 }
 
-const TYPES: &[Known] = &[
-    known(&["boolean", "bool"], "true", "true or false"),
-    known(&["smallint", "int2"], "1", "a whole number of 16 bits"),
-    known(&["integer", "int", "int4"], "1", "a whole number of 32 bits"),
-    known(&["bigint", "int8"], "1", "a whole number of 64 bits"),
-    known(&["real", "float4", "float(24)"], "1.5", "a floating-point number of 32 bits"),
-    known(&["double precision", "float8", "float", "double"], "1.5", "a floating-point number of 64 bits"),
-    known(
+const TYPES: &[Entry] = &[
+    entry(&["boolean", "bool"], "true", "true or false"),
+    entry(&["smallint", "int2"], "1", "a whole number of 16 bits"),
+    entry(&["integer", "int", "int4"], "1", "a whole number of 32 bits"),
+    entry(&["bigint", "int8"], "1", "a whole number of 64 bits"),
+    entry(&["real", "float4", "float(24)"], "1.5", "a floating-point number of 32 bits"),
+    entry(&["double precision", "float8", "float", "double"], "1.5", "a floating-point number of 64 bits"),
+    entry(
         &["numeric(10, 2)", "decimal(10, 2)"],
         "1.50",
         "an exact number with so many digits, and so many of them after the point; 38 digits at most",
     ),
-    known(&["text", "string"], "'a'", "a text of any length"),
-    known(&["varchar(10)", "character varying(10)"], "'a'", "a text of so many characters at most"),
-    known(&["char(10)", "character(10)"], "'a'", "a text that is filled up with blanks"),
-    known(&["bytea"], "'\\x01'", "bytes"),
-    known(&["uuid"], "'0189f2a0-0000-7000-8000-000000000000'", "a universal identifier"),
-    known(&["date"], "'2026-11-29'", "a day"),
-    known(&["time", "time without time zone"], "'12:30'", "a time of day, to the microsecond"),
-    known(
+    entry(&["text", "string"], "'a'", "a text of any length"),
+    entry(&["varchar(10)", "character varying(10)"], "'a'", "a text of so many characters at most"),
+    entry(&["char(10)", "character(10)"], "'a'", "a text that is filled up with blanks"),
+    entry(&["bytea"], "'\\x01'", "bytes"),
+    entry(&["uuid"], "'0189f2a0-0000-7000-8000-000000000000'", "a universal identifier"),
+    entry(&["date"], "'2026-11-29'", "a day"),
+    entry(&["time", "time without time zone"], "'12:30'", "a time of day, to the microsecond"),
+    entry(
         &["timestamp", "timestamp without time zone"],
         "'2026-11-29 12:30'",
         "a day and a time of day, to the microsecond",
     ),
-    known(
+    entry(
         &["timestamp with time zone", "timestamptz"],
         "'2026-11-29 12:30+00'",
         "a point in time, to the microsecond; shown in the session's time zone",
     ),
-    known(&["interval"], "'1 day 2 hours'", "months, days and a time"),
-    known(&["json"], "'{\"a\": 1}'", "a JSON text as it was written"),
-    known(&["jsonb"], "'{\"a\": 1}'", "a JSON value"),
-    known(&["integer[]"], "ARRAY[1, 2]", "a list; of any type"),
+    entry(&["interval"], "'1 day 2 hours'", "months, days and a time"),
+    entry(&["json"], "'{\"a\": 1}'", "a JSON text as it was written"),
+    entry(&["jsonb"], "'{\"a\": 1}'", "a JSON value"),
+    entry(&["integer[]"], "ARRAY[1, 2]", "a list; of any type"),
 ];
 
 pub(super) async fn page(session: &Session) -> Result<String, String> {
@@ -75,16 +75,23 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     let mut files = Vec::new();
     let mut wrong = Vec::new();
     for (at, known) in TYPES.iter().enumerate() {
-        let told = match told(session, at, known).await {
-            Ok(told) => told,
+        let names = match type_names(session, at, known).await {
+            Ok(names) => names,
             Err(message) => {
                 wrong.push(message);
                 continue;
             }
         };
         let others = codes(known.spellings[1..].iter().copied());
-        kinds.push([code(known.spellings[0]), others, told.postgres, told.oid, known.about.to_string()]);
-        files.push([code(known.spellings[0]), told.arrow, told.table, told.parquet, told.orc, told.avro]);
+        kinds.push([code(known.spellings[0]), others, names.postgres, names.oid, known.about.to_string()]);
+        files.push([
+            code(known.spellings[0]),
+            names.arrow,
+            names.table,
+            names.parquet,
+            names.orc,
+            names.avro,
+        ]);
     }
     if !wrong.is_empty() {
         return Err(wrong.join("\n"));
@@ -105,19 +112,19 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
     Ok(page.finish())
 }
 
-/// What is found out of a type.
-struct Told {
+/// Names of a type in each system and format.
+struct TypeNames {
     postgres: String,
     oid: String,
     arrow: String,
-    /// In a table's data file.
+    /// In a data file of a table.
     table: String,
     parquet: String,
     orc: String,
     avro: String,
 }
 
-async fn told(session: &Session, at: usize, known: &Known) -> Result<Told, String> {
+async fn type_names(session: &Session, at: usize, known: &Entry) -> Result<TypeNames, String> {
     let spellings = known.spellings.iter().enumerate();
     let columns: Vec<String> = spellings.map(|(at, spelling)| format!("c{at} {spelling}")).collect();
     let table = format!("kind{at}");
@@ -141,16 +148,16 @@ async fn told(session: &Session, at: usize, known: &Known) -> Result<Told, Strin
         let copied = scratch::run(session, &format!("COPY (SELECT c0 FROM {table}) TO '{file}'")).await;
         written.push(match copied {
             Ok(_) => in_file(format, Path::new(&file))?,
-            // Another error than that is one here.
+            // Any other error fails the page.
             Err(message) if message.contains("ERROR 0A000") => "—".to_string(),
             Err(message) => return Err(message),
         });
     }
     let [arrow, parquet, orc, avro] = written.try_into().map_err(|_| "a format is missing")?;
-    Ok(Told { postgres: code(postgres), oid: oid.to_string(), arrow, table: own, parquet, orc, avro })
+    Ok(TypeNames { postgres: code(postgres), oid: oid.to_string(), arrow, table: own, parquet, orc, avro })
 }
 
-/// The type of the only column of a file.
+/// The type of a file's only column.
 fn in_file(format: &str, path: &Path) -> Result<String, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let name = match format {
@@ -179,7 +186,7 @@ fn arrow_name(kind: &DataType) -> String {
     }
 }
 
-/// As Parquet's own printer of schemas has it: `INT64 (TIMESTAMP(MICROS,false))`.
+/// Parquet's schema notation: `INT64 (TIMESTAMP(MICROS,false))`.
 fn parquet_name(kind: &Type) -> String {
     let mut printed = Vec::new();
     print_schema(&mut printed, kind);
@@ -187,9 +194,9 @@ fn parquet_name(kind: &Type) -> String {
     let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| line.len() > 1).collect();
     let plain = |line: &str| {
         let line = line.trim_end_matches(['{', ';', ' ']);
-        // Without OPTIONAL, the name, and the number of the column.
-        let is_told = |word: &&str| !matches!(*word, "c0" | "element") && !word.starts_with('[');
-        line.split(' ').skip(1).filter(is_told).collect::<Vec<_>>().join(" ")
+        // Drops OPTIONAL, the name and the field id.
+        let is_type_word = |word: &&str| !matches!(*word, "c0" | "element") && !word.starts_with('[');
+        line.split(' ').skip(1).filter(is_type_word).collect::<Vec<_>>().join(" ")
     };
     match lines.as_slice() {
         [only] => plain(only),
@@ -198,9 +205,9 @@ fn parquet_name(kind: &Type) -> String {
     }
 }
 
-/// The type of the first field in the schema that an Avro file begins with.
+/// The type of the first field in an Avro file's schema.
 fn avro_type(path: &Path) -> Result<Value, String> {
-    // The key in the file's metadata; its length, the text and other keys are behind it.
+    // The key in the file's metadata, followed by the length, the text and other keys.
     const KEY: &[u8] = b"avro.schema";
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
     let key = bytes.windows(KEY.len()).position(|part| part == KEY).ok_or("a file has no schema")?;
@@ -211,7 +218,7 @@ fn avro_type(path: &Path) -> Result<Value, String> {
     Ok(schema["fields"][0]["type"].clone())
 }
 
-/// Without `null`, which every column may be.
+/// The type without `null`, since every column is nullable.
 fn avro_name(kind: &Value) -> String {
     match kind {
         Value::Array(choices) => {

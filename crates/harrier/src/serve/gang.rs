@@ -1,25 +1,25 @@
-//! The gang that a front end supervises: starts it, watches it, and starts it again when it is lost.
+//! Supervisor of the gang in a front end: starts it, monitors it, and restarts it after a loss.
 //!
 //! ```text
-//!            start            first status          a status is late, a rank of too many is lost, the launcher ended
-//!   Absent ────────► Starting ────────────► Up ──────────────────────────────────────────────────────────► Absent
-//!      ▲                │ not in time, or the launcher ended                                                   │
-//!      └────────────────┴──────────────────────────── after a pause ◄──────────────────────────────────────────┘
+//!            start            first status         status late, too few ranks, launcher ended
+//!   Absent ────────► Starting ────────────► Up ────────────────────────────────────────────────► Absent
+//!      ▲                │ timeout, or launcher ended                                              │
+//!      └────────────────┴─────────────────────── after a pause ◄─────────────────────────────────┘
 //! ```
 //!
-//! An operator can have ranks left alone (they take part in nothing, until they are marked up again), and the
-//! gang started again, on the hosts that its hosts file names by then, or with a rank on another of them. A
-//! host of that file that does not answer is left out (`hosts.rs`), and the gang is started again when it is
-//! back. MPI cannot add a rank to a gang that runs: statements end first, and those that come meanwhile run
-//! in the front end, whose sessions and queues live on.
+//! An operator can exclude ranks (they take part in nothing until marked up again), and restart the gang, on
+//! the current hosts of its hosts file, or with a rank moved to another of them. A host of that file that
+//! does not respond is excluded (`hosts.rs`), and the gang is restarted when it is back. MPI cannot add a
+//! rank to a running gang: running statements end first, and those that arrive meanwhile run in the front
+//! end, whose sessions and queues live on.
 //!
 //! # Invariants
 //! The front end is never part of the gang: it only holds one end of a local socket. While there is no gang,
 //! statements run in the front end's own process.
 //!
 //! # Crash
-//! A rank that is stopped is killed, so that its peers notice. A gang whose front end has gone ends by itself
-//! (`rank.rs`).
+//! A rank that is stopped (SIGSTOP) is killed, so that its peers notice. A gang whose front end has died ends
+//! by itself (`rank.rs`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -35,28 +35,26 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::launching::{Launched, Plan, Start};
+use super::launcher::{LauncherProcess, Plan, StartCommand};
 use super::orphan;
 use super::segments;
 
-/// How long the ranks of a gang may take to meet.
+/// Timeout of the ranks' rendezvous.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 
-/// How often it is tried to reach a gang that starts.
+/// Retry interval of connecting to a gang that starts.
 const START_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a gang may say nothing. It says something every second; a machine with nothing to spare may delay
-/// that.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Maximum silence of a gang. It sends a status every second; an overloaded machine may delay it.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether a rank was stopped.
-const LOOK: Duration = Duration::from_millis(200);
+/// Poll interval for stopped ranks.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The longest pause before a gang is started again.
+/// Maximum pause before a restart of the gang.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The pauses before a gang is started again: the first after one that was lost, the next after each start
-/// that failed.
+/// Exponential backoff of restarts: the first pause follows a loss, the next ones each failed start.
 fn restart_backoff() -> ExponentialBackoff {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
@@ -65,10 +63,10 @@ fn restart_backoff() -> ExponentialBackoff {
         .build()
 }
 
-/// How long statements of a gang that is replaced may go on.
+/// How long statements of a gang that is replaced may continue.
 const REPLACE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What operators want that has not been done yet.
+/// Maximum number of pending orders of operators.
 const ORDERS_MAX: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,37 +76,37 @@ pub(super) enum State {
     Up,
 }
 
-/// What is known of the gang at the moment.
+/// Current state of the gang.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     pub(super) state: State,
     pub(super) since: SystemTime,
-    /// How often a gang was started.
+    /// Number of gang starts.
     pub(super) generation: u64,
     pub(super) status: Status,
-    /// When `status` was told; `None`: it was not.
-    pub(super) heard: Option<Instant>,
-    /// Why the last one was lost, or could not be started.
+    /// When `status` was received; `None`: not yet.
+    pub(super) status_at: Option<Instant>,
+    /// Why the last gang was lost, or could not be started.
     pub(super) reason: Option<String>,
-    /// Ranks that an operator has marked down; also of gangs to come.
-    pub(super) aside: BTreeSet<usize>,
+    /// Ranks that an operator has marked down; kept across restarts.
+    pub(super) marked_down: BTreeSet<usize>,
 }
 
-/// What an operator wants.
+/// Order of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// A rank takes part in nothing that begins from now on; a spare takes its place.
+    /// Excludes a rank from new statements; a spare takes its place.
     Down(usize),
-    /// It takes part again.
+    /// Includes the rank again.
     Up(usize),
-    /// Statements that run may end; then all ranks are started again.
+    /// Lets running statements end, then restarts all ranks.
     Restart,
 }
 
-/// Why an order cannot be followed: SQLSTATE and message.
+/// Reason for refusing an order: SQLSTATE and message.
 pub(super) type Refusal = (SqlState, String);
 
-/// A gang under supervision. Cheap to clone.
+/// A supervised gang. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Supervisor {
     link: Link,
@@ -116,32 +114,32 @@ pub(super) struct Supervisor {
     folder: Arc<PathBuf>,
     view: Arc<RwLock<View>>,
     orders: mpsc::Sender<Order>,
-    /// Taken by who runs the gang.
-    ordered: Arc<Mutex<mpsc::Receiver<Order>>>,
+    /// Receiver, locked by the task that runs the gang.
+    pending_orders: Arc<Mutex<mpsc::Receiver<Order>>>,
 }
 
 impl Supervisor {
-    /// `folder`: where sockets go, which nobody else may enter.
+    /// `folder`: private folder for sockets, inaccessible to others.
     pub(super) fn new(link: Link, plan: Plan, folder: PathBuf) -> Self {
         let view = View {
             state: State::Absent,
             since: SystemTime::now(),
             generation: 0,
             status: Status::default(),
-            heard: None,
+            status_at: None,
             reason: None,
-            aside: BTreeSet::new(),
+            marked_down: BTreeSet::new(),
         };
         let (plan, folder, view) = (Arc::new(plan), Arc::new(folder), Arc::new(RwLock::new(view)));
-        let (orders, ordered) = mpsc::channel(ORDERS_MAX);
-        Self { link, plan, folder, view, orders, ordered: Arc::new(Mutex::new(ordered)) }
+        let (orders, pending_orders) = mpsc::channel(ORDERS_MAX);
+        Self { link, plan, folder, view, orders, pending_orders: Arc::new(Mutex::new(pending_orders)) }
     }
 
-    /// Has a rank be on another host, when the statements that run have ended. Returns whether it was
-    /// elsewhere.
+    /// Moves a rank to another host once the running statements have ended. Returns whether it was on a
+    /// different host.
     ///
-    /// Errors: 22023 there is no such rank or host; 55000 it cannot be done as things are; 58030 the hosts
-    /// file cannot be read.
+    /// Errors: 22023 no such rank or host; 55000 not possible in this state; 58030 the hosts file cannot be
+    /// read.
     pub(super) fn move_rank(&self, rank: usize, host: &str) -> Result<bool, Refusal> {
         if rank >= self.plan.count() {
             return Err(self.no_rank(rank));
@@ -174,9 +172,9 @@ impl Supervisor {
         )
     }
 
-    /// Has an order followed soon; the views show when it was.
+    /// Queues an order; the views show its execution.
     ///
-    /// Errors: 22023 there is no such rank; 55000 it cannot be done as things are.
+    /// Errors: 22023 no such rank; 55000 not possible in this state.
     pub(super) fn order(&self, order: Order) -> Result<(), Refusal> {
         {
             let mut view = self.view.write();
@@ -189,7 +187,7 @@ impl Supervisor {
                     return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message.to_string()));
                 }
                 Order::Down(rank) => {
-                    view.aside.insert(rank);
+                    view.marked_down.insert(rank);
                 }
                 Order::Up(rank) => {
                     let lost = view.status.ranks.get(rank).and_then(|rank| rank.lost.clone());
@@ -197,7 +195,7 @@ impl Supervisor {
                         let message = format!("rank {rank} is lost and can only be started again: {reason}");
                         return Err((SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
                     }
-                    view.aside.remove(&rank);
+                    view.marked_down.remove(&rank);
                 }
                 Order::Restart => {}
             }
@@ -219,7 +217,7 @@ impl Supervisor {
         &self.plan
     }
 
-    fn set(&self, state: State, reason: Option<String>) {
+    fn set_state(&self, state: State, reason: Option<String>) {
         let mut view = self.view.write();
         if view.state != state {
             view.since = SystemTime::now();
@@ -227,32 +225,32 @@ impl Supervisor {
         view.state = state;
         if state != State::Up {
             view.status = Status::default();
-            view.heard = None;
+            view.status_at = None;
         }
         if reason.is_some() {
             view.reason = reason;
         }
     }
 
-    /// Keeps a gang running until `stop` is canceled, and then ends it. No memory of any of its gangs stays
-    /// on this host.
+    /// Keeps a gang running until `stop` is canceled, then ends it and removes the shared memory of all its
+    /// gangs on this host.
     pub(super) async fn run(self, stop: CancellationToken) {
         let server = self.name();
-        self.keep(stop).await;
+        self.supervise(stop).await;
         segments::sweep_all_of(&server).await;
     }
 
-    /// The random end of the folder's name, which nobody else has.
+    /// The random suffix of the folder's name, unique to this server.
     fn name(&self) -> String {
         let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
         folder.rsplit('-').next().unwrap_or_default().to_string()
     }
 
-    async fn keep(self, stop: CancellationToken) {
-        // A server that takes over again finds the channel where the last run has left it.
-        let ordered = Arc::clone(&self.ordered);
-        let mut ordered = ordered.lock().await;
-        self.set(State::Absent, None);
+    async fn supervise(self, stop: CancellationToken) {
+        // The channel outlives a run: a server that takes over again reuses it.
+        let pending_orders = Arc::clone(&self.pending_orders);
+        let mut pending_orders = pending_orders.lock().await;
+        self.set_state(State::Absent, None);
         let mut failures = 0;
         let mut backoff = restart_backoff();
         while !stop.is_cancelled() {
@@ -261,11 +259,11 @@ impl Supervisor {
                 view.generation += 1;
                 view.generation
             };
-            self.set(State::Starting, None);
+            self.set_state(State::Starting, None);
             let started = tokio::select! {
                 started = self.start(generation, failures) => started,
                 () = stop.cancelled() => {
-                    self.set(State::Absent, None);
+                    self.set_state(State::Absent, None);
                     return;
                 }
             };
@@ -273,18 +271,18 @@ impl Supervisor {
                 Ok(gang) => {
                     failures = 0;
                     backoff = restart_backoff();
-                    let Some(reason) = self.watch(gang, &mut ordered, &stop).await else {
-                        self.set(State::Absent, None);
+                    let Some(reason) = self.watch(gang, &mut pending_orders, &stop).await else {
+                        self.set_state(State::Absent, None);
                         return;
                     };
                     tracing::warn!(reason, "the gang is lost and started again");
-                    self.set(State::Absent, Some(reason));
+                    self.set_state(State::Absent, Some(reason));
                 }
                 Err(reason) => {
                     failures += 1;
                     segments::sweep_host();
                     tracing::warn!(reason, "the gang could not be started; statements run in this process");
-                    self.set(State::Absent, Some(reason));
+                    self.set_state(State::Absent, Some(reason));
                 }
             }
             let pause = backoff.next().unwrap_or(RESTART_PAUSE_MAX);
@@ -295,14 +293,14 @@ impl Supervisor {
         }
     }
 
-    /// Starts the ranks and waits until they have met.
+    /// Starts the ranks and waits for their rendezvous.
     async fn start(&self, generation: u64, failures: u32) -> Result<Gang, String> {
         let name = format!("{}-{generation}", self.name());
-        let Start { mut command, desk } = self.plan.command(&name, &self.folder, failures).await?;
+        let StartCommand { mut command, desk } = self.plan.command(&name, &self.folder, failures).await?;
         let program = command.as_std().get_program().to_string_lossy().into_owned();
         let launcher = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
         orphan::remember(&self.folder, launcher.id());
-        let mut launcher = Launched(Some(launcher));
+        let mut launcher = LauncherProcess(Some(launcher));
         let deadline = Instant::now() + START_PATIENCE;
         let met = async {
             loop {
@@ -320,7 +318,7 @@ impl Supervisor {
                 Ok(status) => format!("{program} ended before the ranks had met: {status}"),
                 Err(error) => format!("{program} cannot be watched: {error}"),
             }),
-            host = self.vanished() => format!("host {host} does not answer any more"),
+            host = self.wait_for_host_failure() => format!("host {host} does not answer any more"),
             () = sleep_until(deadline) => {
                 format!("the ranks have not met in {} s", START_PATIENCE.as_secs())
             }
@@ -329,72 +327,72 @@ impl Supervisor {
         Err(reason)
     }
 
-    /// Waits until a host is gone that ranks are started on.
-    async fn vanished(&self) -> String {
+    /// Waits until a host with ranks stops responding.
+    async fn wait_for_host_failure(&self) -> String {
         match &self.plan.hosts {
-            Some(hosts) => hosts.vanished().await,
+            Some(hosts) => hosts.wait_for_failure().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until a host can have ranks again that has none.
-    async fn returned(&self) -> String {
+    /// Waits until a host without ranks can have some again.
+    async fn wait_for_host_return(&self) -> String {
         let lost = || self.view.read().status.ranks.iter().map(|rank| rank.lost.is_some()).collect();
         match &self.plan.hosts {
-            Some(hosts) => hosts.returned(lost).await,
+            Some(hosts) => hosts.wait_for_return(lost).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Lets statements run on a gang until it is lost; says why it is. `None`: it was ended.
+    /// Runs statements on a gang until it is lost; returns the reason. `None`: it was ended.
     async fn watch(
         &self,
         gang: Gang,
-        ordered: &mut mpsc::Receiver<Order>,
+        pending_orders: &mut mpsc::Receiver<Order>,
         stop: &CancellationToken,
     ) -> Option<String> {
         let Gang { desk, mut launcher, mut hold, status } = gang;
-        // What was ordered meanwhile is done with the new gang, but that it is started again.
-        while ordered.try_recv().is_ok() {}
-        self.tell_aside(&desk).await;
+        // Discards orders from before: the new gang applies them below, and a restart is obsolete.
+        while pending_orders.try_recv().is_ok() {}
+        self.send_marked_down(&desk).await;
         let place = self.link.up(&desk, status.ranks.len(), self.plan.threads);
         {
             let mut view = self.view.write();
             view.status = status;
-            view.heard = Some(Instant::now());
+            view.status_at = Some(Instant::now());
         }
-        self.set(State::Up, None);
-        let mut heard = Instant::now();
-        let mut returned = Box::pin(self.returned());
+        self.set_state(State::Up, None);
+        let mut status_at = Instant::now();
+        let mut returned = Box::pin(self.wait_for_host_return());
         let reason = loop {
-            let mut look = Box::pin(sleep(LOOK));
+            let mut poll = Box::pin(sleep(POLL_INTERVAL));
             tokio::select! {
                 status = hold.next() => match status {
                     Ok(status) => {
-                        heard = Instant::now();
-                        let lost = too_few(&status, self.plan.ranks);
+                        status_at = Instant::now();
+                        let lost = missing_ranks(&status, self.plan.ranks);
                         {
                             let mut view = self.view.write();
                             view.status = status;
-                            view.heard = Some(heard);
+                            view.status_at = Some(status_at);
                         }
                         if let Some(reason) = lost {
-                            // Statements that run on those that are left may end.
+                            // Statements on the remaining ranks may end.
                             self.link.down(&reason);
                             self.finish(&place, &mut hold).await;
                             break reason;
                         }
                     }
-                    Err(_) => break self.why(&mut launcher).await,
+                    Err(_) => break self.loss_reason(&mut launcher).await,
                 },
-                Some(order) = ordered.recv() => match order {
+                Some(order) = pending_orders.recv() => match order {
                     Order::Restart => {
                         let reason = "an operator has it started again".to_string();
                         self.link.down(&reason);
                         self.finish(&place, &mut hold).await;
                         break reason;
                     }
-                    Order::Down(_) | Order::Up(_) => self.tell_aside(&desk).await,
+                    Order::Down(_) | Order::Up(_) => self.send_marked_down(&desk).await,
                 },
                 host = &mut returned => {
                     let reason = format!("host {host} is back");
@@ -412,10 +410,10 @@ impl Supervisor {
                     launcher.end().await;
                     return None;
                 }
-                () = &mut look => {
+                () = &mut poll => {
                     self.kill_stopped();
-                    if heard.elapsed() > SILENCE {
-                        break format!("it has said nothing for {} s", SILENCE.as_secs());
+                    if status_at.elapsed() > SILENCE_MAX {
+                        break format!("it has said nothing for {} s", SILENCE_MAX.as_secs());
                     }
                 }
             }
@@ -431,16 +429,16 @@ impl Supervisor {
         Some(reason)
     }
 
-    /// Has rank 0 leave those alone that are marked down.
-    async fn tell_aside(&self, desk: &Path) {
-        let aside = self.view.read().aside.clone();
-        if let Err(error) = set_aside(desk, aside).await {
-            // The gang is as good as lost, which is noticed elsewhere.
+    /// Sends rank 0 the set of ranks marked down.
+    async fn send_marked_down(&self, desk: &Path) {
+        let marked_down = self.view.read().marked_down.clone();
+        if let Err(error) = set_aside(desk, marked_down).await {
+            // The gang is most likely lost, which is noticed elsewhere.
             tracing::warn!(%error, "the gang was not told which ranks are marked down");
         }
     }
 
-    /// Waits for the statements that a gang still runs, but not for ever.
+    /// Waits for the statements still running on a gang, with a time limit.
     async fn finish(&self, place: &Arc<Place>, hold: &mut Hold) {
         let deadline = Instant::now() + REPLACE_PATIENCE;
         while place.running() > 0 && Instant::now() < deadline {
@@ -448,13 +446,13 @@ impl Supervisor {
                 status = hold.next() => if status.is_err() {
                     return;
                 },
-                () = sleep(LOOK) => self.kill_stopped(),
+                () = sleep(POLL_INTERVAL) => self.kill_stopped(),
             }
         }
     }
 
-    /// Why rank 0 is silent.
-    async fn why(&self, launcher: &mut Launched) -> String {
+    /// Reason for the silence of rank 0.
+    async fn loss_reason(&self, launcher: &mut LauncherProcess) -> String {
         let pid = self.view.read().status.ranks.first().map(|rank| rank.pid);
         match launcher.try_wait() {
             Ok(Some(status)) => format!("its launcher has ended: {status}"),
@@ -465,7 +463,8 @@ impl Supervisor {
         }
     }
 
-    /// A rank that is stopped holds up all others and is not noticed by them for seconds.
+    /// Kills stopped ranks (SIGSTOP) on this host: one blocks all others, which would not notice it for
+    /// seconds.
     fn kill_stopped(&self) {
         let ranks = self.view.read().status.ranks.clone();
         let here = ranks.first().map(|rank| rank.host.clone());
@@ -481,17 +480,17 @@ impl Supervisor {
     }
 }
 
-/// A gang that has met.
+/// A gang after its rendezvous.
 struct Gang {
     desk: PathBuf,
-    launcher: Launched,
+    launcher: LauncherProcess,
     hold: Hold,
     status: Status,
 }
 
-/// Why a gang has to be started again although rank 0 is there: the spares are used up.
-fn too_few(status: &Status, wanted: usize) -> Option<String> {
-    // Those that are marked down are there: an operator wants to do without them.
+/// Reason to restart a gang with a live rank 0: the spares are used up.
+fn missing_ranks(status: &Status, wanted: usize) -> Option<String> {
+    // Ranks marked down are alive and count: an operator excluded them.
     let living = status.ranks.iter().filter(|rank| rank.lost.is_none()).count();
     if living >= wanted {
         return None;
@@ -517,10 +516,10 @@ mod tests {
         };
         let status = |ranks: Vec<RankStatus>| Status { ranks, ..Status::default() };
         let all = status(vec![rank(true, None), rank(true, None), rank(false, None)]);
-        assert_eq!(too_few(&all, 2), None);
+        assert_eq!(missing_ranks(&all, 2), None);
         let replaced = status(vec![rank(true, None), rank(false, Some("killed")), rank(true, None)]);
-        assert_eq!(too_few(&replaced, 2), None);
+        assert_eq!(missing_ranks(&replaced, 2), None);
         let one = status(vec![rank(true, None), rank(false, Some("killed"))]);
-        assert_eq!(too_few(&one, 2).as_deref(), Some("rank 1 is lost: killed"));
+        assert_eq!(missing_ranks(&one, 2).as_deref(), Some("rank 1 is lost: killed"));
     }
 }

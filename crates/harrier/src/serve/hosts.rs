@@ -1,17 +1,17 @@
-//! The hosts that ranks are started on: which of them answer, which rank goes where, and which are back.
+//! Placement of ranks on the hosts of a hosts file, and detection of hosts that fail or return.
 //!
 //! ```text
-//!   hosts file ─► hosts that answer ─► a line for each rank ─► launcher        while the gang runs: who is away, and who is back?
-//!                 (remote shell)       (slots, and moves of operators)
+//!   hosts file ─► responding hosts ─► a line for each rank ─► launcher, then monitoring while the gang runs
+//!                 (remote shell)      (slots, and moves of operators)
 //! ```
 //!
 //! # Invariants
 //! The first host of the file is the one that the server runs on, and rank 0 is on it: its desk is a local
-//! socket. A host that does not answer is left out, and its ranks go to the others, so that a gang is whole
-//! again as long as one host is left.
+//! socket. A host that does not respond is excluded, and its ranks go to the others, so that the gang is
+//! complete as long as one host is left.
 //!
 //! # Errors
-//! A hosts file that cannot be read, or names no host, is told as why the gang is not started.
+//! A hosts file that cannot be read, or lists no host, is reported as the reason why the gang did not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -26,17 +26,17 @@ use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-/// How long a host may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(4);
+/// Timeout of a host's response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often it is looked whether hosts are back, or still there while a gang starts.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of checks for returned hosts, and for failed ones while a gang starts.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks in a row at which a host has to answer before it gets ranks again, and not to answer before a start
-/// is given up.
-const LOOKS_STEADY: u32 = 3;
+/// Consecutive successful checks before a host gets ranks again, and consecutive failed ones before a start
+/// is aborted.
+const STEADY_CHECKS: u32 = 3;
 
-/// What Open MPI's launcher starts programs on other hosts with, if the environment says so.
+/// The environment variable of Open MPI's remote shell.
 const OPEN_MPI_SHELL: &str = "OMPI_MCA_plm_rsh_agent";
 
 /// A line of a hosts file.
@@ -47,26 +47,25 @@ struct Host {
     slots: usize,
 }
 
-/// Where the ranks of a server may be, and are.
+/// Possible and actual hosts of a server's ranks.
 #[derive(Debug)]
 pub(super) struct Hosts {
     path: PathBuf,
-    /// Runs a program on another host: this, the host's name, the program. Empty: there is none, and nobody
-    /// is asked.
+    /// Command prefix that runs a program on another host: this, the host's name, the program. Empty: none,
+    /// and hosts count as responding.
     shell: Vec<String>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where operators want ranks, by number.
+    /// Hosts requested by operators, by rank number.
     moved: BTreeMap<usize, String>,
-    /// Hosts that have answered at some time.
+    /// Hosts that have responded at some time.
     known: BTreeSet<String>,
-    /// Hosts that were left out, or all of whose ranks were lost, and how often in a row they have answered
-    /// since.
+    /// Hosts that were excluded, or lost all their ranks, and the number of consecutive responses since.
     away: BTreeMap<String, u32>,
-    /// Of every rank of the gang, by number.
+    /// Host of every rank of the gang, by number.
     placed: Vec<String>,
 }
 
@@ -81,7 +80,7 @@ impl Hosts {
         }
         let mut words: Vec<String> = shell.split_whitespace().map(str::to_string).collect();
         if words == ["ssh"] {
-            // Nobody is there to be asked for a password.
+            // Nobody can answer a password prompt.
             words.extend(["-o", "BatchMode=yes", "-o", "ConnectTimeout=3"].map(str::to_string));
         }
         if words == ["none"] {
@@ -90,15 +89,15 @@ impl Hosts {
         Self { path, shell: words, state: Mutex::default() }
     }
 
-    fn read(&self) -> Result<Vec<Host>, String> {
+    fn read_file(&self) -> Result<Vec<Host>, String> {
         let path = self.path.display();
         let text = fs::read_to_string(&self.path).map_err(|error| format!("cannot read {path}: {error}"))?;
-        let hosts = parsed(&text);
+        let hosts = parse(&text);
         if hosts.is_empty() { Err(format!("{path} names no host")) } else { Ok(hosts) }
     }
 
-    /// Whether a host answers.
-    async fn answers(&self, host: &str) -> bool {
+    /// Whether a host responds.
+    async fn responds(&self, host: &str) -> bool {
         let Some((program, arguments)) = self.shell.split_first() else {
             return true;
         };
@@ -106,25 +105,26 @@ impl Hosts {
         command.args(arguments).args([host, "true"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let answers =
-            matches!(timeout(ANSWER_PATIENCE, command.status()).await, Ok(Ok(status)) if status.success());
+            matches!(timeout(RESPONSE_TIMEOUT, command.status()).await, Ok(Ok(status)) if status.success());
         if answers {
             self.state.lock().known.insert(host.to_string());
         }
         answers
     }
 
-    /// Those that do not answer, of others than the first.
-    async fn silent(&self, hosts: &[Host]) -> BTreeSet<String> {
+    /// The hosts, except the first, that do not respond.
+    async fn unresponsive(&self, hosts: &[Host]) -> BTreeSet<String> {
         let others = hosts.iter().skip(1).filter(|host| host.name != hosts[0].name);
-        let asked = others.map(|host| async { (!self.answers(&host.name).await).then(|| host.name.clone()) });
+        let asked =
+            others.map(|host| async { (!self.responds(&host.name).await).then(|| host.name.clone()) });
         join_all(asked).await.into_iter().flatten().collect()
     }
 
-    /// Decides where `count` ranks go, and writes that to `path` for a launcher: a line for each. `failures`:
-    /// starts that have failed since the last gang. A host that has never answered is left out only after
-    /// such a one: it may be reached in a way that is not known here.
+    /// Places `count` ranks, and writes the placement to `path` for a launcher: one line for each rank.
+    /// `failures`: failed starts since the last gang. A host that has never responded is excluded only after
+    /// a failure: the launcher may reach it in a way that is unknown here.
     ///
-    /// Errors: for people.
+    /// Errors: messages for the user.
     pub(super) async fn place(
         &self,
         count: usize,
@@ -132,8 +132,8 @@ impl Hosts {
         path: &Path,
         line: fn(&str) -> String,
     ) -> Result<(), String> {
-        let hosts = self.read()?;
-        let silent = self.silent(&hosts).await;
+        let hosts = self.read_file()?;
+        let silent = self.unresponsive(&hosts).await;
         let mut state = self.state.lock();
         let is_away =
             |host: &Host| silent.contains(&host.name) && (failures > 0 || state.known.contains(&host.name));
@@ -148,52 +148,52 @@ impl Hosts {
         fs::write(path, lines).map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    /// Waits until a host that was just given ranks does not answer any more.
-    pub(super) async fn vanished(&self) -> String {
+    /// Waits until a host with ranks stops responding.
+    pub(super) async fn wait_for_failure(&self) -> String {
         let mut missed = BTreeMap::new();
         loop {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             let hosts: Vec<Host> = {
                 let placed = &self.state.lock().placed;
                 placed.iter().map(|name| Host { name: name.clone(), slots: 1 }).collect()
             };
-            let silent = self.silent(&hosts).await;
+            let silent = self.unresponsive(&hosts).await;
             let known: Vec<String> =
                 silent.into_iter().filter(|host| self.state.lock().known.contains(host)).collect();
             missed.retain(|host, _| known.contains(host));
             for host in known {
-                let looks: &mut u32 = missed.entry(host.clone()).or_default();
-                *looks += 1;
-                if *looks == LOOKS_STEADY {
+                let checks: &mut u32 = missed.entry(host.clone()).or_default();
+                *checks += 1;
+                if *checks == STEADY_CHECKS {
                     return host;
                 }
             }
         }
     }
 
-    /// Waits until a host that is away has answered for some time. `lost`: of every rank of the gang, whether
-    /// it is lost.
-    pub(super) async fn returned(&self, lost: impl Fn() -> Vec<bool>) -> String {
+    /// Waits until an absent host has responded for some time. `lost`: for every rank of the gang, whether it
+    /// is lost.
+    pub(super) async fn wait_for_return(&self, lost: impl Fn() -> Vec<bool>) -> String {
         loop {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             self.note_lost(&lost());
             let away: Vec<String> = self.state.lock().away.keys().cloned().collect();
             let asked = away.into_iter().map(|host| async {
-                let answers = self.answers(&host).await;
+                let answers = self.responds(&host).await;
                 (host, answers)
             });
             for (host, answers) in join_all(asked).await {
                 let mut state = self.state.lock();
-                let looks = state.away.entry(host.clone()).or_default();
-                *looks = if answers { *looks + 1 } else { 0 };
-                if *looks >= LOOKS_STEADY {
+                let checks = state.away.entry(host.clone()).or_default();
+                *checks = if answers { *checks + 1 } else { 0 };
+                if *checks >= STEADY_CHECKS {
                     return host;
                 }
             }
         }
     }
 
-    /// A host that has lost all its ranks was cut off, or ended; the server's own is where it runs.
+    /// Marks hosts that lost all their ranks as away; the server's own host is excepted.
     fn note_lost(&self, lost: &[bool]) {
         let mut state = self.state.lock();
         let is_lost = |rank: usize| lost.get(rank).copied().unwrap_or(false);
@@ -206,12 +206,11 @@ impl Hosts {
         }
     }
 
-    /// Has a rank be on another host from the next start on. Returns whether it is elsewhere now.
+    /// Moves a rank to another host at the next start. Returns whether the host changes.
     ///
-    /// Errors: SQLSTATE and message; there is no such host (22023), or it does not get ranks at the moment
-    /// (55000).
+    /// Errors: SQLSTATE and message; no such host (22023), or it gets no ranks at the moment (55000).
     pub(super) fn move_rank(&self, rank: usize, name: &str) -> Result<bool, (SqlState, String)> {
-        let hosts = self.read().map_err(|message| (SqlState::IO_ERROR, message))?;
+        let hosts = self.read_file().map_err(|message| (SqlState::IO_ERROR, message))?;
         if !hosts.iter().any(|host| host.name == name) {
             let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
             let message = format!("the hosts file names no host \"{name}\", but {}", names.join(", "));
@@ -229,25 +228,25 @@ impl Hosts {
     }
 }
 
-/// What a hosts file of Open MPI (`name slots=2`) or of Hydra (`name:2`) says. A line without a number is one
-/// slot, and a host that is named again gets more.
-fn parsed(text: &str) -> Vec<Host> {
+/// Parses a hosts file of Open MPI (`name slots=2`) or of Hydra (`name:2`). A line without a number is one
+/// slot; a repeated host gets more.
+fn parse(text: &str) -> Vec<Host> {
     let line = |line: &str| {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
         let first = words.next()?;
-        let told = words.find_map(|word| word.strip_prefix("slots=")?.parse().ok());
+        let slots_option = words.find_map(|word| word.strip_prefix("slots=")?.parse().ok());
         let (name, slots) = match first.rsplit_once(':') {
             Some((name, slots)) if slots.parse::<usize>().is_ok() => (name, slots.parse().ok()),
-            _ => (first, told),
+            _ => (first, slots_option),
         };
         Some(Host { name: name.to_string(), slots: slots.unwrap_or(1) })
     };
     text.lines().filter_map(line).filter(|host| host.slots > 0).collect()
 }
 
-/// Hosts for `count` ranks: all slots of the file in its order, and again from its beginning when they are
-/// used up. Moved ranks are where they were moved to, if that is among `hosts`.
+/// Hosts for `count` ranks: all slots in file order, then again from the beginning. Moved ranks go to their
+/// requested host, if that is among `hosts`.
 fn placement(hosts: &[Host], count: usize, moved: &BTreeMap<usize, String>) -> Vec<String> {
     let slots = hosts.iter().flat_map(|host| std::iter::repeat_n(&host.name, host.slots));
     let mut placed: Vec<String> = slots.cycle().take(count).cloned().collect();
@@ -259,7 +258,7 @@ fn placement(hosts: &[Host], count: usize, moved: &BTreeMap<usize, String>) -> V
     placed
 }
 
-/// What tells Open MPI's launcher of a remote shell that is not its own.
+/// Arguments that set a non-default remote shell in Open MPI's launcher.
 pub(super) fn open_mpi_shell(shell: &str) -> Vec<OsString> {
     match shell {
         "ssh" | "none" => vec![],
@@ -273,7 +272,7 @@ mod tests {
 
     fn names(text: &str, count: usize, moved: &[(usize, &str)]) -> String {
         let moved = moved.iter().map(|(rank, name)| (*rank, name.to_string())).collect();
-        placement(&parsed(text), count, &moved).join(" ")
+        placement(&parse(text), count, &moved).join(" ")
     }
 
     #[test]
@@ -294,7 +293,7 @@ mod tests {
     fn moved_ranks_are_where_they_were_moved_to() {
         assert_eq!(names("a\nb\nc\n", 3, &[(2, "b")]), "a b b");
         assert_eq!(names("a\nb\n", 3, &[(1, "gone"), (7, "b")]), "a b a");
-        // The server's own socket is rank 0's.
+        // Rank 0 stays on the server's host, with its local socket.
         assert_eq!(names("a\nb\n", 2, &[(0, "b")]), "a b");
     }
 
@@ -302,8 +301,9 @@ mod tests {
         let file = folder.join("hosts");
         fs::write(&file, "here\nfirst\nsecond\n").unwrap();
         let shell = folder.join("shell");
-        // A host answers unless there is a file of its name. The script is read and not executed: a process
-        // that another thread has just forked may hold it open for writing, and then it cannot be (ETXTBSY).
+        // A host responds unless there is a file of its name. The script is read and not executed: a process
+        // that another thread has just forked may hold it open for writing, and executing it would fail
+        // (ETXTBSY).
         fs::write(&shell, format!("[ ! -e {}/$1 ]\n", folder.display())).unwrap();
         if !silent.is_empty() {
             fs::write(folder.join(silent), "").unwrap();
@@ -311,7 +311,7 @@ mod tests {
         Hosts::new(file, &format!("sh {}", shell.display()))
     }
 
-    async fn placed(hosts: &Hosts, failures: u32, folder: &Path) -> String {
+    async fn place(hosts: &Hosts, failures: u32, folder: &Path) -> String {
         let path = folder.join("placed");
         hosts.place(3, failures, &path, |host| format!("{host} ")).await.unwrap();
         fs::read_to_string(path).unwrap()
@@ -321,26 +321,26 @@ mod tests {
     async fn hosts_that_are_silent_get_no_ranks_until_they_are_back() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = hosts(folder.path(), "");
-        assert_eq!(placed(&hosts, 0, folder.path()).await, "here first second ");
+        assert_eq!(place(&hosts, 0, folder.path()).await, "here first second ");
         fs::write(folder.path().join("first"), "").unwrap();
-        assert_eq!(placed(&hosts, 0, folder.path()).await, "here second here ");
+        assert_eq!(place(&hosts, 0, folder.path()).await, "here second here ");
         assert_eq!(hosts.move_rank(1, "first").unwrap_err().0, "55000");
         assert_eq!(hosts.move_rank(1, "nowhere").unwrap_err().0, "22023");
         fs::remove_file(folder.path().join("first")).unwrap();
-        assert_eq!(hosts.returned(|| vec![false; 3]).await, "first");
-        assert_eq!(placed(&hosts, 0, folder.path()).await, "here first second ");
+        assert_eq!(hosts.wait_for_return(|| vec![false; 3]).await, "first");
+        assert_eq!(place(&hosts, 0, folder.path()).await, "here first second ");
         assert_eq!(hosts.move_rank(1, "second"), Ok(true));
-        assert_eq!(placed(&hosts, 0, folder.path()).await, "here second second ");
+        assert_eq!(place(&hosts, 0, folder.path()).await, "here second second ");
         assert_eq!(hosts.move_rank(1, "second"), Ok(false));
-        // A host that lost its ranks is asked, too.
-        assert_eq!(hosts.returned(|| vec![false, true, true]).await, "second");
+        // A host that lost its ranks is checked as well.
+        assert_eq!(hosts.wait_for_return(|| vec![false, true, true]).await, "second");
     }
 
     #[tokio::test]
     async fn a_host_that_never_answered_is_left_out_when_a_start_has_failed() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = hosts(folder.path(), "second");
-        assert_eq!(placed(&hosts, 0, folder.path()).await, "here first second ");
-        assert_eq!(placed(&hosts, 1, folder.path()).await, "here first here ");
+        assert_eq!(place(&hosts, 0, folder.path()).await, "here first second ");
+        assert_eq!(place(&hosts, 1, folder.path()).await, "here first here ");
     }
 }

@@ -1,22 +1,22 @@
-//! Advisory locks: numbers that sessions of this server lock for one another, as PostgreSQL's functions of
-//! that name do. They lock nothing of the warehouse, and other servers know nothing of them.
+//! Advisory locks between sessions of this server, with PostgreSQL's functions. They lock nothing in the
+//! warehouse, and other servers do not share them.
 //!
 //! # Invariants
-//! A lock is held by one session alone, or shared by several. Who asks waits behind all who asked before and
-//! want what does not go with it.
+//! A lock is held by one session exclusively, or shared by several. A request waits behind all earlier
+//! conflicting requests.
 //!
 //! # Order of calls
-//! [`Locks::ended`] when a statement has ended outside of a transaction, or a transaction has;
-//! [`Locks::release_all`] when the session has.
+//! [`Locks::release_transaction`] after a statement outside of a transaction, and after a transaction;
+//! [`Locks::release_all`] when the session ends.
 //!
 //! # Memory bound
-//! [`LOCKS_MAX`] locks of all sessions (53200).
+//! [`LOCKS_MAX`] locks over all sessions (53200).
 //!
 //! # Errors
-//! 40P01: those who would be waited for wait for the caller; 55P03: `lock_timeout` has passed.
+//! 40P01: deadlock, the sessions in the way wait for the caller; 55P03: `lock_timeout` has expired.
 //!
 //! # Cancellation
-//! Dropping the future of [`Locks::lock`] takes the wish back.
+//! Dropping the future of [`Locks::lock`] withdraws the request.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use harrier_error::SqlError;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Locks that all sessions may hold together.
+/// Maximum number of locks held by all sessions.
 const LOCKS_MAX: usize = 1 << 20;
 
-/// `pg_sleep` waits no longer than this, which is a year.
+/// Maximum wait of `pg_sleep`, about a year.
 const SLEEP_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// What is locked: one number of eight bytes, or two of four.
+/// Key of a lock: one 64-bit number, or two 32-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     One(i64),
@@ -52,40 +52,40 @@ enum Mode {
 }
 
 impl Mode {
-    fn goes_with(self, other: Self) -> bool {
+    fn is_compatible(self, other: Self) -> bool {
         self == Self::Shared && other == Self::Shared
     }
 }
 
-/// Until when a lock is held.
+/// Lifetime of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Session,
     Transaction,
 }
 
-/// The locks of one server.
+/// The advisory locks of one server.
 #[derive(Debug, Default)]
 pub(super) struct Locks(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     keys: BTreeMap<Key, State>,
-    /// Which keys a session holds or waits for.
+    /// Keys that a session holds or waits for.
     of_sessions: BTreeMap<i32, BTreeSet<Key>>,
-    last_wish: u64,
+    last_request: u64,
     held: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each session has taken it.
+    /// Acquisition count of each holder.
     holders: BTreeMap<(i32, Mode, Scope), u64>,
-    waiting: VecDeque<Wish>,
+    waiting: VecDeque<Request>,
 }
 
 #[derive(Debug)]
-struct Wish {
+struct Request {
     number: u64,
     session: i32,
     mode: Mode,
@@ -94,28 +94,35 @@ struct Wish {
 }
 
 impl State {
-    /// Whether others than `session` hold it in a way that does not go with `mode`.
-    fn is_held_against(&self, session: i32, mode: Mode) -> bool {
-        self.holders.keys().any(|(holder, held, _)| *holder != session && !held.goes_with(mode))
+    /// Whether another session holds it in a mode that conflicts with `mode`.
+    fn conflicts(&self, session: i32, mode: Mode) -> bool {
+        self.holders.keys().any(|(holder, held, _)| *holder != session && !held.is_compatible(mode))
     }
 
     fn holds(&self, session: i32, mode: Mode) -> bool {
         self.holders.keys().any(|(holder, held, _)| *holder == session && *held >= mode)
     }
 
-    /// Whether `session` may have it now. `before`: wishes that were there before; who holds it already need
-    /// not mind them.
-    fn may_have<'w>(&self, session: i32, mode: Mode, mut before: impl Iterator<Item = &'w Wish>) -> bool {
-        if self.is_held_against(session, mode) {
+    /// Whether `session` can acquire it now. `before`: earlier requests; a session that already holds the
+    /// lock ignores them.
+    fn can_acquire<'w>(
+        &self,
+        session: i32,
+        mode: Mode,
+        mut before: impl Iterator<Item = &'w Request>,
+    ) -> bool {
+        if self.conflicts(session, mode) {
             return false;
         }
-        self.holds(session, mode) || !before.any(|wish| wish.session != session && !wish.mode.goes_with(mode))
+        self.holds(session, mode)
+            || !before.any(|request| request.session != session && !request.mode.is_compatible(mode))
     }
 
-    /// Sessions that have to do something before the wish at `at` is granted.
-    fn in_the_way(&self, at: usize) -> BTreeSet<i32> {
-        let Some(wish) = self.waiting.get(at) else { return BTreeSet::new() };
-        let others = |session: &i32, mode: Mode| *session != wish.session && !mode.goes_with(wish.mode);
+    /// Sessions that block the request at `at`.
+    fn blockers(&self, at: usize) -> BTreeSet<i32> {
+        let Some(request) = self.waiting.get(at) else { return BTreeSet::new() };
+        let others =
+            |session: &i32, mode: Mode| *session != request.session && !mode.is_compatible(request.mode);
         let holders = self.holders.keys().filter(|(session, mode, _)| others(session, *mode));
         let before = self.waiting.iter().take(at).filter(|before| others(&before.session, before.mode));
         holders.map(|(session, ..)| *session).chain(before.map(|before| before.session)).collect()
@@ -123,7 +130,7 @@ impl State {
 }
 
 impl Inner {
-    fn take(&mut self, key: Key, session: i32, mode: Mode, scope: Scope) {
+    fn acquire(&mut self, key: Key, session: i32, mode: Mode, scope: Scope) {
         let holders = &mut self.keys.entry(key).or_default().holders;
         let count = holders.entry((session, mode, scope)).or_insert_with(|| {
             self.held += 1;
@@ -133,30 +140,30 @@ impl Inner {
         self.of_sessions.entry(session).or_default().insert(key);
     }
 
-    /// Grants what can be granted, the first wishes first, and forgets what nobody holds or wants.
-    fn settle(&mut self, key: Key) {
+    /// Grants all requests that can be granted, in order, and removes unused keys.
+    fn grant(&mut self, key: Key) {
         loop {
             let Some(state) = self.keys.get_mut(&key) else { return };
             let ready = (0..state.waiting.len()).find(|at| {
-                let wish = &state.waiting[*at];
-                state.may_have(wish.session, wish.mode, state.waiting.iter().take(*at))
+                let request = &state.waiting[*at];
+                state.can_acquire(request.session, request.mode, state.waiting.iter().take(*at))
             });
-            let Some(wish) = ready.and_then(|at| state.waiting.remove(at)) else {
+            let Some(request) = ready.and_then(|at| state.waiting.remove(at)) else {
                 if state.holders.is_empty() && state.waiting.is_empty() {
                     self.keys.remove(&key);
                 }
                 return;
             };
-            self.take(key, wish.session, wish.mode, wish.scope);
-            if wish.granted.send(()).is_err() {
-                // Nobody waits for it any more.
-                self.give_back(key, wish.session, wish.mode, wish.scope);
+            self.acquire(key, request.session, request.mode, request.scope);
+            if request.granted.send(()).is_err() {
+                // The request was canceled.
+                self.release_one(key, request.session, request.mode, request.scope);
             }
         }
     }
 
-    /// Undoes one [`Self::take`]; false if there was none.
-    fn give_back(&mut self, key: Key, session: i32, mode: Mode, scope: Scope) -> bool {
+    /// Reverts one [`Self::take`]; false if there was none.
+    fn release_one(&mut self, key: Key, session: i32, mode: Mode, scope: Scope) -> bool {
         let Some(state) = self.keys.get_mut(&key) else { return false };
         let Some(count) = state.holders.get_mut(&(session, mode, scope)) else { return false };
         *count -= 1;
@@ -167,33 +174,33 @@ impl Inner {
         true
     }
 
-    /// Forgets all of a session that is held so, whatever the count.
-    fn release(&mut self, session: i32, is_meant: impl Fn(Scope) -> bool) {
+    /// Releases all locks of a session with a matching scope, whatever their counts.
+    fn release(&mut self, session: i32, matches: impl Fn(Scope) -> bool) {
         let keys: Vec<Key> = self.of_sessions.get(&session).into_iter().flatten().copied().collect();
         for key in keys {
             let Some(state) = self.keys.get_mut(&key) else { continue };
             let before = state.holders.len();
-            state.holders.retain(|(holder, _, scope), _| *holder != session || !is_meant(*scope));
+            state.holders.retain(|(holder, _, scope), _| *holder != session || !matches(*scope));
             self.held -= before - state.holders.len();
             let stays = state.holders.keys().any(|(holder, ..)| *holder == session)
-                || state.waiting.iter().any(|wish| wish.session == session);
+                || state.waiting.iter().any(|request| request.session == session);
             if !stays && let Some(keys) = self.of_sessions.get_mut(&session) {
                 keys.remove(&key);
             }
-            self.settle(key);
+            self.grant(key);
         }
         if self.of_sessions.get(&session).is_some_and(BTreeSet::is_empty) {
             self.of_sessions.remove(&session);
         }
     }
 
-    /// Whether the last wish for `key` waits for its own session.
+    /// Whether the last request for `key` waits for its own session.
     fn is_deadlock(&self, key: Key) -> bool {
         let Some(state) = self.keys.get(&key) else { return false };
         let Some(at) = state.waiting.len().checked_sub(1) else { return false };
         let asking = state.waiting[at].session;
         let mut seen = BTreeSet::new();
-        let mut next: Vec<i32> = state.in_the_way(at).into_iter().collect();
+        let mut next: Vec<i32> = state.blockers(at).into_iter().collect();
         while let Some(session) = next.pop() {
             if session == asking {
                 return true;
@@ -203,48 +210,50 @@ impl Inner {
             }
             for key in self.of_sessions.get(&session).into_iter().flatten() {
                 let Some(state) = self.keys.get(key) else { continue };
-                for (at, _) in state.waiting.iter().enumerate().filter(|(_, wish)| wish.session == session) {
-                    next.extend(state.in_the_way(at));
+                for (at, _) in
+                    state.waiting.iter().enumerate().filter(|(_, request)| request.session == session)
+                {
+                    next.extend(state.blockers(at));
                 }
             }
         }
         false
     }
 
-    fn forget_wish(&mut self, key: Key, number: u64) {
+    fn withdraw(&mut self, key: Key, number: u64) {
         if let Some(state) = self.keys.get_mut(&key) {
-            state.waiting.retain(|wish| wish.number != number);
+            state.waiting.retain(|request| request.number != number);
         }
-        self.settle(key);
+        self.grant(key);
     }
 }
 
-/// Takes a wish back when nobody waits for it any more.
-struct Waiting {
+/// Pending request, withdrawn on drop.
+struct PendingRequest {
     locks: Arc<Locks>,
     key: Key,
     number: u64,
     granted: Option<oneshot::Receiver<()>>,
-    /// What was granted is given back if nobody has heard of it.
-    asked: (i32, Mode, Scope),
+    /// Releases the lock if it was granted but not yet reported.
+    acquisition: (i32, Mode, Scope),
 }
 
-impl Drop for Waiting {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let Some(mut granted) = self.granted.take() else { return };
         let mut inner = self.locks.0.lock();
         match granted.try_recv() {
             Ok(()) => {
-                let (session, mode, scope) = self.asked;
-                inner.give_back(self.key, session, mode, scope);
-                inner.settle(self.key);
+                let (session, mode, scope) = self.acquisition;
+                inner.release_one(self.key, session, mode, scope);
+                inner.grant(self.key);
             }
-            Err(_) => inner.forget_wish(self.key, self.number),
+            Err(_) => inner.withdraw(self.key, self.number),
         }
     }
 }
 
-fn coded(state: SqlState, message: &str) -> datafusion::error::DataFusionError {
+fn sql_error(state: SqlState, message: &str) -> datafusion::error::DataFusionError {
     harrier_sqlstate::external(SqlError::new(state, message))
 }
 
@@ -252,18 +261,18 @@ impl Locks {
     fn check_room(inner: &Inner) -> Result<()> {
         match inner.held < LOCKS_MAX {
             true => Ok(()),
-            false => Err(coded(SqlState::OUT_OF_MEMORY, "too many advisory locks")),
+            false => Err(sql_error(SqlState::OUT_OF_MEMORY, "too many advisory locks")),
         }
     }
 
-    /// Takes a lock if nobody is in the way; tells whether it did.
+    /// Acquires a lock without waiting; returns whether it did.
     fn try_lock(&self, key: Key, session: i32, mode: Mode, scope: Scope) -> Result<bool> {
         let mut inner = self.0.lock();
         Self::check_room(&inner)?;
         let state = inner.keys.entry(key).or_default();
-        let may = state.may_have(session, mode, state.waiting.iter());
+        let may = state.can_acquire(session, mode, state.waiting.iter());
         if may {
-            inner.take(key, session, mode, scope);
+            inner.acquire(key, session, mode, scope);
         }
         Ok(may)
     }
@@ -281,30 +290,30 @@ impl Locks {
             let mut inner = self.0.lock();
             Self::check_room(&inner)?;
             let state = inner.keys.entry(key).or_default();
-            if state.may_have(session, mode, state.waiting.iter()) {
-                inner.take(key, session, mode, scope);
+            if state.can_acquire(session, mode, state.waiting.iter()) {
+                inner.acquire(key, session, mode, scope);
                 return Ok(());
             }
-            inner.last_wish += 1;
-            let number = inner.last_wish;
-            let (granted, heard) = oneshot::channel();
+            inner.last_request += 1;
+            let number = inner.last_request;
+            let (granted, receiver) = oneshot::channel();
             if let Some(state) = inner.keys.get_mut(&key) {
-                state.waiting.push_back(Wish { number, session, mode, scope, granted });
+                state.waiting.push_back(Request { number, session, mode, scope, granted });
             }
             inner.of_sessions.entry(session).or_default().insert(key);
             if inner.is_deadlock(key) {
-                inner.forget_wish(key, number);
-                return Err(coded(SqlState::DEADLOCK_DETECTED, "deadlock detected"));
+                inner.withdraw(key, number);
+                return Err(sql_error(SqlState::DEADLOCK_DETECTED, "deadlock detected"));
             }
-            let asked = (session, mode, scope);
-            Waiting { locks: Arc::clone(&self), key, number, granted: Some(heard), asked }
+            let acquisition = (session, mode, scope);
+            PendingRequest { locks: Arc::clone(&self), key, number, granted: Some(receiver), acquisition }
         };
         let Some(granted) = &mut waiting.granted else { return Ok(()) };
-        let heard = match timeout {
+        let receiver = match timeout {
             Some(timeout) => match tokio::time::timeout(timeout, granted).await {
-                Ok(heard) => heard,
+                Ok(receiver) => receiver,
                 Err(_) => {
-                    return Err(coded(
+                    return Err(sql_error(
                         SqlState::LOCK_NOT_AVAILABLE,
                         "canceling statement due to lock timeout",
                     ));
@@ -312,42 +321,42 @@ impl Locks {
             },
             None => granted.await,
         };
-        match heard {
+        match receiver {
             Ok(()) => {
                 waiting.granted = None;
                 Ok(())
             }
-            Err(_) => Err(coded(SqlState::INTERNAL_ERROR, "a lock was forgotten")),
+            Err(_) => Err(sql_error(SqlState::INTERNAL_ERROR, "a lock was forgotten")),
         }
     }
 
-    /// Gives back a lock of the session, once; tells whether there was one.
+    /// Releases one acquisition of a session lock; returns whether there was one.
     fn unlock(&self, key: Key, session: i32, mode: Mode) -> bool {
         let mut inner = self.0.lock();
-        let done = inner.give_back(key, session, mode, Scope::Session);
-        inner.settle(key);
+        let done = inner.release_one(key, session, mode, Scope::Session);
+        inner.grant(key);
         done
     }
 
-    /// Gives back all locks of a session but those of its transaction.
+    /// Releases all session-level locks of a session.
     fn unlock_all(&self, session: i32) {
         self.0.lock().release(session, |scope| scope == Scope::Session);
     }
 
-    /// To be called when a session is in no transaction any more.
-    pub(super) fn ended(&self, session: i32) {
+    /// Releases transaction locks; call it when a session leaves its transaction.
+    pub(super) fn release_transaction(&self, session: i32) {
         let mut inner = self.0.lock();
         if inner.of_sessions.contains_key(&session) {
             inner.release(session, |scope| scope == Scope::Transaction);
         }
     }
 
-    /// To be called when a session has ended, or forgets everything.
+    /// Releases all locks; call it at the end of a session, or at DISCARD ALL.
     pub(super) fn release_all(&self, session: i32) {
         self.0.lock().release(session, |_| true);
     }
 
-    /// All locks that are held or waited for, for `pg_locks`.
+    /// All locks held or waited for, for `pg_locks`.
     pub(super) fn list(&self) -> Vec<AdvisoryLock> {
         let inner = self.0.lock();
         let one = |key: &Key, process: i32, mode: Mode, granted: bool| {
@@ -362,26 +371,26 @@ impl Locks {
             let holders: BTreeSet<(i32, Mode)> =
                 state.holders.keys().map(|(session, mode, _)| (*session, *mode)).collect();
             all.extend(holders.into_iter().map(|(session, mode)| one(key, session, mode, true)));
-            all.extend(state.waiting.iter().map(|wish| one(key, wish.session, wish.mode, false)));
+            all.extend(state.waiting.iter().map(|request| one(key, request.session, request.mode, false)));
         }
         all
     }
 }
 
-/// Errors: of two numbers one has more than four bytes (42883), for which PostgreSQL has no function.
+/// Errors: one of two keys exceeds 32 bits (42883), for which PostgreSQL has no function.
 fn key_of(values: &[ScalarValue]) -> Result<Key> {
     match values {
         [ScalarValue::Int64(Some(class)), ScalarValue::Int64(Some(object))] => {
             match (i32::try_from(*class), i32::try_from(*object)) {
                 (Ok(class), Ok(object)) => Ok(Key::Two(class, object)),
-                _ => Err(coded(
+                _ => Err(sql_error(
                     SqlState::UNDEFINED_FUNCTION,
                     "advisory locks of two keys take keys of type integer, not bigint",
                 )),
             }
         }
         [ScalarValue::Int64(Some(key))] => Ok(Key::One(*key)),
-        _ => Err(coded(SqlState::INTERNAL_ERROR, "an advisory lock without a key")),
+        _ => Err(sql_error(SqlState::INTERNAL_ERROR, "an advisory lock without a key")),
     }
 }
 
@@ -450,7 +459,7 @@ fn sleep() -> WaitingFunction {
             _ => 0.0,
         };
         async move {
-            // What is no time, or in the past, is none.
+            // NaN and negative times mean no wait.
             let time = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(SLEEP_MAX);
             tokio::time::sleep(time.min(SLEEP_MAX)).await;
             Ok(None)
@@ -502,18 +511,18 @@ mod tests {
         locks.unlock_all(1);
         assert!(!locks.unlock(KEY, 1, Mode::Exclusive));
         assert!(!try_lock(&locks, 2, Mode::Shared));
-        locks.ended(1);
+        locks.release_transaction(1);
         assert!(try_lock(&locks, 2, Mode::Shared));
     }
 
     #[tokio::test]
-    async fn wishes_are_granted_in_their_order() {
+    async fn requests_are_granted_in_order() {
         let locks = Arc::new(Locks::default());
         lock(&locks, KEY, 1, Mode::Shared).await.unwrap();
         let mut second = Box::pin(lock(&locks, KEY, 2, Mode::Exclusive));
         let mut third = Box::pin(lock(&locks, KEY, 3, Mode::Shared));
         assert!(second.as_mut().now_or_never().is_none());
-        // It would go with what is held, and not with who came before.
+        // It is compatible with the holder, but not with the earlier request.
         assert!(third.as_mut().now_or_never().is_none());
         assert!(!try_lock(&locks, 4, Mode::Shared));
         assert_eq!(locks.list().iter().filter(|lock| lock.granted).count(), 1);
@@ -525,7 +534,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wish_that_was_given_up_holds_nobody_up() {
+    async fn a_withdrawn_request_blocks_nobody() {
         let locks = Arc::new(Locks::default());
         lock(&locks, KEY, 1, Mode::Shared).await.unwrap();
         let mut second = Box::pin(lock(&locks, KEY, 2, Mode::Exclusive));
@@ -533,7 +542,7 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
         drop(second);
         third.await.unwrap();
-        // One that was granted, too.
+        // Also a request that was granted.
         let mut fourth = Box::pin(lock(&locks, KEY, 4, Mode::Exclusive));
         assert!(fourth.as_mut().now_or_never().is_none());
         locks.release_all(1);
@@ -543,7 +552,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_in_a_circle_is_told() {
+    async fn a_deadlock_is_reported() {
         let locks = Arc::new(Locks::default());
         let other = Key::One(8);
         lock(&locks, KEY, 1, Mode::Exclusive).await.unwrap();
@@ -556,7 +565,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_too_long_is_told() {
+    async fn a_lock_timeout_is_reported() {
         let locks = Arc::new(Locks::default());
         lock(&locks, KEY, 1, Mode::Exclusive).await.unwrap();
         let limit = Some(Duration::from_millis(10));

@@ -1,19 +1,18 @@
-//! What systemd is told of a service that it has started with `Type=notify`: a few words to the socket that
-//! it names.
+//! Service notifications for systemd (`Type=notify`), sent to the socket that it names.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The variable of the environment that names the socket; without it nobody listens.
+/// Environment variable that names the socket; without it nothing is sent.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// The server is ready; `status` is for people.
+/// Reports that the server is ready; `status` is for people.
 pub(super) fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={status}"));
 }
 
-/// The configuration is being read again; [`ready`] ends that.
+/// Reports that the configuration is being reloaded; [`ready`] ends that state.
 pub(super) fn reloading() {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     let us = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000);

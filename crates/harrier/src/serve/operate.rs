@@ -1,4 +1,4 @@
-//! What an operator can have a running server do, as functions of SQL, and whom the server lets in meanwhile.
+//! Operator functions of a running server in SQL, and the admission mode of sessions.
 //!
 //! ```text
 //!                   took the lease               harrier_drain()             SIGTERM
@@ -6,8 +6,8 @@
 //!                   lost it                      harrier_resume()
 //! ```
 //!
-//! While it is drained, a server lets in nobody but sessions that were begun with `harrier.operator = on`, as
-//! `harrier ctl` begins its own; the others end with their transactions.
+//! While draining, a server admits only sessions started with `harrier.operator = on`, as `harrier ctl` does;
+//! the others end with their transactions.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 
 use super::gang::{Order, Refusal, Supervisor};
 
-/// What a client sets when it comes, to be let in while the server is drained.
+/// Startup parameter of operators, admitted while the server is drained.
 pub(super) const OPERATOR: &str = "harrier.operator";
 
-/// Whom the server lets in.
+/// Who is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Open,
@@ -33,22 +33,22 @@ pub(super) enum Mode {
     Draining,
     /// Nobody: another server serves the warehouse.
     Standby,
-    /// Nobody: it ends.
+    /// Nobody: the server is shutting down.
     Stopping,
 }
 
-/// What operators can change. Shared by everything that serves.
+/// Controls of operators. Shared by all services of the server.
 pub(super) struct Controls {
     registry: Arc<Registry>,
     gang: Option<Supervisor>,
     mode: RwLock<Mode>,
-    /// Somebody wants the configuration to be read again.
+    /// Notified to request a reload of the configuration.
     pub(super) reload: Notify,
-    /// How often it was, and what came of the last time.
+    /// Number of reloads, and the outcome of the last one.
     reloaded: RwLock<(u64, String)>,
 }
 
-/// Before the keys that differ and that only a restart takes over, in the outcome of a reload.
+/// Prefix, in the outcome of a reload, of the changed keys that need a restart.
 pub(crate) const NEEDS_RESTART: &str = "restart: ";
 
 impl Controls {
@@ -70,24 +70,23 @@ impl Controls {
         *self.mode.write() = mode;
     }
 
-    /// Keeps what came of reading the configuration again: what is wrong with it, or the keys that need a
-    /// restart.
-    pub(super) fn reloaded(&self, outcome: &Result<Vec<&'static str>, String>) {
-        let told = match outcome {
+    /// Stores the outcome of a reload: its errors, or the keys that need a restart.
+    pub(super) fn record_reload(&self, outcome: &Result<Vec<&'static str>, String>) {
+        let outcome = match outcome {
             Ok(restart) if restart.is_empty() => String::new(),
             Ok(restart) => format!("{NEEDS_RESTART}{}", restart.join(", ")),
             Err(error) => error.clone(),
         };
         let mut reloaded = self.reloaded.write();
-        *reloaded = (reloaded.0 + 1, told);
+        *reloaded = (reloaded.0 + 1, outcome);
     }
 
-    /// Why sessions are not let in, for people.
-    pub(super) fn closed(&self) -> Option<String> {
+    /// Why sessions are refused, as text.
+    pub(super) fn refusal_reason(&self) -> Option<String> {
         self.refusal(false).map(|failure| failure.message)
     }
 
-    /// Why a session is not let in.
+    /// Why a session is refused.
     pub(super) fn refusal(&self, is_operator: bool) -> Option<SqlError> {
         let (message, hint) = match self.mode() {
             Mode::Open => return None,
@@ -103,10 +102,10 @@ impl Controls {
         })
     }
 
-    /// Looks at what a client asks to set when it comes: whether it may come in now, and if it is an
-    /// operator. What is meant for this is taken out of `settings`.
+    /// Checks a new session: whether it is admitted, and whether it is an operator. Removes the operator
+    /// parameter from `settings`.
     ///
-    /// Errors: 57P03 not now; 42501 the role is no operator.
+    /// Errors: 57P03 not admitted now; 42501 the role is no operator.
     pub(super) fn admit(
         &self,
         is_superuser: bool,
@@ -130,8 +129,7 @@ impl Controls {
         }
     }
 
-    /// Sends everybody away, who runs a statement or has a transaction open at its end; operators and
-    /// `caller` stay.
+    /// Ends all sessions once their statement or transaction has ended, except operators and `caller`.
     fn drain(&self, caller: i32) -> Result<(), Refusal> {
         {
             let mut mode = self.mode.write();
@@ -175,9 +173,9 @@ impl Controls {
     }
 }
 
-/// Whether a role may change what the server does: superusers may.
+/// Checks whether a role may operate the server: superusers only.
 ///
-/// Errors: it may not (42501).
+/// Errors: permission denied (42501).
 fn may_operate(is_superuser: bool) -> Result<(), Refusal> {
     match is_superuser {
         true => Ok(()),
@@ -188,30 +186,30 @@ fn may_operate(is_superuser: bool) -> Result<(), Refusal> {
     }
 }
 
-fn failed((state, message): Refusal) -> DataFusionError {
+fn sql_error((state, message): Refusal) -> DataFusionError {
     harrier_sqlstate::external(SqlError::new(state, message))
 }
 
-/// What a function is called with.
-struct Asked<'a> {
-    /// The session that it is called in.
+/// Arguments of a function call.
+struct Call<'a> {
+    /// The calling session.
     process: i32,
-    /// Its first argument.
+    /// First argument.
     number: usize,
-    /// Its second.
+    /// Second argument.
     text: &'a str,
 }
 
-/// What operators call. Functions that change something return whether they did.
+/// The operators' functions. Functions that change something return whether they did.
 pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
-    let function = |name, arguments: &[DataType], act: fn(&Controls, Asked<'_>) -> Result<bool, Refusal>| {
+    let function = |name, arguments: &[DataType], act: fn(&Controls, Call<'_>) -> Result<bool, Refusal>| {
         let controls = Arc::clone(controls);
         ServerFunction {
             name,
             arguments: arguments.to_vec(),
             returns: DataType::Boolean,
             call: Arc::new(move |caller: &Identity, viewer: &Viewer, values: &[ScalarValue]| {
-                may_operate(viewer.is_superuser()).map_err(failed)?;
+                may_operate(viewer.is_superuser()).map_err(sql_error)?;
                 let number = match values.first() {
                     Some(ScalarValue::Int64(Some(number))) => usize::try_from(*number).unwrap_or(usize::MAX),
                     _ => 0,
@@ -221,7 +219,7 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
                     _ => "",
                 };
                 let process = caller.process;
-                let done = act(&controls, Asked { process, number, text }).map_err(failed)?;
+                let done = act(&controls, Call { process, number, text }).map_err(sql_error)?;
                 tracing::info!(role = caller.role, session = process, number, text, "{name}() was called");
                 Ok(ScalarValue::Boolean(Some(done)))
             }),
@@ -235,24 +233,24 @@ pub(super) fn functions(controls: &Arc<Controls>) -> Vec<ServerFunction> {
             arguments: vec![],
             returns: DataType::Utf8,
             call: Arc::new(move |_: &Identity, viewer: &Viewer, _: &[ScalarValue]| {
-                may_operate(viewer.is_superuser()).map_err(failed)?;
-                let (times, told) = &*controls.reloaded.read();
-                Ok(ScalarValue::Utf8(Some(format!("{times} {told}"))))
+                may_operate(viewer.is_superuser()).map_err(sql_error)?;
+                let (times, outcome) = &*controls.reloaded.read();
+                Ok(ScalarValue::Utf8(Some(format!("{times} {outcome}"))))
             }),
         }
     };
     vec![
         outcome,
-        function("harrier_drain", &[], |controls, asked| controls.drain(asked.process).map(|()| true)),
+        function("harrier_drain", &[], |controls, call| controls.drain(call.process).map(|()| true)),
         function("harrier_resume", &[], |controls, _| Ok(controls.resume())),
-        function("harrier_rank_down", rank, |controls, asked| {
-            controls.order(Order::Down(asked.number)).map(|()| true)
+        function("harrier_rank_down", rank, |controls, call| {
+            controls.order(Order::Down(call.number)).map(|()| true)
         }),
-        function("harrier_rank_up", rank, |controls, asked| {
-            controls.order(Order::Up(asked.number)).map(|()| true)
+        function("harrier_rank_up", rank, |controls, call| {
+            controls.order(Order::Up(call.number)).map(|()| true)
         }),
-        function("harrier_move_rank", &[DataType::Int64, DataType::Utf8], |controls, asked| {
-            controls.gang()?.move_rank(asked.number, asked.text)
+        function("harrier_move_rank", &[DataType::Int64, DataType::Utf8], |controls, call| {
+            controls.gang()?.move_rank(call.number, call.text)
         }),
         function("harrier_restart_gang", &[], |controls, _| controls.order(Order::Restart).map(|()| true)),
         function("pg_reload_conf", &[], |controls, _| {

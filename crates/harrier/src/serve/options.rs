@@ -1,4 +1,4 @@
-//! The options of `harrier serve`: a configuration file, and what the command line says instead of it.
+//! Options of `harrier serve`: a configuration file, overridden by the command line.
 
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ fn address_or_off(text: &str) -> Result<OrOff<Address>, String> {
 }
 
 impl Args {
-    /// The file's configuration with what the command line says.
+    /// The configuration of the file, overridden by the command line.
     ///
     /// Errors: the file cannot be used, or values are not allowed; as lines for the user.
     pub(super) fn config(&self) -> Result<Config, String> {

@@ -1,9 +1,8 @@
-//! The launcher of a front end that was killed. Its ranks end by themselves when nobody holds their desk any
-//! more, and the launcher ends with them, unless it waits for a host that is cut off, for good: then the next
-//! front end on this host ends it.
+//! Cleanup of the launcher of a killed front end. Its ranks end by themselves once their front end has
+//! disconnected, and the launcher ends with them, unless it waits forever for an unreachable host: then the
+//! next front end on this host kills it.
 //!
-//! A front end writes down which process that is, with the moment in which it began: a number alone may be
-//! another process by then.
+//! A front end records the launcher's pid with its start time: the pid alone may have been reused.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -16,11 +15,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 const FILE: &str = "launcher";
 
-/// How long a launcher may take to end by itself.
+/// Time for a launcher to end by itself.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Writes down in a front end's own folder what it has started. The last one counts: a front end that lives
-/// ends the others itself.
+/// Records the launcher in a front end's own folder. Only the last one matters: a live front end ends the
+/// others itself.
 pub(super) fn remember(folder: &Path, pid: Option<u32>) {
     let Some((pid, began)) = pid.and_then(|pid| Some((pid, began(pid)?))) else { return };
     if let Err(error) = fs::write(folder.join(FILE), format!("{pid} {began}")) {
@@ -28,13 +27,13 @@ pub(super) fn remember(folder: &Path, pid: Option<u32>) {
     }
 }
 
-/// Ends what a front end that was killed has left, of which `folder` was the own one. Does not wait for that.
+/// Ends the launcher left by a killed front end, whose own folder was `folder`. Does not wait.
 pub(super) fn end(folder: &Path) {
     let text = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
     let mut numbers = text.split(' ').map(str::parse::<u64>);
     let (Some(Ok(pid)), Some(Ok(expected))) = (numbers.next(), numbers.next()) else { return };
     let Ok(pid) = u32::try_from(pid) else { return };
-    // The descriptor is of one process for good; that it is the right one is asked once it is there.
+    // Open the pidfd first, then check the process: the descriptor cannot change its process.
     let Ok(watched) = process::watch(pid) else { return };
     if began(pid) != Some(expected) {
         return;
@@ -53,10 +52,10 @@ pub(super) fn end(folder: &Path) {
     });
 }
 
-/// When a process began, in ticks since the machine did: field 22 of proc_pid_stat(5).
+/// Start time of a process, in ticks since boot: field 22 of proc_pid_stat(5).
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything; the state behind it is field 3.
+    // The name may contain anything; the state behind it is field 3.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(22 - 3)?.parse().ok()
 }
@@ -92,7 +91,7 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
-        // One that has ended is left alone, too.
+        // A process that has exited is left alone as well.
         end(folder.path());
     }
 }

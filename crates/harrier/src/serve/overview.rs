@@ -1,4 +1,4 @@
-//! What the pages, the metrics and the health checks show of this server.
+//! Data of the pages, the metrics and the health checks of this server.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use super::gang::{State, Supervisor};
 use super::operate::Controls;
 use super::session::with_context;
 
-/// The tables of the warehouse, counted.
+/// Tables of the warehouse with their counts.
 const TABLES: &str = "SELECT table_schema, table_name, rows, bytes, files, deleted_rows, kept_rows, partitioned_by \
                       FROM sys.tables ORDER BY 1, 2";
 
@@ -28,7 +28,7 @@ const TABLES: &str = "SELECT table_schema, table_name, rows, bytes, files, delet
 const SNAPSHOTS: &str = "SELECT snapshot_id, CAST(snapshot_time AS BIGINT), changes, author, message \
                          FROM sys.snapshots ORDER BY 1 DESC LIMIT ";
 
-/// Processor time is compared with what it was so long ago at least.
+/// Minimum interval between CPU time samples.
 const SAMPLE_MIN: Duration = Duration::from_millis(900);
 
 pub(super) struct Facts {
@@ -43,39 +43,38 @@ pub(super) struct Facts {
     pub(super) busy: Mutex<Busy>,
 }
 
-/// How busy ranks are, from what they told twice.
+/// CPU usage of ranks, from two samples.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
     generation: u64,
-    told: Option<(Instant, Vec<u64>)>,
+    last_sample: Option<(Instant, Vec<u64>)>,
     cores: Vec<f64>,
 }
 
 impl Busy {
-    /// The cores that every rank has kept busy, as far as that is known. `processor_ns`: of each, as it was
-    /// told `at`.
+    /// CPU cores used by every rank, where known. `processor_ns`: CPU time of each, reported at `at`.
     fn cores(&mut self, generation: u64, at: Instant, processor_ns: Vec<u64>) -> Vec<f64> {
         if self.generation != generation {
             *self = Self { generation, ..Self::default() };
         }
-        match &self.told {
+        match &self.last_sample {
             Some((before, was)) => {
                 let passed = at.saturating_duration_since(*before);
                 if passed >= SAMPLE_MIN {
                     let cores =
                         |(now, was): (&u64, &u64)| now.saturating_sub(*was) as f64 / passed.as_nanos() as f64;
                     self.cores = processor_ns.iter().zip(was).map(cores).collect();
-                    self.told = Some((at, processor_ns));
+                    self.last_sample = Some((at, processor_ns));
                 }
             }
-            None => self.told = Some((at, processor_ns)),
+            None => self.last_sample = Some((at, processor_ns)),
         }
         self.cores.clone()
     }
 }
 
 impl Facts {
-    /// What a query answers.
+    /// Runs a query.
     async fn query(&self, text: String) -> Result<Vec<RecordBatch>, SqlError> {
         let session = self.engine.session();
         let work = async move {
@@ -101,8 +100,8 @@ impl Facts {
             since: self.since,
             warehouse: self.warehouse.clone(),
             listen: self.listen.clone(),
-            closed: self.controls.closed(),
-            // Without a gang that is wanted, statements run in this process all the same.
+            closed: self.controls.refusal_reason(),
+            // Without its gang, statements run in this process all the same.
             ranks_wanted: self.gang.as_ref().map_or(0, |gang| gang.plan().ranks),
         }
     }
@@ -129,7 +128,7 @@ impl Facts {
         let ranks = &view.status.ranks;
         let processor_ns = ranks.iter().map(|rank| rank.process_cpu_ns).collect();
         let cores = view
-            .heard
+            .status_at
             .map(|heard| self.busy.lock().cores(view.generation, heard, processor_ns))
             .unwrap_or_default();
         let rank = |(number, rank): (usize, &harrier_exec::frontend::client::RankStatus)| RankFacts {
@@ -150,7 +149,7 @@ impl Facts {
             resident_bytes: (rank.resident_bytes > 0).then_some(rank.resident_bytes),
             processor_seconds: rank.process_cpu_ns as f64 / 1e9,
             busy_cores: cores.get(number).copied().filter(|_| rank.lost.is_none()),
-            heard: view.heard.filter(|_| rank.lost.is_none()).map(|heard| heard.elapsed()),
+            heard: view.status_at.filter(|_| rank.lost.is_none()).map(|heard| heard.elapsed()),
         };
         ranks.iter().enumerate().map(rank).collect()
     }
@@ -206,7 +205,7 @@ impl Facts {
     }
 }
 
-/// What `one` makes of every row.
+/// Maps every row with `one`.
 fn rows<T>(batches: &[RecordBatch], one: impl Fn(&RecordBatch, usize) -> T) -> Vec<T> {
     let mut made = Vec::new();
     for batch in batches {
@@ -215,19 +214,19 @@ fn rows<T>(batches: &[RecordBatch], one: impl Fn(&RecordBatch, usize) -> T) -> V
     made
 }
 
-/// Of column `at`; `None` for NULL.
+/// Value of column `at`; `None` for NULL.
 fn text(batch: &RecordBatch, at: usize, row: usize) -> Option<String> {
     let column = batch.column(at).as_string::<i32>();
     column.is_valid(row).then(|| column.value(row).to_string())
 }
 
-/// Of column `at`; 0 for NULL.
+/// Value of column `at`; 0 for NULL.
 fn number(batch: &RecordBatch, at: usize, row: usize) -> u64 {
     let column = batch.column(at).as_primitive::<Int64Type>();
     if column.is_valid(row) { column.value(row).max(0) as u64 } else { 0 }
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+// Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Overview for Facts {
     fn server<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, ServerFacts> {
         ready(self.server_facts()).boxed()

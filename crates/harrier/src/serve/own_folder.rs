@@ -1,10 +1,10 @@
-//! The folder of a front end for sockets that nobody else can have made or enter.
+//! Private folder of a front end for its sockets, inaccessible to other users.
 //!
-//! Invariants: its owner holds an exclusive lock on the file `lock` inside for as long as it lives. Whoever
+//! Invariants: its owner holds an exclusive lock on the file `lock` inside for its whole lifetime. Whoever
 //! can take that lock may therefore delete the folder.
 //!
-//! Crash: a front end that was killed leaves its folder, and perhaps its launcher (`orphan.rs`); the next one
-//! of the same user that starts beside it removes both.
+//! Crash: a killed front end leaves its folder, and perhaps its launcher (`orphan.rs`); the next one of the
+//! same user in the same parent folder removes both.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -15,24 +15,24 @@ use harrier_engine::locked_folder;
 
 use super::orphan;
 
-/// How the folders of all front ends begin, so that they can find each other's.
+/// Common prefix of these folders, by which front ends find abandoned ones.
 const PREFIX: &str = "harrier-serve-";
 const LOCK: &str = "lock";
 
-/// Owns the folder; dropping it removes the folder and everything in it.
+/// Owns the folder; dropping it removes the folder and its contents.
 pub(super) struct OwnFolder {
     path: PathBuf,
     lock: Option<File>,
 }
 
 impl OwnFolder {
-    /// A new folder inside `parent`, whose name ends with `suffix`. Also removes those that killed front ends
-    /// left there.
+    /// Creates a folder inside `parent`, whose name ends with `suffix`. Also removes those that killed front
+    /// ends left there.
     pub(super) fn create_in(parent: &Path, suffix: &str) -> io::Result<Self> {
         remove_abandoned(parent);
         let path = parent.join(format!("{PREFIX}{suffix}"));
-        // Locked under a name that does not match, so that no other front end takes it for an abandoned one
-        // before.
+        // Locked under a name without the prefix, so that no other front end takes it for abandoned
+        // meanwhile.
         let hidden = parent.join(format!(".{PREFIX}{suffix}"));
         DirBuilder::new().mode(0o700).create(&hidden)?;
         let lock = File::create(hidden.join(LOCK)).and_then(|lock| {
@@ -60,7 +60,7 @@ impl Drop for OwnFolder {
     }
 }
 
-/// Folders of others that hold no lock, or that this user may not enter, are left alone.
+/// Removes abandoned folders; leaves alone those that are locked, or that this user cannot access.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {

@@ -1,4 +1,4 @@
-//! Which resource queue a role's statements wait in: those of the catalog, and one for whoever has none.
+//! Assignment of roles to resource queues: those of the catalog, and a default one.
 
 use std::sync::Arc;
 
@@ -6,49 +6,48 @@ use harrier_engine::{Access, Engine, SqlError};
 use harrier_server::queues::{Priority, QueueDefinition, Queues};
 use parking_lot::Mutex;
 
-/// The queue of roles that have none.
+/// Name of the queue of roles without one.
 const DEFAULT: &str = "default";
 
-/// The queues of a server, made as the catalog has them. Clones share them.
+/// The queues of a server, synchronized with the catalog. Clones share them.
 #[derive(Clone)]
 pub(super) struct RoleQueues {
     queues: Queues,
     engine: Engine,
-    made: Arc<Mutex<Made>>,
+    versions: Arc<Mutex<Versions>>,
 }
 
-/// What the queues were made of.
-struct Made {
+/// Versions of the queues' sources.
+struct Versions {
     default: QueueDefinition,
-    /// Of who may do what; none yet.
+    /// Version of the catalog's access data; `None`: not yet loaded.
     version: Option<i64>,
 }
 
-/// Where a statement waits, and what it gets there.
+/// Queue of a statement, and its share of memory.
 pub(super) struct Place {
     pub queue: String,
     /// Bytes of memory that it reserves, and may use; 0: the queue has no limit.
     pub memory: u64,
 }
 
-/// The queue of roles that have none; `statements`: how many of them run at once, if not as many as there
-/// are.
+/// The default queue; `statements`: how many of them run at once, or `None` for no limit.
 pub(super) fn default(statements: Option<usize>) -> QueueDefinition {
     QueueDefinition { active_statements: statements, ..QueueDefinition::new(DEFAULT) }
 }
 
 impl RoleQueues {
     pub(super) fn new(queues: Queues, engine: Engine, default: QueueDefinition) -> Self {
-        let made = Made { default, version: None };
-        Self { queues, engine, made: Arc::new(Mutex::new(made)) }
+        let versions = Versions { default, version: None };
+        Self { queues, engine, versions: Arc::new(Mutex::new(versions)) }
     }
 
-    /// For roles that have none, from now on.
+    /// Replaces the default queue.
     pub(super) fn set_default(&self, default: QueueDefinition) {
-        let mut made = self.made.lock();
-        made.default = default.clone();
-        // Made anew with the next statement; the others stay until then.
-        made.version = None;
+        let mut versions = self.versions.lock();
+        versions.default = default.clone();
+        // Refreshed with the next statement; the other queues stay until then.
+        versions.version = None;
         let (present, _) = self.queues.snapshot();
         let others = present.into_iter().filter(|queue| !queue.is_dropped).map(|queue| queue.definition);
         let others = others.filter(|queue| queue.name != DEFAULT);
@@ -59,23 +58,23 @@ impl RoleQueues {
         &self.queues
     }
 
-    /// Where a role's statement is to wait. A queue that was changed by anybody is that from here on.
+    /// Returns the queue of a role's statement, after refreshing changed queues.
     ///
     /// Errors: the catalog cannot be read.
     pub(super) async fn of_role(&self, role: &str) -> Result<Place, SqlError> {
         let access = self.engine.access().await?;
-        self.follow(&access);
+        self.refresh(&access);
         let Some(queue) = access.queue(role) else {
             return Ok(Place { queue: DEFAULT.to_string(), memory: 0 });
         };
-        // As HAWQ has it: each of the statements that may run at once gets the same share.
+        // As in HAWQ, all statements that may run at once get equal shares.
         let shares = queue.active_statements.map_or(1, u64::from).max(1);
         Ok(Place { queue: queue.name.clone(), memory: queue.memory_limit.map_or(0, |limit| limit / shares) })
     }
 
-    fn follow(&self, access: &Access) {
-        let mut made = self.made.lock();
-        if made.version == Some(access.version) {
+    fn refresh(&self, access: &Access) {
+        let mut versions = self.versions.lock();
+        if versions.version == Some(access.version) {
             return;
         }
         let mut all: Vec<QueueDefinition> = access
@@ -90,9 +89,9 @@ impl RoleQueues {
             })
             .collect();
         if all.iter().all(|queue| queue.name != DEFAULT) {
-            all.push(made.default.clone());
+            all.push(versions.default.clone());
         }
         self.queues.set(all);
-        made.version = Some(access.version);
+        versions.version = Some(access.version);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
-    // Before MPI uses it, and until this process ends.
+    // Entered before MPI uses it, and held until this process ends.
     let segments = args.segments.as_deref().map(Segments::enter).transpose();
     let _segments = match segments {
         Ok(segments) => segments,
@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         let mut options = EngineOptions::default();
         options.threads = threads;
         options.memory_bytes = args.memory.or(options.memory_bytes);
-        freed_memory::keep_within(options.memory_bytes);
+        freed_memory::limit_purge_delay(options.memory_bytes);
         options.spill_dirs = args.spill_dirs.clone();
         options.gang = gang;
         options
@@ -82,8 +82,8 @@ async fn serve(engine: Engine, path: &std::path::Path, threads: usize) -> u8 {
     exit::DONE
 }
 
-/// Opens the desk on a thread of its own, so that the front end hears of ranks whatever statements compute.
-/// What is returned ends when the desk has closed.
+/// Opens the desk on a separate thread, so that the front end gets status updates while statements compute.
+/// The receiver completes when the desk has closed.
 fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let work = Handle::current();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -94,7 +94,7 @@ fn open(desk: Desk, path: PathBuf) -> io::Result<oneshot::Receiver<()>> {
     let listener = match listener {
         Ok(listener) => listener,
         Err(error) => {
-            // This is a thread of another runtime, on which none may be waited for.
+            // A runtime cannot be dropped with waiting inside another runtime.
             runtime.shutdown_background();
             return Err(error);
         }

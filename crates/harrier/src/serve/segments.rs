@@ -1,16 +1,16 @@
-//! The folder of one gang for the memory that MPI shares between its ranks, on each of their hosts.
+//! Folder of a gang for the shared memory of MPI between its ranks, one on each host.
 //!
-//! Open MPI makes a file for each rank in `/dev/shm`, 4 MiB or more, and removes it when the rank ends in
-//! good order. Of a rank that is killed together with its launcher it stays. In a folder of the gang's own it
-//! goes with that. MPICH is not told of one.
+//! Open MPI creates a file for each rank in `/dev/shm`, 4 MiB or more, and removes it when the rank ends
+//! normally. The file of a rank that is killed together with its launcher stays. In a folder of the gang's
+//! own it is removed with the folder. MPICH has no such option.
 //!
 //! # Invariants
-//! Whoever uses a folder holds a shared lock on the file `lock` inside. Whoever can take that lock for itself
-//! may therefore delete the folder.
+//! Every user of a folder holds a shared lock on the file `lock` inside. Whoever can take that lock
+//! exclusively may therefore delete the folder.
 //!
 //! # Crash
-//! What stays of a gang that was killed is removed by the front end when its launcher has ended, by the next
-//! gang's ranks on other hosts, or else by the next server that starts.
+//! The folder of a killed gang is removed by the front end when its launcher has ended, by the next gang's
+//! ranks on other hosts, or else by the next server that starts.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,37 +18,37 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where memory with names is.
+/// Mount point of POSIX shared memory.
 const PARENT: &str = "/dev/shm";
 
-/// How the folders of all gangs begin.
+/// Common prefix of the folders of all gangs.
 const PREFIX: &str = "harrier-gang-";
 const LOCK: &str = "lock";
 
-/// How long ranks may take to go when their launcher has, and how often they are looked after.
+/// How long ranks may outlive their launcher, and the poll interval.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What tells Open MPI where its files go: up to version 4, and since.
+/// Open MPI's parameters for the location of its files: up to version 4, and since.
 pub(super) const VARIABLES: [&str; 2] =
     ["OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"];
 
-/// The folder of the gang of this name. `None`: this machine has no such memory, or the environment says
-/// where the files go.
+/// The folder of the gang `name`. `None`: this machine has no shared memory, or the environment sets the
+/// location.
 pub(super) fn folder(name: &str) -> Option<PathBuf> {
     let is_told = VARIABLES.iter().any(|variable| std::env::var_os(variable).is_some());
     (!is_told && Path::new(PARENT).is_dir()).then(|| Path::new(PARENT).join(format!("{PREFIX}{name}")))
 }
 
-/// Uses a folder until it is dropped; whoever is the last removes it.
+/// Use of a folder until dropped; the last user removes it.
 pub(super) struct Segments {
     path: PathBuf,
     lock: File,
 }
 
 impl Segments {
-    /// Makes the folder, unless another rank of this host has. Also removes those that killed gangs left
-    /// beside it.
+    /// Creates the folder, unless another rank of this host has. Also removes folders of killed gangs beside
+    /// it.
     pub(super) fn enter(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             sweep(parent);
@@ -60,7 +60,7 @@ impl Segments {
             }
             let name = path.join(LOCK);
             let lock = match File::options().write(true).create(true).truncate(false).open(&name) {
-                // Somebody removes the folder at this moment.
+                // Another process is removing the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 lock => lock?,
             };
@@ -82,13 +82,13 @@ impl Drop for Segments {
     }
 }
 
-/// Removes what gangs have left on this host whose last rank has gone.
+/// Removes the folders of gangs on this host whose last rank has ended.
 pub(super) fn sweep_host() {
     sweep(Path::new(PARENT));
 }
 
-/// Removes what all gangs of a server have left on this host, whose ranks are about to go; waits for them a
-/// little.
+/// Removes the folders of all gangs of a server on this host; waits up to [`PATIENCE`] for their ranks to
+/// end.
 ///
 /// Cancellation: the next server sweeps.
 pub(super) async fn sweep_all_of(server: &str) {
@@ -113,7 +113,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// A folder without a lock is being made, and one of somebody else cannot be entered.
+/// Removes an unused folder. Skips folders without a lock, which are being created, and those of other users.
 fn remove_abandoned(path: &Path) {
     if let Ok(lock) = File::open(path.join(LOCK))
         && lock.try_lock().is_ok()

@@ -1,9 +1,9 @@
-//! A session of the engine as the server sees it: statements run where the engine's threads are, not where
-//! clients are waited for.
+//! Adapter from the server's sessions to the engine's: runs statements on the engine's threads, apart from
+//! client I/O.
 //!
-//! Parsing and planning do not yield, nor need the first operator of a plan: a statement does that on a
-//! thread of its own, so that others have their share of the processors meanwhile. What its operators spawn
-//! runs on the threads that all statements share.
+//! Parsing and planning do not yield, nor need the first operator of a plan: they run on a thread per
+//! statement, so that other statements get their share of the CPUs. Tasks spawned by operators run on the
+//! threads that all statements share.
 
 use std::any::Any;
 use std::future::Future;
@@ -45,13 +45,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::locks::Locks;
 use super::operate::Controls;
+use super::plan_probe::PlanProbe;
 use super::queues::RoleQueues;
-use super::watching::Watched;
 
-/// Batches, or pieces of text, that are ready before they are asked for.
-const AHEAD: usize = 2;
+/// Batches, or pieces of text, prefetched ahead of the client.
+const PREFETCH: usize = 2;
 
-/// The one database, which also goes by the name of every role.
+/// The only database; the name of every role is an alias.
 pub(super) const DATABASE: &str = "warehouse";
 
 /// Opens sessions of one engine.
@@ -60,9 +60,9 @@ pub(super) struct Sessions {
     pub(super) threads: Threads,
     pub(super) surroundings: Arc<dyn Surroundings>,
     pub(super) queues: RoleQueues,
-    /// Put before what the client asks to set.
+    /// Applied before the client's startup settings.
     pub(super) settings: RwLock<Vec<(String, String)>>,
-    /// Whether sessions are let in.
+    /// Decides about admission of sessions.
     pub(super) controls: Arc<Controls>,
     pub(super) registry: Arc<Registry>,
     pub(super) locks: Arc<Locks>,
@@ -96,7 +96,7 @@ impl Sessions {
             own.retain(|(name, value)| match session.checked_setting(name, value) {
                 Ok(_) => true,
                 Err(error) => {
-                    // As PostgreSQL: who can log in can mend it.
+                    // As in PostgreSQL: otherwise the role could not log in to mend it.
                     tracing::warn!(role = identity.role, name, %error, "a role's setting is left out");
                     false
                 }
@@ -119,25 +119,25 @@ impl Sessions {
     }
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+// Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Backend for Sessions {
     fn open<'a: 'f, 'f>(&'a self, identity: Identity) -> BoxFuture<'f, Result<Arc<dyn Session>, SqlError>> {
         self.boxed_open(identity)
     }
 }
 
-/// Where statements run.
+/// Runtimes of statements.
 #[derive(Debug, Clone)]
 pub(super) struct Threads {
-    /// What all statements share.
+    /// Shared by all statements.
     pub(super) shared: Handle,
-    /// Has a thread for each statement that asks for one.
+    /// Provides a blocking thread per statement.
     pub(super) own: Handle,
 }
 
 impl Threads {
-    /// Does `work` on a thread of its own, for the statement of this flag. It ends, without a value, when the
-    /// guard is dropped, which sets the flag for what does not hear of that.
+    /// Runs `work` on a separate thread, with this cancellation flag. Dropping the guard cancels it, without
+    /// a value, and sets the flag for code that does not yield.
     fn spawn<T: Send + 'static>(
         &self,
         canceled: &Canceled,
@@ -160,21 +160,21 @@ impl Threads {
     }
 }
 
-/// What is done on a thread is given up when this is dropped.
+/// Cancels the work on its thread when dropped.
 struct Guard {
-    // The first to be dropped: who is told to end shall find it set.
+    // Dropped first: the flag must be set before the task is canceled.
     canceled: CancelOnDrop,
     _given_up: DropGuard,
 }
 
 struct EngineSession {
-    /// The number of the session.
+    /// Number of the session.
     process: i32,
     locks: Arc<Locks>,
     session: Arc<harrier_engine::Session>,
     threads: Threads,
-    /// Held by the statement that runs. One that was given up holds it until its thread has let go of the
-    /// session, so that what it does last is not done to the transaction of the next one.
+    /// Held by the running statement. A canceled one holds it until its thread has released the session, so
+    /// that its last actions do not affect the next transaction.
     running: Arc<Mutex<()>>,
     queues: RoleQueues,
     registry: Arc<Registry>,
@@ -186,14 +186,14 @@ impl Drop for EngineSession {
     }
 }
 
-/// A statement that waits for its turn on the gang.
-struct Turn {
+/// A statement that waits for admission to the gang.
+struct GangAdmission {
     queues: RoleQueues,
     entry: Arc<StatementEntry>,
     registry: Arc<Registry>,
 }
 
-impl Admit for Turn {
+impl Admit for GangAdmission {
     fn admit(&self, bytes: u64) -> BoxFuture<'static, datafusion::error::Result<Admitted>> {
         let (queues, entry) = (self.queues.clone(), Arc::clone(&self.entry));
         async move {
@@ -210,7 +210,7 @@ impl Admit for Turn {
 
     fn repeated(&self, reason: &str) {
         let StatementEntry { id, session, .. } = &*self.entry;
-        // Once for each process that the error has come through.
+        // Prefixed once for each process that the error has passed.
         let reason = reason.trim_start_matches("External error: ");
         tracing::warn!(statement = id, session, reason, "a statement is run once more");
         self.entry.count_retry();
@@ -218,7 +218,7 @@ impl Admit for Turn {
     }
 }
 
-/// The line of a COPY, which the engine tells as a detail, is its context to clients.
+/// Moves the line of a COPY, which the engine reports as a detail, to the context.
 pub(super) fn with_context(mut error: SqlError) -> SqlError {
     let is_context = |text: &String| text.starts_with("COPY ") && text.contains(", line ");
     if error.detail.as_ref().is_some_and(is_context) {
@@ -228,27 +228,27 @@ pub(super) fn with_context(mut error: SqlError) -> SqlError {
 }
 
 impl EngineSession {
-    /// Does `work` on a thread of statements, when the one before has ended. Dropping the future ends it.
-    async fn there<T: Send + 'static>(
+    /// Runs `work` on a statement thread, after the previous one has ended. Dropping the future cancels it.
+    async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        self.there_for(&Canceled::default(), work).await
+        self.run_part(&Canceled::default(), work).await
     }
 
-    /// The same for a statement, which may go on when that is done.
-    async fn there_for<T: Send + 'static>(
+    /// Like [`Self::run`], for a statement whose stream may outlive `work`.
+    async fn run_part<T: Send + 'static>(
         &self,
         canceled: &Canceled,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        let (task, guard) = self.threads.spawn(canceled, alone(&self.running, work));
+        let (task, guard) = self.threads.spawn(canceled, exclusively(&self.running, work));
         let done = task.await;
         guard.canceled.keep();
         match done {
             Ok(Some(done)) => done.map_err(with_context),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
-            Err(error) => Err(broken(&error)),
+            Err(error) => Err(join_error(&error)),
         }
     }
 
@@ -256,7 +256,7 @@ impl EngineSession {
         async move {
             let whole = splitter::StatementText { text: text.to_string(), line: 1 };
             let session = Arc::clone(&self.session);
-            let parsed = self.there(async move { session.parse(whole) }).await?;
+            let parsed = self.run(async move { session.parse(whole) }).await?;
             let kind = match parsed.kind() {
                 StatementKind::Plain => Kind::Plain,
                 StatementKind::Begin => Kind::Begin,
@@ -276,11 +276,11 @@ impl EngineSession {
         types: &'a [Option<DataType>],
     ) -> BoxFuture<'a, Result<Description, SqlError>> {
         async move {
-            let parsed = parsed(statement)?;
+            let parsed = downcast(statement)?;
             let session = Arc::clone(&self.session);
             let types = types.to_vec();
             let statement = Arc::clone(&parsed);
-            let described = self.there(async move { session.describe(&parsed, &types).await }).await?;
+            let described = self.run(async move { session.describe(&parsed, &types).await }).await?;
             let columns = described.columns.map(|schema| statement.named(&schema));
             Ok(Description { parameters: described.parameters, names: described.names, columns })
         }
@@ -295,7 +295,7 @@ impl EngineSession {
     ) -> BoxFuture<'a, Result<Outcome, SqlError>> {
         async move {
             self.registry.check_audit()?;
-            let mut parsed = parsed(statement)?;
+            let mut parsed = downcast(statement)?;
             if !values.is_empty() {
                 let scalar = |value: &ArrayRef| {
                     ScalarValue::try_from_array(value, 0)
@@ -306,46 +306,51 @@ impl EngineSession {
             }
             let session = Arc::clone(&self.session);
             let (queues, registry) = (self.queues.clone(), Arc::clone(&self.registry));
-            session.set_admission(Arc::new(Turn { queues, entry: Arc::clone(entry), registry }));
+            session.set_admission(Arc::new(GangAdmission { queues, entry: Arc::clone(entry), registry }));
             let entry = Arc::clone(entry);
             let threads = self.threads.clone();
             let text = statement.text.clone();
             let named = Arc::clone(&parsed);
             let canceled = Canceled::default();
             let outcome = self
-                .there_for(&canceled, async move {
+                .run_part(&canceled, async move {
                     let outcome = session.execute(&parsed).await?;
                     entry.set_phase(Phase::Running);
                     if let Some(progress) = outcome.progress() {
-                        entry.set_probe(Arc::new(Watched(progress.clone())));
+                        entry.set_probe(Arc::new(PlanProbe(progress.clone())));
                     }
-                    // What only has to be waited for is waited for here.
+                    // Statements without rows are awaited here.
                     Ok(match outcome {
-                        harrier_engine::Outcome::Write(write) => Ran::Written(write.finish().await?),
-                        other => Ran::Started(other),
+                        harrier_engine::Outcome::Write(write) => Execution::Written(write.finish().await?),
+                        other => Execution::Started(other),
                     })
                 })
                 .await?;
             Ok(match outcome {
-                Ran::Written(written) => Outcome::Done(done(written)),
-                Ran::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
+                Execution::Written(written) => Outcome::Done(completion(written)),
+                Execution::Started(harrier_engine::Outcome::Command { tag, warnings, notices }) => {
                     let starts =
                         statement.text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("start"));
                     let tag = if starts && tag == "BEGIN" { "START TRANSACTION".to_string() } else { tag };
                     Outcome::Done(Done { tag, warnings, notices })
                 }
-                Ran::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
+                Execution::Started(harrier_engine::Outcome::Rows { schema, stream, .. }) => Outcome::Rows {
                     schema: named.named(&schema),
                     rows: batches(&threads, &canceled, stream, text),
                 },
-                Ran::Started(harrier_engine::Outcome::CopyIn(CopyIn { input, write, table, schema })) => {
+                Execution::Started(harrier_engine::Outcome::CopyIn(CopyIn {
+                    input,
+                    write,
+                    table,
+                    schema,
+                })) => {
                     let (input, done) = (
                         CopyInto::Text(input),
-                        finished(&threads, &canceled, alone(&self.running, write.finish())),
+                        copy_completion(&threads, &canceled, exclusively(&self.running, write.finish())),
                     );
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
-                Ran::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
+                Execution::Started(harrier_engine::Outcome::CopyInRows(CopyInRows {
                     input,
                     write,
                     table,
@@ -353,14 +358,14 @@ impl EngineSession {
                 })) => {
                     let (input, done) = (
                         CopyInto::Rows(input),
-                        finished(&threads, &canceled, alone(&self.running, write.finish())),
+                        copy_completion(&threads, &canceled, exclusively(&self.running, write.finish())),
                     );
                     Outcome::CopyIn(backend::CopyIn { table, schema, input, done })
                 }
-                Ran::Started(harrier_engine::Outcome::CopyOut(copy)) => {
+                Execution::Started(harrier_engine::Outcome::CopyOut(copy)) => {
                     Outcome::CopyOut(text_of(&threads, &canceled, copy))
                 }
-                Ran::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
+                Execution::Started(harrier_engine::Outcome::CopyOutRows { schema, stream, .. }) => {
                     Outcome::CopyOut(backend::CopyOut::Rows {
                         schema,
                         rows: batches(&threads, &canceled, stream, text),
@@ -381,14 +386,14 @@ impl EngineSession {
         async move {
             let session = Arc::clone(&self.session);
             match what {
-                Discard::Temporary => self.there(async move { session.discard_temporary().await }).await,
+                Discard::Temporary => self.run(async move { session.discard_temporary().await }).await,
                 Discard::Sequences => {
                     session.discard_sequences();
                     Ok(())
                 }
                 Discard::All => {
                     self.locks.release_all(self.process);
-                    self.there(async move { session.discard().await }).await
+                    self.run(async move { session.discard().await }).await
                 }
             }
         }
@@ -398,7 +403,7 @@ impl EngineSession {
     fn boxed_settle(&self) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
             if self.session.transaction() == harrier_engine::TransactionState::Idle {
-                self.locks.ended(self.process);
+                self.locks.release_transaction(self.process);
             }
             self.session.settle().await.map_err(with_context)
         }
@@ -406,19 +411,18 @@ impl EngineSession {
     }
 }
 
-fn broken(error: &JoinError) -> SqlError {
+fn join_error(error: &JoinError) -> SqlError {
     let message = if error.is_panic() { "the statement panicked" } else { "the statement was ended" };
     SqlError::new(SqlState::INTERNAL_ERROR, message)
 }
 
-/// What a stream gives, made on the threads of statements ahead of being asked for. It ends at its first
-/// error.
-fn ahead<T: Send + 'static>(
+/// Prefetches a stream on the statement threads. It ends at its first error.
+fn prefetch<T: Send + 'static>(
     threads: &Threads,
     canceled: &Canceled,
     mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<T, SqlError>> {
-    let (sender, mut receiver) = mpsc::channel(AHEAD);
+    let (sender, mut receiver) = mpsc::channel(PREFETCH);
     let (task, guard) = threads.spawn(canceled, async move {
         while let Some(item) = stream.next().await {
             let is_end = item.is_err();
@@ -432,10 +436,10 @@ fn ahead<T: Send + 'static>(
         let _ = &guard;
         match receiver.poll_recv(context) {
             Poll::Ready(None) => match task.as_mut().map(|task| task.poll_unpin(context)) {
-                // A panic closes the channel too, and is no end.
+                // A panic also closes the channel, and is not a normal end.
                 Some(Poll::Ready(Err(error))) => {
                     task = None;
-                    Poll::Ready(Some(Err(broken(&error))))
+                    Poll::Ready(Some(Err(join_error(&error))))
                 }
                 Some(Poll::Pending) => Poll::Pending,
                 _ => {
@@ -449,41 +453,44 @@ fn ahead<T: Send + 'static>(
     made.boxed()
 }
 
-/// The batches of a statement, made ahead.
+/// The batches of a statement, prefetched.
 fn batches(
     threads: &Threads,
     canceled: &Canceled,
     stream: SendableRecordBatchStream,
     text: String,
 ) -> BoxStream<'static, Result<RecordBatch, SqlError>> {
-    ahead(threads, canceled, stream.map_err(move |error| harrier_engine::in_statement(&error, &text)))
+    prefetch(threads, canceled, stream.map_err(move |error| harrier_engine::in_statement(&error, &text)))
 }
 
-/// The text of a COPY, made ahead, and its end after that.
+/// The text of a COPY, prefetched, followed by its completion.
 fn text_of(threads: &Threads, canceled: &Canceled, copy: CopyOut) -> backend::CopyOut {
     let columns = copy.columns();
-    let (tell, told) = oneshot::channel();
-    let pieces = futures::stream::unfold((copy, tell), |(mut copy, tell)| async move {
+    let (sender, receiver) = oneshot::channel();
+    let pieces = futures::stream::unfold((copy, sender), |(mut copy, sender)| async move {
         match copy.next().await.transpose() {
-            Some(piece) => Some((piece, (copy, tell))),
+            Some(piece) => Some((piece, (copy, sender))),
             None => {
-                // Nobody waits for the tag of a statement that was given up.
-                let _ = tell.send(copy.tag());
+                // Nobody waits for the tag of a canceled statement.
+                let _ = sender.send(copy.tag());
                 None
             }
         }
     });
     let done = async move {
         let tag =
-            told.await.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
+            receiver.await.map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended"))?;
         Ok(Done { tag, ..Done::default() })
     };
-    let text = ahead(threads, canceled, pieces.boxed());
+    let text = prefetch(threads, canceled, pieces.boxed());
     backend::CopyOut::Text { columns, text, done: done.boxed() }
 }
 
-/// Does `work` while nothing else is done that holds `running`.
-fn alone<T, F: Future<Output = T>>(running: &Arc<Mutex<()>>, work: F) -> impl Future<Output = T> + use<T, F> {
+/// Runs `work` while holding `running`.
+fn exclusively<T, F: Future<Output = T>>(
+    running: &Arc<Mutex<()>>,
+    work: F,
+) -> impl Future<Output = T> + use<T, F> {
     let running = Arc::clone(running);
     async move {
         let _held = running.lock_owned().await;
@@ -491,8 +498,8 @@ fn alone<T, F: Future<Output = T>>(running: &Arc<Mutex<()>>, work: F) -> impl Fu
     }
 }
 
-/// What runs a COPY FROM while it is fed.
-fn finished(
+/// Completion of a COPY FROM that is being fed.
+fn copy_completion(
     threads: &Threads,
     canceled: &Canceled,
     write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
@@ -501,19 +508,19 @@ fn finished(
     let ended = async move {
         let _guard = guard;
         match finished.await {
-            Ok(Some(written)) => written.map(done).map_err(with_context),
+            Ok(Some(written)) => written.map(completion).map_err(with_context),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
-            Err(error) => Err(broken(&error)),
+            Err(error) => Err(join_error(&error)),
         }
     };
     ended.boxed()
 }
 
-fn done(written: Written) -> Done {
+fn completion(written: Written) -> Done {
     Done { tag: written.tag, notices: written.notice.into_iter().collect(), ..Done::default() }
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
+// Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Session for EngineSession {
     fn cursor(&self, text: &str) -> Result<Option<backend::CursorStatement>, SqlError> {
         match cursor::read(text) {
@@ -526,7 +533,7 @@ impl Session for EngineSession {
         let mut parts = Vec::new();
         let (mut rest, mut offset) = (text, 0);
         for statement in splitter::split(text) {
-            // The text of a statement stands in the whole as it is.
+            // The text of a statement is a substring of the whole.
             let at = rest.find(&statement.text).unwrap_or(0);
             offset += rest[..at].chars().count();
             parts.push(Part { text: statement.text.clone(), offset });
@@ -613,17 +620,26 @@ impl Session for EngineSession {
     fn set_named(&self, named: Vec<Named>) {
         let us =
             |since: SystemTime| since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-        let mut told = harrier_engine::Named::default();
+        let mut named_objects = harrier_engine::Named::default();
         for Named { name, text, since, cursor } in named {
             let since = us(since);
             match cursor {
-                None => told.prepared.push(PreparedStatement { name, text, since, is_of_sql: false }),
+                None => {
+                    named_objects.prepared.push(PreparedStatement { name, text, since, is_of_sql: false })
+                }
                 Some(CursorKind { is_held, is_binary, is_scrollable }) => {
-                    told.cursors.push(Cursor { name, text, is_held, is_binary, is_scrollable, since });
+                    named_objects.cursors.push(Cursor {
+                        name,
+                        text,
+                        is_held,
+                        is_binary,
+                        is_scrollable,
+                        since,
+                    });
                 }
             }
         }
-        self.session.set_named(told);
+        self.session.set_named(named_objects);
     }
 
     fn settle<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Result<(), SqlError>> {
@@ -633,12 +649,12 @@ impl Session for EngineSession {
 
 fn text_of_interval(style: IntervalStyle, months: i32, days: i32, us: i64) -> String {
     let mut text = String::new();
-    // Into a text nothing fails to be written.
+    // Writing to a string cannot fail.
     let _ = style.write(&mut text, months, days, us);
     text
 }
 
-/// Rows that are kept where statements run, whose threads may wait for disks.
+/// Spooled rows, accessed on statement threads, which may block on disks.
 struct EngineRows {
     rows: u64,
     kept: Arc<Mutex<harrier_engine::KeptRows>>,
@@ -646,8 +662,8 @@ struct EngineRows {
 }
 
 impl EngineRows {
-    /// Does `work` with the rows, on a thread of its own.
-    async fn there<T: Send + 'static>(
+    /// Runs `work` with the rows on a separate thread.
+    async fn run<T: Send + 'static>(
         &self,
         work: impl for<'k> FnOnce(&'k mut harrier_engine::KeptRows) -> BoxFuture<'k, DataFusionResult<T>>
         + Send
@@ -659,7 +675,7 @@ impl EngineRows {
         match task.await {
             Ok(Some(done)) => done.map_err(|error| with_context(harrier_engine::in_statement(&error, ""))),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
-            Err(error) => Err(broken(&error)),
+            Err(error) => Err(join_error(&error)),
         }
     }
 }
@@ -671,8 +687,7 @@ impl KeptRows for EngineRows {
 
     fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>> {
         async move {
-            let rows =
-                self.there(|kept| async move { kept.push(batch).map(|()| kept.rows()) }.boxed()).await?;
+            let rows = self.run(|kept| async move { kept.push(batch).map(|()| kept.rows()) }.boxed()).await?;
             self.rows = rows as u64;
             Ok(())
         }
@@ -681,21 +696,21 @@ impl KeptRows for EngineRows {
 
     fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>> {
         async move {
-            let (first, batch) = self.there(move |kept| kept.batch(row as usize).boxed()).await?;
+            let (first, batch) = self.run(move |kept| kept.batch(row as usize).boxed()).await?;
             Ok((first as u64, batch))
         }
         .boxed()
     }
 }
 
-/// How far a statement ran on its own threads.
-#[allow(clippy::large_enum_variant)] // One is made for a statement.
-enum Ran {
+/// Result of the part that runs on the statement's thread.
+#[allow(clippy::large_enum_variant)] // One value per statement.
+enum Execution {
     Written(Written),
     Started(harrier_engine::Outcome),
 }
 
-/// What a statement says of a cursor, as the server has it.
+/// Converts a cursor statement to the server's types.
 fn about_cursor(statement: cursor::CursorStatement) -> backend::CursorStatement {
     let count = |count: cursor::Count| match count {
         cursor::Count::Rows(rows) => backend::Count::Rows(rows),
@@ -725,7 +740,7 @@ fn about_cursor(statement: cursor::CursorStatement) -> backend::CursorStatement 
     }
 }
 
-fn parsed(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {
+fn downcast(statement: &Statement) -> Result<Arc<ParsedStatement>, SqlError> {
     Arc::clone(&statement.inner)
         .downcast::<ParsedStatement>()
         .map_err(|_| SqlError::new(SqlState::INTERNAL_ERROR, "the statement was parsed by another session"))

@@ -1,9 +1,9 @@
-//! The settings of a configuration: what every session starts with, and whether a session would take it.
+//! Session settings of a configuration, and their validation.
 
 use harrier_engine::{Engine, EngineOptions};
 use harrier_server::config::Config;
 
-/// What every session starts with, as a client would set it.
+/// Initial settings of every session, as a client would set them.
 pub(super) fn of_sessions(config: &Config) -> Vec<(String, String)> {
     let statements = &config.statements;
     let timeouts = [
@@ -18,38 +18,38 @@ pub(super) fn of_sessions(config: &Config) -> Vec<(String, String)> {
     timeouts.chain(plain.map(|(key, value)| (key.clone(), value.clone()))).collect()
 }
 
-/// Why the settings of a configuration cannot be had, one for each that cannot. With such the server would
-/// not start, or let nobody in.
-pub(crate) fn refused(config: &Config) -> Vec<String> {
+/// Errors of invalid settings in a configuration, one each. With these the server would not start, or admit
+/// nobody.
+pub(crate) fn invalid_settings(config: &Config) -> Vec<String> {
     let of_engine = config.settings.of_engine().filter_map(|(name, value)| {
         let mut options = EngineOptions::default();
         options.settings = vec![(name.clone(), value.clone())];
         let error = Engine::try_new(options).err()?;
         Some(format!("settings.{name}: {}", error.report(None)))
     });
-    let mut refused: Vec<String> = of_engine.collect();
+    let mut errors: Vec<String> = of_engine.collect();
     if config.settings.of_sessions().next().is_none() {
-        return refused;
+        return errors;
     }
     let engine = match Engine::try_new(EngineOptions::default()) {
         Ok(engine) => engine,
         Err(error) => {
-            refused.push(error.report(None));
-            return refused;
+            errors.push(error.report(None));
+            return errors;
         }
     };
     let session = engine.session();
-    refused.extend(config.settings.of_sessions().filter_map(|(name, value)| {
+    errors.extend(config.settings.of_sessions().filter_map(|(name, value)| {
         let error = session.checked_setting(name, value).err()?;
         Some(format!("settings.{name}: {}", harrier_engine::sql_error(error).report(None)))
     }));
-    refused
+    errors
 }
 
-/// Errors: those of [`refused`], a line each.
+/// Errors: those of [`invalid_settings`], one per line.
 pub(super) fn check(config: &Config) -> Result<(), String> {
-    let refused = refused(config);
-    if refused.is_empty() { Ok(()) } else { Err(refused.join("\n")) }
+    let errors = invalid_settings(config);
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Every line of the example without its mark, one at a time, and all of them together.
+    /// Every commented line of the example alone, and all of them together.
     #[test]
     fn the_example_can_be_used_as_it_is() {
         let example = Config::example();
@@ -70,7 +70,7 @@ mod tests {
             let line = |at: usize| if active.contains(&at) { &lines[at][1..] } else { lines[at] };
             let text: Vec<&str> = (0..lines.len()).map(line).collect();
             let config = Config::parse(&text.join("\n"), Path::new("/")).unwrap();
-            assert_eq!(refused(&config), Vec::<String>::new());
+            assert_eq!(invalid_settings(&config), Vec::<String>::new());
         }
     }
 }

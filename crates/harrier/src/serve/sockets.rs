@@ -1,4 +1,4 @@
-//! Where clients come in: addresses and certificates, as the configuration names them.
+//! Listening sockets and certificates, from the configuration.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ use harrier_server::config::values::Address;
 use harrier_server::pg::listen::LocalListener;
 use tokio::net::TcpListener;
 
-use super::Trouble;
+use super::ServeError;
 
-/// A place that is listened at.
+/// A bound address and its listener.
 pub(super) type Socket = (SocketAddr, TcpListener);
 
-/// All places that are listened at before anybody is let in.
+/// All sockets, bound before any client is admitted.
 pub(super) struct Sockets {
     pub(super) pg: Vec<Socket>,
     pub(super) local: Option<LocalListener>,
@@ -25,8 +25,8 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Errors: an address is not this machine's, or somebody listens there already.
-    pub(super) async fn bind(config: &Config) -> Result<Self, Trouble> {
+    /// Errors: an address is not this machine's, or is in use.
+    pub(super) async fn bind(config: &Config) -> Result<Self, ServeError> {
         let server = &config.server;
         let mut pg = Vec::new();
         for address in &server.listen {
@@ -45,19 +45,19 @@ impl Sockets {
         Ok(Self { pg, local, flight, http })
     }
 
-    /// Where clients of PostgreSQL's protocol connect to over a network.
+    /// Network addresses of PostgreSQL's protocol.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.pg.iter().map(|(address, _)| *address).collect()
     }
 
-    /// The same for people, with the local socket.
-    pub(super) fn described(&self) -> Vec<String> {
+    /// The addresses as text, with the local socket.
+    pub(super) fn labels(&self) -> Vec<String> {
         let local = self.local.as_ref().map(|local| local.path().display().to_string());
         self.pg.iter().map(|(address, _)| address.to_string()).chain(local).collect()
     }
 }
 
-async fn bind(address: &Address) -> Result<Socket, Trouble> {
+async fn bind(address: &Address) -> Result<Socket, ServeError> {
     let cannot = |error: io::Error| {
         let message = format!("ERROR 58000: cannot listen at {address}: {error}");
         let hint = match error.kind() {
@@ -66,22 +66,22 @@ async fn bind(address: &Address) -> Result<Socket, Trouble> {
             }
             _ => "",
         };
-        Trouble::broken(message + hint)
+        ServeError::broken(message + hint)
     };
     let listener = TcpListener::bind((address.host.as_str(), address.port)).await.map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
     Ok((bound, listener))
 }
 
-fn local(folder: &Path, port: u16) -> Result<LocalListener, Trouble> {
+fn local(folder: &Path, port: u16) -> Result<LocalListener, ServeError> {
     LocalListener::bind(folder, port, true).map_err(|error| {
-        Trouble::broken(format!("ERROR 58000: cannot listen in folder \"{}\": {error}", folder.display()))
+        ServeError::broken(format!("ERROR 58000: cannot listen in folder \"{}\": {error}", folder.display()))
     })
 }
 
-/// What connections are encrypted with, read from the files that the configuration names.
+/// The TLS configuration, read from the configured files.
 ///
-/// Errors: for people; a file cannot be read, or is not what it should be.
+/// Errors: messages for the user; a file cannot be read or parsed.
 pub(super) fn tls(config: &Config) -> Result<Option<Tls>, String> {
     let server = &config.server;
     let (Some(certificate), Some(key)) = (server.tls_certificate.get(), server.tls_key.get()) else {
@@ -95,21 +95,21 @@ pub(super) fn tls(config: &Config) -> Result<Option<Tls>, String> {
     Tls::load(files).map(Some).map_err(|error| error.to_string())
 }
 
-/// Says a line to whoever has started the server, and may have gone.
-pub(super) fn say(line: impl fmt::Display) {
+/// Prints a line to standard output, which may be closed.
+pub(super) fn print_line(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Says how to connect; who waits for `ready` has heard the rest.
-pub(super) fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>, is_encrypted: bool) {
+/// Prints the connection commands; the `ready` lines come last.
+pub(super) fn announce(addresses: &[SocketAddr], flight: Option<SocketAddr>, is_encrypted: bool) {
     if let Some(address) = flight {
         let scheme = if is_encrypted { "grpc+tls" } else { "grpc" };
-        say(format_args!("Arrow Flight SQL: {scheme}://{address}"));
+        print_line(format_args!("Arrow Flight SQL: {scheme}://{address}"));
     }
-    // Inside an allocation of Slurm, whoever wants in is elsewhere.
+    // Inside a Slurm allocation, clients connect from other hosts.
     if let (Some(job), Some(first)) = (std::env::var_os("SLURM_JOB_ID"), addresses.first()) {
         let host = host_name();
-        say(format_args!(
+        print_line(format_args!(
             "job {}: from outside, ssh -L {1}:{2}:{1} {host}, and then psql -h 127.0.0.1 -p {1} warehouse",
             job.display(),
             first.port(),
@@ -117,11 +117,11 @@ pub(super) fn tell(addresses: &[SocketAddr], flight: Option<SocketAddr>, is_encr
         ));
     }
     for address in addresses {
-        say(format_args!("ready: psql -h {} -p {} warehouse", address.ip(), address.port()));
+        print_line(format_args!("ready: psql -h {} -p {} warehouse", address.ip(), address.port()));
     }
 }
 
-/// This machine's name.
+/// Host name of this machine.
 pub(super) fn host_name() -> String {
     let name = nix::sys::utsname::uname().map(|system| system.nodename().to_string_lossy().into_owned());
     name.unwrap_or_else(|_| "localhost".to_string())

@@ -1,53 +1,52 @@
-//! Of several servers of one warehouse, one serves and the others wait to take over: this server's part in
-//! it.
+//! Standby protocol: of several servers of one warehouse, one serves and the others wait to take over.
 //!
-//! The lease and the fence are the catalog's (`harrier-catalog`); this is when they are asked for.
-//! `docs/decisions/0014-…` says why.
+//! Lease and fence belong to the catalog (`harrier-catalog`); this module decides when to request them.
+//! `docs/decisions/0014-…` has the reasons.
 //!
 //! # Invariants
-//! A server stops serving before its lease has run out, by its own clock and counted from before it was
-//! renewed. Whatever its clock does, its commits fail once another one has taken over.
+//! A server stops serving before its lease expires, by its own clock and counted from before its renewal.
+//! Independent of its clock, its commits fail once another server has taken over.
 
 use std::time::Duration;
 
 use harrier_engine::{Fence, Lease};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-/// How often a standby looks whether it can take over.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval of a standby's attempts to take over.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long one look may take.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Timeout of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a lease is renewed in its time.
+/// Renewals of a lease per lease time.
 const RENEWALS: u32 = 5;
 
-/// The pause after a renewal that has failed.
-const AGAIN: Duration = Duration::from_millis(200);
+/// Retry delay after a failed renewal.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// This server's part.
+/// State of this server in the standby group.
 pub(super) struct Standby {
     catalog: String,
     time: Duration,
     fence: Fence,
     lease: Option<Lease>,
-    /// When this server has to have stopped serving.
+    /// When this server must have stopped serving.
     deadline: Instant,
     next: Instant,
-    /// The last trouble, so that it is told once.
+    /// The last error, so that it is logged once.
     trouble: String,
 }
 
 impl Standby {
-    /// `time`: how long a lease is good.
+    /// `time`: duration of a lease.
     pub(super) fn new(catalog: String, time: Duration, fence: Fence) -> Self {
         let now = Instant::now();
         Self { catalog, time, fence, lease: None, deadline: now, next: now, trouble: String::new() }
     }
 
-    /// Who serves, if it is known.
+    /// The name of the current lease holder, if alive.
     ///
-    /// Errors: the catalog cannot be reached, or cannot have a lease.
+    /// Errors: the catalog cannot be reached, or does not support leases.
     pub(super) async fn holder(&mut self) -> Result<Option<String>, harrier_engine::CatalogError> {
         let holder = self.lease().await?.holder().await?;
         Ok(holder.filter(|holder| holder.is_alive).map(|holder| holder.name))
@@ -60,42 +59,41 @@ impl Standby {
         Ok(self.lease.as_ref().expect("it was just opened"))
     }
 
-    /// Waits until this server may serve; returns the term. May be dropped and called again.
+    /// Waits until this server acquires the lease; returns the term. Cancel-safe.
     pub(super) async fn take(&mut self) -> i64 {
         loop {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let time = self.time;
-            let taken = timeout(LOOK_MAX, async { self.lease().await?.take(time).await }).await;
+            let taken = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.take(time).await }).await;
             match taken {
                 Ok(Ok(Some(term))) => {
                     self.trouble.clear();
-                    self.renewed(asked);
+                    self.set_deadlines(requested);
                     return term;
                 }
                 Ok(Ok(None)) => self.trouble.clear(),
-                Ok(Err(error)) => self.tell(error.to_string()),
-                Err(_) => self.tell("the catalog does not answer".to_string()),
+                Ok(Err(error)) => self.warn_once(error.to_string()),
+                Err(_) => self.warn_once("the catalog does not answer".to_string()),
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Renews the lease for as long as that can be done; returns why it cannot any more. May be dropped and
-    /// called again, soon.
+    /// Renews the lease until that fails; returns the reason. Cancel-safe, but must be called again soon.
     pub(super) async fn hold(&mut self) -> String {
         loop {
             sleep_until(self.next).await;
-            let asked = Instant::now();
+            let requested = Instant::now();
             let (time, deadline) = (self.time, self.deadline);
             match timeout_at(deadline, async { self.lease().await?.renew(time).await }).await {
                 Ok(Ok(true)) => {
                     self.trouble.clear();
-                    self.renewed(asked);
+                    self.set_deadlines(requested);
                 }
                 Ok(Ok(false)) => return "another server has taken over".to_string(),
                 Ok(Err(error)) if Instant::now() < deadline => {
-                    self.tell(error.to_string());
-                    self.next = (Instant::now() + AGAIN).min(deadline);
+                    self.warn_once(error.to_string());
+                    self.next = (Instant::now() + RETRY_PAUSE).min(deadline);
                 }
                 _ => {
                     self.fence.close();
@@ -107,21 +105,21 @@ impl Standby {
         }
     }
 
-    /// Lets another server take over at once.
+    /// Releases the lease, so that another server takes over at once.
     pub(super) async fn give_up(&mut self) {
         self.fence.close();
-        let given = timeout(LOOK_MAX, async { self.lease().await?.give_up().await }).await;
+        let given = timeout(ATTEMPT_TIMEOUT, async { self.lease().await?.give_up().await }).await;
         if let Ok(Err(error)) = given {
             tracing::warn!(%error, "the lease could not be given up; it runs out by itself");
         }
     }
 
-    fn renewed(&mut self, asked: Instant) {
-        self.deadline = asked + self.time * 9 / 10;
-        self.next = asked + self.time / RENEWALS;
+    fn set_deadlines(&mut self, requested: Instant) {
+        self.deadline = requested + self.time * 9 / 10;
+        self.next = requested + self.time / RENEWALS;
     }
 
-    fn tell(&mut self, trouble: String) {
+    fn warn_once(&mut self, trouble: String) {
         if trouble != self.trouble {
             tracing::warn!(trouble, "cannot ask for the lease");
         }

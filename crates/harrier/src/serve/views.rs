@@ -1,4 +1,4 @@
-//! What the server is doing, as tables of schema `sys` and as functions that change it.
+//! State of the server as tables of schema `sys`, and session management for PostgreSQL's functions.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use harrier_server::registry::{Phase, Registry, SessionEntry, StatementEntry, St
 use super::gang::{State, Supervisor};
 use super::locks::Locks;
 use super::sockets::host_name;
-use crate::sys_interconnect::{self, RankMoved, StatementMoved};
+use crate::sys_interconnect::{self, RankTraffic, StatementTraffic};
 
 type Columns = Vec<(&'static str, ArrayRef)>;
 
@@ -42,7 +42,7 @@ pub(super) fn tables(
     ]
 }
 
-/// What ranks and statements have moved; statements that run are looked at.
+/// Traffic of ranks and statements; running statements are sampled.
 fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTable {
     let (registry, gang) = (Arc::clone(registry), gang.cloned());
     sys_interconnect::table(move |viewer| {
@@ -50,7 +50,7 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
         async move {
             let ranks = gang.map(|gang| gang.view().status.ranks).unwrap_or_default();
             let counted = ranks.iter().enumerate().filter(|(_, rank)| rank.counts.epoch > 0);
-            let counted = counted.map(|(rank, status)| RankMoved {
+            let counted = counted.map(|(rank, status)| RankTraffic {
                 rank,
                 counts: status.counts,
                 clock_ahead_ns: status.clock_ahead_ns,
@@ -59,10 +59,10 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
             let looks = entries.iter().map(|entry| entry.look());
             let works = futures::future::join_all(looks).await;
             let moved = entries.iter().zip(&works).filter_map(|(entry, work)| {
-                Some(StatementMoved {
+                Some(StatementTraffic {
                     id: entry.id,
                     state: entry.phase().name(),
-                    text: shown(&viewer, &entry.role, Some(entry.text.clone())).unwrap_or_default(),
+                    text: redact(&viewer, &entry.role, Some(entry.text.clone())).unwrap_or_default(),
                     work: work.as_deref()?,
                 })
             });
@@ -72,11 +72,10 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
     })
 }
 
-/// How long statements on the gang may take to tell what memory they have; what they told before stands for
-/// it then.
-const LOOK_PATIENCE: Duration = Duration::from_millis(250);
+/// Timeout of sampling the memory of statements on the gang; after it, earlier samples are used.
+const SAMPLE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Statements, of which those on the gang are looked at for the memory that they take there.
+/// The table of statements; samples the memory of those on the gang.
 fn running_statements(registry: &Arc<Registry>) -> ServerTable {
     let schema = table("statements", registry, |_, viewer| statements(&[], viewer)).schema;
     let registry = Arc::clone(registry);
@@ -86,8 +85,8 @@ fn running_statements(registry: &Arc<Registry>) -> ServerTable {
             let entries = registry.statements();
             let looks = entries.iter().filter(|entry| entry.is_on_gang() && !entry.has_ended());
             let looks = futures::future::join_all(looks.map(|entry| entry.look()));
-            // Who is late is not waited for.
-            let _ = tokio::time::timeout(LOOK_PATIENCE, looks).await;
+            // Late samples are skipped.
+            let _ = tokio::time::timeout(SAMPLE_TIMEOUT, looks).await;
             batch(statements(&entries, &viewer))
         }
         .boxed()
@@ -108,7 +107,7 @@ fn table<T: Send + Sync + 'static>(
     let source = Arc::clone(source);
     let rows =
         move |viewer: &Viewer| -> datafusion::error::Result<RecordBatch> { batch(columns(&source, viewer)) };
-    // What columns there are does not depend on the rows.
+    // The columns do not depend on the rows.
     let schema = rows(&Viewer::System).map_or_else(
         |_: datafusion::error::DataFusionError| Arc::new(Schema::empty()),
         |batch| batch.schema(),
@@ -130,11 +129,11 @@ fn times(values: impl IntoIterator<Item = SystemTime>) -> ArrayRef {
     Arc::new(array.with_timezone("UTC"))
 }
 
-/// What PostgreSQL shows of other roles' statements.
+/// PostgreSQL's placeholder for other roles' statements.
 const INSUFFICIENT: &str = "<insufficient privilege>";
 
-/// A text of a role's session or statement, as far as somebody may see it.
-fn shown(viewer: &Viewer, role: &str, text: Option<String>) -> Option<String> {
+/// Hides a text of a role's session or statement from viewers without its privileges.
+fn redact(viewer: &Viewer, role: &str, text: Option<String>) -> Option<String> {
     match viewer.has_privileges_of(role) {
         true => text,
         false => text.map(|_| INSUFFICIENT.to_string()),
@@ -143,15 +142,15 @@ fn shown(viewer: &Viewer, role: &str, text: Option<String>) -> Option<String> {
 
 fn sessions(sessions: &[Arc<SessionEntry>], viewer: &Viewer) -> Columns {
     let each = || sessions.iter();
-    let shown = |session: &Arc<SessionEntry>, text| shown(viewer, &session.role, text);
+    let visible = |session: &Arc<SessionEntry>, text| redact(viewer, &session.role, text);
     vec![
         ("pid", Arc::new(each().map(|session| Some(session.id)).collect::<Int32Array>())),
         ("role", texts(each().map(|session| Some(session.role.clone())))),
         ("database", texts(each().map(|session| Some(session.database.clone())))),
-        ("application_name", texts(each().map(|session| shown(session, Some(session.application()))))),
+        ("application_name", texts(each().map(|session| visible(session, Some(session.application()))))),
         (
             "client",
-            texts(each().map(|session| shown(session, session.client.map(|client| client.to_string())))),
+            texts(each().map(|session| visible(session, session.client.map(|client| client.to_string())))),
         ),
         ("started", times(each().map(|session| session.since))),
         ("state", texts(each().map(|session| Some(session.activity().0.name().to_string())))),
@@ -163,18 +162,16 @@ fn sessions(sessions: &[Arc<SessionEntry>], viewer: &Viewer) -> Columns {
         }),
         (
             "statement",
-            texts(
-                each().map(|session| {
-                    shown(session, session.statement().map(|statement| statement.text.clone()))
-                }),
-            ),
+            texts(each().map(|session| {
+                visible(session, session.statement().map(|statement| statement.text.clone()))
+            })),
         ),
     ]
 }
 
 fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
     let each = || statements.iter();
-    let shown = |statement: &Arc<StatementEntry>, text| shown(viewer, &statement.role, text);
+    let visible = |statement: &Arc<StatementEntry>, text| redact(viewer, &statement.role, text);
     let ms = |duration: Duration| Some(duration.as_secs_f64() * 1000.0);
     vec![
         ("id", counts(each().map(|statement| statement.id))),
@@ -194,9 +191,11 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("sqlstate", texts(each().map(|statement| statement.failure().map(|(state, _)| state.to_string())))),
         (
             "error",
-            texts(each().map(|statement| shown(statement, statement.failure().map(|(_, message)| message)))),
+            texts(
+                each().map(|statement| visible(statement, statement.failure().map(|(_, message)| message))),
+            ),
         ),
-        ("text", texts(each().map(|statement| shown(statement, Some(statement.text.clone()))))),
+        ("text", texts(each().map(|statement| visible(statement, Some(statement.text.clone()))))),
     ]
 }
 
@@ -252,7 +251,7 @@ fn ranks(gang: Option<&Supervisor>) -> Columns {
     ]
 }
 
-/// Where the server and its ranks spill to.
+/// Spill folders of the server and its ranks.
 fn disks(gang: Option<&Supervisor>, own: Option<&Disks>) -> Columns {
     let here = own.map(Disks::status).unwrap_or_default();
     let mut all: Vec<(Option<i32>, String, DiskStatus)> =
@@ -279,7 +278,7 @@ fn disks(gang: Option<&Supervisor>, own: Option<&Disks>) -> Columns {
     ]
 }
 
-/// What a session finds around it.
+/// The server as seen by a session.
 pub(super) struct Server {
     pub(super) registry: Arc<Registry>,
     pub(super) since: SystemTime,

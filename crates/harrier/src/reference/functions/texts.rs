@@ -1,8 +1,8 @@
-//! What functions are for, by group, each with an example.
+//! Descriptions of functions by group, each with an example.
 
-use super::{Group, Known, known};
+use super::{Entry, Group, entry};
 
-/// The rows of the examples of aggregates and windows.
+/// Input rows for the examples of aggregates and window functions.
 const ROWS: &str = "FROM (VALUES (1, 10, 'a', true), (2, 20, 'b', true), (4, 60, 'b', false)) t (x, y, s, b)";
 
 pub(super) const GROUPS: &[Group] = &[
@@ -91,976 +91,976 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-const NUMBERS: &[Known] = &[
-    known("abs", "the value without its sign", "abs(-7)"),
-    known("acos", "the angle with this cosine, in radians", "acos(1)"),
-    known("acosd", "the angle with this cosine, in degrees", "acosd(0.5)"),
-    known("acosh", "the inverse hyperbolic cosine", "acosh(1)"),
-    known("asin", "the angle with this sine, in radians", "asin(0)"),
-    known("asind", "the angle with this sine, in degrees", "asind(0.5)"),
-    known("asinh", "the inverse hyperbolic sine", "asinh(0)"),
-    known("atan", "the angle with this tangent, in radians", "atan(0)"),
-    known("atan2", "the angle of the point (x, y), in radians, from y and x", "atan2(0, 1)"),
-    known("atan2d", "the same in degrees", "atan2d(1, 1)"),
-    known("atand", "the angle with this tangent, in degrees", "atand(1)"),
-    known("atanh", "the inverse hyperbolic tangent", "atanh(0)"),
-    known("bit_count", "how many bits are set in bytes", "bit_count('\\x0f01'::bytea)"),
-    known("cbrt", "the cube root", "cbrt(27)"),
-    known("ceil", "the least whole number that is not below", "ceil(1.2)"),
-    known("cos", "the cosine of an angle in radians", "cos(0)"),
-    known("cosd", "the cosine of an angle in degrees", "cosd(60)"),
-    known("cosh", "the hyperbolic cosine", "cosh(0)"),
-    known("cot", "the cotangent of an angle in radians", "round(cot(1)::numeric, 4)"),
-    known("cotd", "the cotangent of an angle in degrees", "cotd(45)"),
-    known("degrees", "an angle in radians as degrees", "degrees(pi())"),
-    known("div", "the whole part of a quotient", "div(17, 5)"),
-    known("exp", "e to this power", "exp(0)"),
-    known("factorial", "the product of the whole numbers up to this one", "factorial(5)"),
-    known("floor", "the greatest whole number that is not above", "floor(-1.2)"),
-    known("gcd", "the greatest common divisor", "gcd(12, 18)"),
-    known("isnan", "whether a double is NaN", "isnan('NaN'::float8)"),
-    known("iszero", "whether a double is zero", "iszero(0.0)"),
-    known("lcm", "the least common multiple", "lcm(4, 6)"),
-    known("ln", "the natural logarithm", "ln(1)"),
-    known("log", "the logarithm to base 10, or to the first argument", "log(2, 8)"),
-    known("log10", "the logarithm to base 10", "log10(100)"),
-    known("log2", "the logarithm to base 2", "log2(8)"),
-    known("min_scale", "the digits after the point that a number needs", "min_scale(8.4100::numeric)"),
-    known("mod", "the remainder of a division", "mod(17, 5)"),
-    known("nanvl", "the second value where the first is NaN", "nanvl('NaN'::float8, 0)"),
-    known("pi", "the number π", "pi()"),
-    known("power", "the first number to the power of the second", "power(2, 10)"),
-    known("radians", "an angle in degrees as radians", "radians(180)"),
-    known("random", "a number from 0 to below 1, another one for every row", "random() < 1"),
-    known("round", "the nearest number with so many digits after the point", "round(2.675, 2)"),
-    known("scale", "the digits after the point that a number has", "scale(8.4100::numeric)"),
-    known("sign", "-1, 0 or 1", "sign(-2.5)"),
-    known("signum", "-1, 0 or 1, as a double", "signum(-2.5)"),
-    known("sin", "the sine of an angle in radians", "sin(0)"),
-    known("sind", "the sine of an angle in degrees", "sind(30)"),
-    known("sinh", "the hyperbolic sine", "sinh(0)"),
-    known("sqrt", "the square root", "sqrt(2.25)"),
-    known("tan", "the tangent of an angle in radians", "tan(0)"),
-    known("tand", "the tangent of an angle in degrees", "tand(45)"),
-    known("tanh", "the hyperbolic tangent", "tanh(0)"),
-    known("to_hex", "a whole number in hexadecimal digits", "to_hex(255)"),
-    known("trim_scale", "a number without zeros at its end", "trim_scale(8.4100)"),
-    known("trunc", "the number without what is after the point, or after so many digits", "trunc(2.679, 2)"),
-    known(
+const NUMBERS: &[Entry] = &[
+    entry("abs", "the value without its sign", "abs(-7)"),
+    entry("acos", "the angle with this cosine, in radians", "acos(1)"),
+    entry("acosd", "the angle with this cosine, in degrees", "acosd(0.5)"),
+    entry("acosh", "the inverse hyperbolic cosine", "acosh(1)"),
+    entry("asin", "the angle with this sine, in radians", "asin(0)"),
+    entry("asind", "the angle with this sine, in degrees", "asind(0.5)"),
+    entry("asinh", "the inverse hyperbolic sine", "asinh(0)"),
+    entry("atan", "the angle with this tangent, in radians", "atan(0)"),
+    entry("atan2", "the angle of the point (x, y), in radians, from y and x", "atan2(0, 1)"),
+    entry("atan2d", "the same in degrees", "atan2d(1, 1)"),
+    entry("atand", "the angle with this tangent, in degrees", "atand(1)"),
+    entry("atanh", "the inverse hyperbolic tangent", "atanh(0)"),
+    entry("bit_count", "how many bits are set in bytes", "bit_count('\\x0f01'::bytea)"),
+    entry("cbrt", "the cube root", "cbrt(27)"),
+    entry("ceil", "the least whole number that is not below", "ceil(1.2)"),
+    entry("cos", "the cosine of an angle in radians", "cos(0)"),
+    entry("cosd", "the cosine of an angle in degrees", "cosd(60)"),
+    entry("cosh", "the hyperbolic cosine", "cosh(0)"),
+    entry("cot", "the cotangent of an angle in radians", "round(cot(1)::numeric, 4)"),
+    entry("cotd", "the cotangent of an angle in degrees", "cotd(45)"),
+    entry("degrees", "an angle in radians as degrees", "degrees(pi())"),
+    entry("div", "the whole part of a quotient", "div(17, 5)"),
+    entry("exp", "e to this power", "exp(0)"),
+    entry("factorial", "the product of the whole numbers up to this one", "factorial(5)"),
+    entry("floor", "the greatest whole number that is not above", "floor(-1.2)"),
+    entry("gcd", "the greatest common divisor", "gcd(12, 18)"),
+    entry("isnan", "whether a double is NaN", "isnan('NaN'::float8)"),
+    entry("iszero", "whether a double is zero", "iszero(0.0)"),
+    entry("lcm", "the least common multiple", "lcm(4, 6)"),
+    entry("ln", "the natural logarithm", "ln(1)"),
+    entry("log", "the logarithm to base 10, or to the first argument", "log(2, 8)"),
+    entry("log10", "the logarithm to base 10", "log10(100)"),
+    entry("log2", "the logarithm to base 2", "log2(8)"),
+    entry("min_scale", "the digits after the point that a number needs", "min_scale(8.4100::numeric)"),
+    entry("mod", "the remainder of a division", "mod(17, 5)"),
+    entry("nanvl", "the second value where the first is NaN", "nanvl('NaN'::float8, 0)"),
+    entry("pi", "the number π", "pi()"),
+    entry("power", "the first number to the power of the second", "power(2, 10)"),
+    entry("radians", "an angle in degrees as radians", "radians(180)"),
+    entry("random", "a number from 0 to below 1, another one for every row", "random() < 1"),
+    entry("round", "the nearest number with so many digits after the point", "round(2.675, 2)"),
+    entry("scale", "the digits after the point that a number has", "scale(8.4100::numeric)"),
+    entry("sign", "-1, 0 or 1", "sign(-2.5)"),
+    entry("signum", "-1, 0 or 1, as a double", "signum(-2.5)"),
+    entry("sin", "the sine of an angle in radians", "sin(0)"),
+    entry("sind", "the sine of an angle in degrees", "sind(30)"),
+    entry("sinh", "the hyperbolic sine", "sinh(0)"),
+    entry("sqrt", "the square root", "sqrt(2.25)"),
+    entry("tan", "the tangent of an angle in radians", "tan(0)"),
+    entry("tand", "the tangent of an angle in degrees", "tand(45)"),
+    entry("tanh", "the hyperbolic tangent", "tanh(0)"),
+    entry("to_hex", "a whole number in hexadecimal digits", "to_hex(255)"),
+    entry("trim_scale", "a number without zeros at its end", "trim_scale(8.4100)"),
+    entry("trunc", "the number without what is after the point, or after so many digits", "trunc(2.679, 2)"),
+    entry(
         "width_bucket",
         "which of so many equal parts of a range a number is in",
         "width_bucket(5.3, 0, 10, 5)",
     ),
 ];
 
-const TEXTS: &[Known] = &[
-    known("ascii", "the code of the first character", "ascii('A')"),
-    known("bit_length", "the bits of a text's bytes", "bit_length('añ')"),
-    known(
+const TEXTS: &[Entry] = &[
+    entry("ascii", "the code of the first character", "ascii('A')"),
+    entry("bit_length", "the bits of a text's bytes", "bit_length('añ')"),
+    entry(
         "btrim",
         "the text without these characters at both ends; blanks by default",
         "btrim('xxabcx', 'x')",
     ),
-    known("chr", "the character with this code", "chr(65)"),
-    known("concat", "all arguments one after the other, without NULLs", "concat('a', 1, NULL, true)"),
-    known("concat_ws", "the same with the first argument between them", "concat_ws('-', 'a', NULL, 'b')"),
-    known("contains", "whether the second text is in the first", "contains('harrier', 'rr')"),
-    known("ends_with", "whether a text ends with another", "ends_with('harrier', 'er')"),
-    known("find_in_set", "the place of a text in a list with commas", "find_in_set('b', 'a,b,c')"),
-    known("format", "a text with arguments put into it, as `printf` does", "format('%s of %I', 3, 'Table')"),
-    known("initcap", "every word with a capital letter", "initcap('hen harrier')"),
-    known(
+    entry("chr", "the character with this code", "chr(65)"),
+    entry("concat", "all arguments one after the other, without NULLs", "concat('a', 1, NULL, true)"),
+    entry("concat_ws", "the same with the first argument between them", "concat_ws('-', 'a', NULL, 'b')"),
+    entry("contains", "whether the second text is in the first", "contains('harrier', 'rr')"),
+    entry("ends_with", "whether a text ends with another", "ends_with('harrier', 'er')"),
+    entry("find_in_set", "the place of a text in a list with commas", "find_in_set('b', 'a,b,c')"),
+    entry("format", "a text with arguments put into it, as `printf` does", "format('%s of %I', 3, 'Table')"),
+    entry("initcap", "every word with a capital letter", "initcap('hen harrier')"),
+    entry(
         "is_normalized",
         "whether a text is in a normal form of Unicode: `t IS NFC NORMALIZED`",
         "'a' IS NFC NORMALIZED",
     ),
-    known(
+    entry(
         "left",
         "so many characters from the beginning; of a negative number, all but these",
         "left('harrier', 3)",
     ),
-    known("length", "the number of characters, or of bytes", "length('añ')"),
-    known(
+    entry("length", "the number of characters, or of bytes", "length('añ')"),
+    entry(
         "levenshtein",
         "how many characters have to be changed to make one text of another",
         "levenshtein('kitten', 'sitting')",
     ),
-    known("lower", "the text in small letters", "lower('AbC')"),
-    known("lpad", "the text filled up at its beginning", "lpad('7', 3, '0')"),
-    known("ltrim", "the text without these characters at its beginning", "ltrim('  a')"),
-    known("normalize", "the text in a normal form of Unicode", "length(normalize('añ', NFD))"),
-    known("octet_length", "the number of bytes", "octet_length('añ')"),
-    known("overlay", "the text with a part replaced", "overlay('Txxxxas' PLACING 'hom' FROM 2 FOR 4)"),
-    known("quote_ident", "a name, in quotes if SQL needs them", "quote_ident('my table')"),
-    known("quote_literal", "a text as a constant of SQL", "quote_literal('it''s')"),
-    known("quote_nullable", "the same, and NULL as the word", "quote_nullable(NULL)"),
-    known("repeat", "the text so many times", "repeat('ab', 3)"),
-    known("replace", "the text with every occurrence of a part replaced", "replace('harrier', 'r', 'R')"),
-    known("reverse", "the characters from the last to the first", "reverse('abc')"),
-    known("right", "so many characters from the end", "right('harrier', 3)"),
-    known("rpad", "the text filled up at its end", "rpad('7', 3, '.')"),
-    known("rtrim", "the text without these characters at its end", "rtrim('abxx', 'x')"),
-    known(
+    entry("lower", "the text in small letters", "lower('AbC')"),
+    entry("lpad", "the text filled up at its beginning", "lpad('7', 3, '0')"),
+    entry("ltrim", "the text without these characters at its beginning", "ltrim('  a')"),
+    entry("normalize", "the text in a normal form of Unicode", "length(normalize('añ', NFD))"),
+    entry("octet_length", "the number of bytes", "octet_length('añ')"),
+    entry("overlay", "the text with a part replaced", "overlay('Txxxxas' PLACING 'hom' FROM 2 FOR 4)"),
+    entry("quote_ident", "a name, in quotes if SQL needs them", "quote_ident('my table')"),
+    entry("quote_literal", "a text as a constant of SQL", "quote_literal('it''s')"),
+    entry("quote_nullable", "the same, and NULL as the word", "quote_nullable(NULL)"),
+    entry("repeat", "the text so many times", "repeat('ab', 3)"),
+    entry("replace", "the text with every occurrence of a part replaced", "replace('harrier', 'r', 'R')"),
+    entry("reverse", "the characters from the last to the first", "reverse('abc')"),
+    entry("right", "so many characters from the end", "right('harrier', 3)"),
+    entry("rpad", "the text filled up at its end", "rpad('7', 3, '.')"),
+    entry("rtrim", "the text without these characters at its end", "rtrim('abxx', 'x')"),
+    entry(
         "split_part",
         "one part of a text that a separator divides; counted from the end if negative",
         "split_part('a,b,c', ',', 2)",
     ),
-    known("starts_with", "whether a text begins with another", "starts_with('harrier', 'ha')"),
-    known("strpos", "the place of the second text in the first, or 0", "strpos('harrier', 'r')"),
-    known("substr", "a part of the text, from a place on, so long", "substr('harrier', 4, 2)"),
-    known("substr_index", "the text before so many separators", "substr_index('a.b.c', '.', 2)"),
-    known("translate", "the text with each of some characters replaced", "translate('12345', '143', 'ax')"),
-    known("unistr", "a text with characters written as `\\XXXX`", "unistr('d\\0061t\\0061')"),
-    known("upper", "the text in capital letters", "upper('abc')"),
-    known("bpchar", "the text as `char`", "bpchar('a')"),
-    known("parse_ident", "the parts of a name", "parse_ident('\"My\".t')"),
+    entry("starts_with", "whether a text begins with another", "starts_with('harrier', 'ha')"),
+    entry("strpos", "the place of the second text in the first, or 0", "strpos('harrier', 'r')"),
+    entry("substr", "a part of the text, from a place on, so long", "substr('harrier', 4, 2)"),
+    entry("substr_index", "the text before so many separators", "substr_index('a.b.c', '.', 2)"),
+    entry("translate", "the text with each of some characters replaced", "translate('12345', '143', 'ax')"),
+    entry("unistr", "a text with characters written as `\\XXXX`", "unistr('d\\0061t\\0061')"),
+    entry("upper", "the text in capital letters", "upper('abc')"),
+    entry("bpchar", "the text as `char`", "bpchar('a')"),
+    entry("parse_ident", "the parts of a name", "parse_ident('\"My\".t')"),
 ];
 
-const PATTERNS: &[Known] = &[
-    known("regexp_count", "how often a pattern fits", "regexp_count('a1b22', '[0-9]+')"),
-    known("regexp_instr", "where a pattern fits first", "regexp_instr('abc12', '[0-9]')"),
-    known("regexp_like", "whether a pattern fits; flags as `i`", "regexp_like('Harrier', '^h', 'i')"),
-    known("regexp_match", "what the groups of a pattern fit first", "regexp_match('k=v', '(.)=(.)')"),
-    known(
+const PATTERNS: &[Entry] = &[
+    entry("regexp_count", "how often a pattern fits", "regexp_count('a1b22', '[0-9]+')"),
+    entry("regexp_instr", "where a pattern fits first", "regexp_instr('abc12', '[0-9]')"),
+    entry("regexp_like", "whether a pattern fits; flags as `i`", "regexp_like('Harrier', '^h', 'i')"),
+    entry("regexp_match", "what the groups of a pattern fit first", "regexp_match('k=v', '(.)=(.)')"),
+    entry(
         "regexp_replace",
         "the text with what fits replaced; all of it with the flag `g`",
         "regexp_replace('a1b2', '[0-9]', '#', 'g')",
     ),
-    known("regexp_substr", "what a pattern fits first", "regexp_substr('abc123', '[0-9]+')"),
-    known(
+    entry("regexp_substr", "what a pattern fits first", "regexp_substr('abc123', '[0-9]+')"),
+    entry(
         "regexp_split_to_array",
         "the parts of a text that a pattern divides, as an array",
         "regexp_split_to_array('a1b', '[0-9]')",
     ),
 ];
 
-const BYTES: &[Known] = &[
-    known("convert", "bytes of one encoding in another", "convert('\\x61'::bytea, 'UTF8', 'LATIN1')"),
-    known("convert_from", "bytes of an encoding as a text", "convert_from('\\xf1'::bytea, 'LATIN1')"),
-    known("convert_to", "a text as bytes of an encoding", "convert_to('ñ', 'LATIN1')"),
-    known("decode", "bytes from text in `hex`, `base64` or `escape`", "decode('aGk=', 'base64')"),
-    known("digest", "a hash by the name of its algorithm", "digest('a', 'md5')"),
-    known("encode", "bytes as text in `hex`, `base64` or `escape`", "encode('\\x6869'::bytea, 'base64')"),
-    known("get_bit", "one bit of bytes, counted from 0", "get_bit('\\x05'::bytea, 2)"),
-    known("get_byte", "one byte, counted from 0", "get_byte('\\x0561'::bytea, 1)"),
-    known("md5", "the MD5 hash in hexadecimal digits", "md5('a')"),
-    known("set_bit", "the bytes with one bit changed", "set_bit('\\x05'::bytea, 1, 1)"),
-    known("set_byte", "the bytes with one byte changed", "set_byte('\\x0561'::bytea, 0, 6)"),
-    known("sha224", "the SHA-224 hash", "sha224('a')"),
-    known("sha256", "the SHA-256 hash", "sha256('a')"),
-    known("sha384", "the SHA-384 hash", "length(sha384('a'))"),
-    known("sha512", "the SHA-512 hash", "length(sha512('a'))"),
-    known("uuid", "a new random UUID for every row", "length(uuid()::text)"),
+const BYTES: &[Entry] = &[
+    entry("convert", "bytes of one encoding in another", "convert('\\x61'::bytea, 'UTF8', 'LATIN1')"),
+    entry("convert_from", "bytes of an encoding as a text", "convert_from('\\xf1'::bytea, 'LATIN1')"),
+    entry("convert_to", "a text as bytes of an encoding", "convert_to('ñ', 'LATIN1')"),
+    entry("decode", "bytes from text in `hex`, `base64` or `escape`", "decode('aGk=', 'base64')"),
+    entry("digest", "a hash by the name of its algorithm", "digest('a', 'md5')"),
+    entry("encode", "bytes as text in `hex`, `base64` or `escape`", "encode('\\x6869'::bytea, 'base64')"),
+    entry("get_bit", "one bit of bytes, counted from 0", "get_bit('\\x05'::bytea, 2)"),
+    entry("get_byte", "one byte, counted from 0", "get_byte('\\x0561'::bytea, 1)"),
+    entry("md5", "the MD5 hash in hexadecimal digits", "md5('a')"),
+    entry("set_bit", "the bytes with one bit changed", "set_bit('\\x05'::bytea, 1, 1)"),
+    entry("set_byte", "the bytes with one byte changed", "set_byte('\\x0561'::bytea, 0, 6)"),
+    entry("sha224", "the SHA-224 hash", "sha224('a')"),
+    entry("sha256", "the SHA-256 hash", "sha256('a')"),
+    entry("sha384", "the SHA-384 hash", "length(sha384('a'))"),
+    entry("sha512", "the SHA-512 hash", "length(sha512('a'))"),
+    entry("uuid", "a new random UUID for every row", "length(uuid()::text)"),
 ];
 
-const TIMES: &[Known] = &[
-    known(
+const TIMES: &[Entry] = &[
+    entry(
         "age",
         "the time between two points, in years, months and days",
         "age('2026-11-29'::timestamp, '2024-01-31')",
     ),
-    known("current_date", "the day on which the statement began", "current_date > '2000-01-01'"),
-    known("current_time", "the time at which the statement began", "current_time IS NOT NULL"),
-    known(
+    entry("current_date", "the day on which the statement began", "current_date > '2000-01-01'"),
+    entry("current_time", "the time at which the statement began", "current_time IS NOT NULL"),
+    entry(
         "date_bin",
         "the beginning of the interval that a time is in, from an origin on",
         "date_bin('15 minutes', '2026-05-01 12:34'::timestamp, '2026-01-01')",
     ),
-    known("date_part", "one field of a time, as a double", "date_part('month', '2026-05-01'::date)"),
-    known(
+    entry("date_part", "one field of a time, as a double", "date_part('month', '2026-05-01'::date)"),
+    entry(
         "date_trunc",
         "a time without what is smaller than a field; weeks begin on Monday",
         "date_trunc('month', '2026-05-17 10:00'::timestamp)",
     ),
-    known("from_unixtime", "the time so many seconds after 1970", "from_unixtime(86400)"),
-    known("isfinite", "whether a time is not infinity", "isfinite('infinity'::date)"),
-    known("justify_days", "an interval with 30 days as months", "justify_days('35 days')"),
-    known("justify_hours", "an interval with 24 hours as days", "justify_hours('27 hours')"),
-    known("justify_interval", "both, with all signs alike", "justify_interval('1 mon -1 hour')"),
-    known("make_date", "a day from year, month and day", "make_date(2026, 11, 29)"),
-    known(
+    entry("from_unixtime", "the time so many seconds after 1970", "from_unixtime(86400)"),
+    entry("isfinite", "whether a time is not infinity", "isfinite('infinity'::date)"),
+    entry("justify_days", "an interval with 30 days as months", "justify_days('35 days')"),
+    entry("justify_hours", "an interval with 24 hours as days", "justify_hours('27 hours')"),
+    entry("justify_interval", "both, with all signs alike", "justify_interval('1 mon -1 hour')"),
+    entry("make_date", "a day from year, month and day", "make_date(2026, 11, 29)"),
+    entry(
         "make_interval",
         "an interval from years, months, weeks, days, hours, minutes and seconds",
         "make_interval(days => 10, hours => 2)",
     ),
-    known("make_time", "a time of day from hour, minute and second", "make_time(8, 15, 23.5)"),
-    known("make_timestamp", "a time from its fields", "make_timestamp(2026, 11, 29, 8, 15, 0)"),
-    known("now", "the time at which the statement began", "now() > '2000-01-01'"),
-    known("clock_timestamp", "the time now, while the statement runs", "clock_timestamp() >= now()"),
-    known(
+    entry("make_time", "a time of day from hour, minute and second", "make_time(8, 15, 23.5)"),
+    entry("make_timestamp", "a time from its fields", "make_timestamp(2026, 11, 29, 8, 15, 0)"),
+    entry("now", "the time at which the statement began", "now() > '2000-01-01'"),
+    entry("clock_timestamp", "the time now, while the statement runs", "clock_timestamp() >= now()"),
+    entry(
         "timezone",
         "a time in a zone: what `AT TIME ZONE` calls",
         "timezone('Asia/Tokyo', '2026-01-01 00:00+00'::timestamptz)",
     ),
-    known("to_char", "a time or a number by a format", "to_char('2026-05-01'::date, 'DD Mon YYYY')"),
-    known("to_date", "a day from a text by a format", "to_date('01 May 2026', 'DD Mon YYYY')"),
-    known(
+    entry("to_char", "a time or a number by a format", "to_char('2026-05-01'::date, 'DD Mon YYYY')"),
+    entry("to_date", "a day from a text by a format", "to_date('01 May 2026', 'DD Mon YYYY')"),
+    entry(
         "to_local_time",
         "a point in time as a time of its zone, without the zone",
         "to_local_time('2026-01-01 00:00+00'::timestamptz)",
     ),
-    known("to_time", "a time of day from a text", "to_time('12:34:56')"),
-    known(
+    entry("to_time", "a time of day from a text", "to_time('12:34:56')"),
+    entry(
         "to_timestamp",
         "a point in time from seconds since 1970, or from a text by a format",
         "to_timestamp(86400)",
     ),
-    known("to_timestamp_micros", "the same from microseconds", "to_timestamp_micros(86400000000)"),
-    known("to_timestamp_millis", "the same from milliseconds", "to_timestamp_millis(86400000)"),
-    known("to_timestamp_nanos", "the same from nanoseconds", "to_timestamp_nanos(86400000000000)"),
-    known("to_timestamp_seconds", "the same from seconds", "to_timestamp_seconds(86400)"),
-    known("to_unixtime", "the seconds since 1970 of a time", "to_unixtime('1970-01-02'::timestamp)"),
+    entry("to_timestamp_micros", "the same from microseconds", "to_timestamp_micros(86400000000)"),
+    entry("to_timestamp_millis", "the same from milliseconds", "to_timestamp_millis(86400000)"),
+    entry("to_timestamp_nanos", "the same from nanoseconds", "to_timestamp_nanos(86400000000000)"),
+    entry("to_timestamp_seconds", "the same from seconds", "to_timestamp_seconds(86400)"),
+    entry("to_unixtime", "the seconds since 1970 of a time", "to_unixtime('1970-01-02'::timestamp)"),
 ];
 
-const CONDITIONS: &[Known] = &[
-    known("coalesce", "the first argument that is not NULL", "coalesce(NULL, 2, 3)"),
-    known("greatest", "the greatest argument", "greatest(1, 3, 2)"),
-    known("least", "the least argument", "least(1, 3, 2)"),
-    known("nullif", "NULL if both arguments are equal, else the first", "nullif(0, 0)"),
-    known("num_nonnulls", "how many arguments are not NULL", "num_nonnulls(1, NULL, 2)"),
-    known("num_nulls", "how many arguments are NULL", "num_nulls(1, NULL, 2)"),
-    known(
+const CONDITIONS: &[Entry] = &[
+    entry("coalesce", "the first argument that is not NULL", "coalesce(NULL, 2, 3)"),
+    entry("greatest", "the greatest argument", "greatest(1, 3, 2)"),
+    entry("least", "the least argument", "least(1, 3, 2)"),
+    entry("nullif", "NULL if both arguments are equal, else the first", "nullif(0, 0)"),
+    entry("num_nonnulls", "how many arguments are not NULL", "num_nonnulls(1, NULL, 2)"),
+    entry("num_nulls", "how many arguments are NULL", "num_nulls(1, NULL, 2)"),
+    entry(
         "nvl2",
         "the second argument where the first is not NULL, else the third",
         "nvl2(1, 'some', 'none')",
     ),
 ];
 
-const ARRAYS: &[Known] = &[
-    known("array_add", "the sums of elements at the same places", "array_add([1, 2], [10, 20])"),
-    known("array_any_value", "the first element that is not NULL", "array_any_value([NULL, 2])"),
-    known("array_append", "the array with an element at its end", "array_append(ARRAY[1, 2], 3)"),
-    known("array_avg", "the mean of the elements", "array_avg([1, 2, 6])"),
-    known("array_compact", "the array without NULLs", "array_compact([1, NULL, 2])"),
-    known("array_concat", "one array behind another", "array_concat([1], [2, 3])"),
-    known("array_dims", "the bounds of an array as text", "array_dims(ARRAY[[1, 2], [3, 4]])"),
-    known("array_distance", "the Euclidean distance of two points", "array_distance([0, 0], [3, 4])"),
-    known("array_distinct", "the different elements", "array_distinct([1, 2, 1])"),
-    known(
+const ARRAYS: &[Entry] = &[
+    entry("array_add", "the sums of elements at the same places", "array_add([1, 2], [10, 20])"),
+    entry("array_any_value", "the first element that is not NULL", "array_any_value([NULL, 2])"),
+    entry("array_append", "the array with an element at its end", "array_append(ARRAY[1, 2], 3)"),
+    entry("array_avg", "the mean of the elements", "array_avg([1, 2, 6])"),
+    entry("array_compact", "the array without NULLs", "array_compact([1, NULL, 2])"),
+    entry("array_concat", "one array behind another", "array_concat([1], [2, 3])"),
+    entry("array_dims", "the bounds of an array as text", "array_dims(ARRAY[[1, 2], [3, 4]])"),
+    entry("array_distance", "the Euclidean distance of two points", "array_distance([0, 0], [3, 4])"),
+    entry("array_distinct", "the different elements", "array_distinct([1, 2, 1])"),
+    entry(
         "array_element",
         "one element, counted from the end if negative: also `a[1]`",
         "array_element([10, 20], 2)",
     ),
-    known(
+    entry(
         "array_except",
         "the elements of the first array that are not in the second",
         "array_except([1, 2, 3], [2])",
     ),
-    known("array_fill", "an array of so many equal elements", "array_fill(7, ARRAY[3])"),
-    known("array_has", "whether an element is in an array", "array_has([1, 2], 2)"),
-    known(
+    entry("array_fill", "an array of so many equal elements", "array_fill(7, ARRAY[3])"),
+    entry("array_has", "whether an element is in an array", "array_has([1, 2], 2)"),
+    entry(
         "array_has_all",
         "whether all elements of the second array are in the first",
         "array_has_all([1, 2, 3], [3, 1])",
     ),
-    known("array_has_any", "whether one of them is", "array_has_any([1, 2], [2, 9])"),
-    known("array_intersect", "the elements of both arrays", "array_intersect([1, 2], [2, 3])"),
-    known("array_length", "the length of a dimension", "array_length(ARRAY[1, 2, 3], 1)"),
-    known("array_max", "the greatest element", "array_max([1, 3, 2])"),
-    known("array_min", "the least element", "array_min([1, 3, 2])"),
-    known("array_ndims", "the number of dimensions", "array_ndims(ARRAY[[1], [2]])"),
-    known("array_normalize", "a vector of length 1 in the same direction", "array_normalize([3.0, 4.0])"),
-    known("array_pop_back", "the array without its last element", "array_pop_back([1, 2, 3])"),
-    known("array_pop_front", "the array without its first element", "array_pop_front([1, 2, 3])"),
-    known("array_position", "where an element is first", "array_position(ARRAY['a', 'b'], 'b')"),
-    known("array_positions", "all places where it is", "array_positions(ARRAY[1, 2, 1], 1)"),
-    known("array_prepend", "the array with an element before it", "array_prepend(0, ARRAY[1, 2])"),
-    known("array_product", "the product of the elements", "array_product([2, 3, 4])"),
-    known(
+    entry("array_has_any", "whether one of them is", "array_has_any([1, 2], [2, 9])"),
+    entry("array_intersect", "the elements of both arrays", "array_intersect([1, 2], [2, 3])"),
+    entry("array_length", "the length of a dimension", "array_length(ARRAY[1, 2, 3], 1)"),
+    entry("array_max", "the greatest element", "array_max([1, 3, 2])"),
+    entry("array_min", "the least element", "array_min([1, 3, 2])"),
+    entry("array_ndims", "the number of dimensions", "array_ndims(ARRAY[[1], [2]])"),
+    entry("array_normalize", "a vector of length 1 in the same direction", "array_normalize([3.0, 4.0])"),
+    entry("array_pop_back", "the array without its last element", "array_pop_back([1, 2, 3])"),
+    entry("array_pop_front", "the array without its first element", "array_pop_front([1, 2, 3])"),
+    entry("array_position", "where an element is first", "array_position(ARRAY['a', 'b'], 'b')"),
+    entry("array_positions", "all places where it is", "array_positions(ARRAY[1, 2, 1], 1)"),
+    entry("array_prepend", "the array with an element before it", "array_prepend(0, ARRAY[1, 2])"),
+    entry("array_product", "the product of the elements", "array_product([2, 3, 4])"),
+    entry(
         "array_remove",
         "the array without an element, however often it is there",
         "array_remove(ARRAY[1, 2, 1], 1)",
     ),
-    known("array_remove_all", "the same", "array_remove_all([1, 2, 1], 1)"),
-    known("array_remove_n", "the array without its first so many", "array_remove_n([1, 2, 1], 1, 1)"),
-    known("array_repeat", "an array of so many equal elements", "array_repeat(1, 3)"),
-    known(
+    entry("array_remove_all", "the same", "array_remove_all([1, 2, 1], 1)"),
+    entry("array_remove_n", "the array without its first so many", "array_remove_n([1, 2, 1], 1, 1)"),
+    entry("array_repeat", "an array of so many equal elements", "array_repeat(1, 3)"),
+    entry(
         "array_replace",
         "the array with one element in the place of another",
         "array_replace(ARRAY[1, 2, 1], 1, 9)",
     ),
-    known("array_replace_all", "the same", "array_replace_all([1, 2, 1], 1, 9)"),
-    known("array_replace_n", "the same for the first so many", "array_replace_n([1, 2, 1], 1, 9, 1)"),
-    known("array_resize", "the array with so many elements", "array_resize([1, 2], 3, 0)"),
-    known("array_reverse", "the elements from the last to the first", "array_reverse([1, 2, 3])"),
-    known("array_scale", "every element times a number", "array_scale([1.0, 2.0], 3.0)"),
-    known("array_slice", "the elements between two places: also `a[1:2]`", "array_slice([1, 2, 3], 2, 3)"),
-    known("array_sort", "the elements in order", "array_sort([3, 1, 2])"),
-    known(
+    entry("array_replace_all", "the same", "array_replace_all([1, 2, 1], 1, 9)"),
+    entry("array_replace_n", "the same for the first so many", "array_replace_n([1, 2, 1], 1, 9, 1)"),
+    entry("array_resize", "the array with so many elements", "array_resize([1, 2], 3, 0)"),
+    entry("array_reverse", "the elements from the last to the first", "array_reverse([1, 2, 3])"),
+    entry("array_scale", "every element times a number", "array_scale([1.0, 2.0], 3.0)"),
+    entry("array_slice", "the elements between two places: also `a[1:2]`", "array_slice([1, 2, 3], 2, 3)"),
+    entry("array_sort", "the elements in order", "array_sort([3, 1, 2])"),
+    entry(
         "array_subtract",
         "the differences of elements at the same places",
         "array_subtract([10, 20], [1, 2])",
     ),
-    known("array_sum", "the sum of the elements", "array_sum([1, 2, 3])"),
-    known(
+    entry("array_sum", "the sum of the elements", "array_sum([1, 2, 3])"),
+    entry(
         "array_to_string",
         "the elements as text, with a separator",
         "array_to_string(ARRAY[1, 2, NULL], ',', '*')",
     ),
-    known("array_union", "the different elements of both arrays", "array_union([1, 2], [2, 3])"),
-    known("arrays_zip", "structs of elements at the same places", "arrays_zip([1, 2], ['a', 'b'])"),
-    known("cardinality", "the number of elements in all dimensions", "cardinality(ARRAY[[1, 2], [3, 4]])"),
-    known(
+    entry("array_union", "the different elements of both arrays", "array_union([1, 2], [2, 3])"),
+    entry("arrays_zip", "structs of elements at the same places", "arrays_zip([1, 2], ['a', 'b'])"),
+    entry("cardinality", "the number of elements in all dimensions", "cardinality(ARRAY[[1, 2], [3, 4]])"),
+    entry(
         "cosine_distance",
         "one less the cosine between two vectors",
         "cosine_distance([1.0, 0.0], [0.0, 1.0])",
     ),
-    known("empty", "whether an array has no elements", "empty([1])"),
-    known("flatten", "an array of the elements of arrays", "flatten([[1], [2, 3]])"),
-    known(
+    entry("empty", "whether an array has no elements", "empty([1])"),
+    entry("flatten", "an array of the elements of arrays", "flatten([[1], [2, 3]])"),
+    entry(
         "inner_product",
         "the sum of the products of elements at the same places",
         "inner_product([1.0, 2.0], [3.0, 4.0])",
     ),
-    known("make_array", "an array of its arguments: also `[1, 2]` and `ARRAY[1, 2]`", "make_array(1, 2)"),
-    known("string_to_array", "the parts of a text that a separator divides", "string_to_array('a,b', ',')"),
-    known("trim_array", "the array without its last so many elements", "trim_array(ARRAY[1, 2, 3], 2)"),
-    known("array_lower", "the first index of a dimension", "array_lower(ARRAY[1, 2], 1)"),
-    known("array_upper", "the last index of a dimension", "array_upper(ARRAY[1, 2], 1)"),
+    entry("make_array", "an array of its arguments: also `[1, 2]` and `ARRAY[1, 2]`", "make_array(1, 2)"),
+    entry("string_to_array", "the parts of a text that a separator divides", "string_to_array('a,b', ',')"),
+    entry("trim_array", "the array without its last so many elements", "trim_array(ARRAY[1, 2, 3], 2)"),
+    entry("array_lower", "the first index of a dimension", "array_lower(ARRAY[1, 2], 1)"),
+    entry("array_upper", "the last index of a dimension", "array_upper(ARRAY[1, 2], 1)"),
 ];
 
-const STRUCTS: &[Known] = &[
-    known("get_field", "one field of a struct: also `s['a']`", "get_field(named_struct('a', 1), 'a')"),
-    known("map", "a map from keys and values", "map(['a'], [1])"),
-    known("map_entries", "keys and values as structs", "map_entries(map(['a'], [1]))"),
-    known("map_extract", "the value of a key, in an array", "map_extract(map(['a'], [1]), 'a')"),
-    known("map_keys", "the keys", "map_keys(map(['a', 'b'], [1, 2]))"),
-    known("map_values", "the values", "map_values(map(['a', 'b'], [1, 2]))"),
-    known("named_struct", "a struct from names and values", "named_struct('a', 1, 'b', 'x')"),
-    known("row", "a row of values: `ROW(1, 'x')`", "ROW(1, 'x')"),
+const STRUCTS: &[Entry] = &[
+    entry("get_field", "one field of a struct: also `s['a']`", "get_field(named_struct('a', 1), 'a')"),
+    entry("map", "a map from keys and values", "map(['a'], [1])"),
+    entry("map_entries", "keys and values as structs", "map_entries(map(['a'], [1]))"),
+    entry("map_extract", "the value of a key, in an array", "map_extract(map(['a'], [1]), 'a')"),
+    entry("map_keys", "the keys", "map_keys(map(['a', 'b'], [1, 2]))"),
+    entry("map_values", "the values", "map_values(map(['a', 'b'], [1, 2]))"),
+    entry("named_struct", "a struct from names and values", "named_struct('a', 1, 'b', 'x')"),
+    entry("row", "a row of values: `ROW(1, 'x')`", "ROW(1, 'x')"),
 ];
 
-const JSON: &[Known] = &[
-    known("array_to_json", "an array as JSON", "array_to_json(ARRAY[1, 2])"),
-    known("json_array_length", "the elements of an array", "json_array_length('[1, 2]')"),
-    known("json_build_array", "an array of the arguments", "json_build_array(1, 'a', NULL)"),
-    known("json_build_object", "an object from keys and values", "json_build_object('a', 1, 'b', true)"),
-    known(
+const JSON: &[Entry] = &[
+    entry("array_to_json", "an array as JSON", "array_to_json(ARRAY[1, 2])"),
+    entry("json_array_length", "the elements of an array", "json_array_length('[1, 2]')"),
+    entry("json_build_array", "an array of the arguments", "json_build_array(1, 'a', NULL)"),
+    entry("json_build_object", "an object from keys and values", "json_build_object('a', 1, 'b', true)"),
+    entry(
         "json_extract_path",
         "what is at a path, as JSON",
         "json_extract_path('{\"a\": {\"b\": 1}}', 'a', 'b')",
     ),
-    known("json_extract_path_text", "the same as text", "json_extract_path_text('{\"a\": \"x\"}', 'a')"),
-    known("json_object", "an object from an array of keys and values", "json_object(ARRAY['a', '1'])"),
-    known(
+    entry("json_extract_path_text", "the same as text", "json_extract_path_text('{\"a\": \"x\"}', 'a')"),
+    entry("json_object", "an object from an array of keys and values", "json_object(ARRAY['a', '1'])"),
+    entry(
         "json_strip_nulls",
         "the value without members that are null",
         "json_strip_nulls('{\"a\": 1, \"b\": null}')",
     ),
-    known("json_typeof", "the kind of a value", "json_typeof('[1]')"),
-    known("jsonb_array_length", "the elements of an array", "jsonb_array_length('[1, 2]')"),
-    known("jsonb_build_array", "an array of the arguments", "jsonb_build_array(1, 'a')"),
-    known("jsonb_build_object", "an object from keys and values", "jsonb_build_object('a', 1)"),
-    known("jsonb_concat", "both values together: also `||`", "'{\"a\": 1}'::jsonb || '{\"b\": 2}'"),
-    known(
+    entry("json_typeof", "the kind of a value", "json_typeof('[1]')"),
+    entry("jsonb_array_length", "the elements of an array", "jsonb_array_length('[1, 2]')"),
+    entry("jsonb_build_array", "an array of the arguments", "jsonb_build_array(1, 'a')"),
+    entry("jsonb_build_object", "an object from keys and values", "jsonb_build_object('a', 1)"),
+    entry("jsonb_concat", "both values together: also `||`", "'{\"a\": 1}'::jsonb || '{\"b\": 2}'"),
+    entry(
         "jsonb_contained",
         "whether the second value has all of the first: also `<@`",
         "'{\"a\": 1}'::jsonb <@ '{\"a\": 1, \"b\": 2}'",
     ),
-    known(
+    entry(
         "jsonb_contains",
         "whether the first value has all of the second: also `@>`",
         "'{\"a\": 1, \"b\": 2}'::jsonb @> '{\"a\": 1}'",
     ),
-    known(
+    entry(
         "jsonb_delete",
         "the value without a key or an element: also `-`",
         "'{\"a\": 1, \"b\": 2}'::jsonb - 'a'",
     ),
-    known(
+    entry(
         "jsonb_delete_path",
         "the value without what is at a path: also `#-`",
         "'{\"a\": {\"b\": 1}}'::jsonb #- '{a,b}'",
     ),
-    known("jsonb_exists", "whether a key is there: also `?`", "'{\"a\": 1}'::jsonb ? 'a'"),
-    known("jsonb_exists_all", "whether all keys are: also `?&`", "'{\"a\": 1}'::jsonb ?& ARRAY['a', 'b']"),
-    known("jsonb_exists_any", "whether one of them is: also `?|`", "'{\"a\": 1}'::jsonb ?| ARRAY['a', 'b']"),
-    known("jsonb_extract_path", "what is at a path", "jsonb_extract_path('{\"a\": {\"b\": 1}}', 'a', 'b')"),
-    known("jsonb_extract_path_text", "the same as text", "jsonb_extract_path_text('{\"a\": \"x\"}', 'a')"),
-    known(
+    entry("jsonb_exists", "whether a key is there: also `?`", "'{\"a\": 1}'::jsonb ? 'a'"),
+    entry("jsonb_exists_all", "whether all keys are: also `?&`", "'{\"a\": 1}'::jsonb ?& ARRAY['a', 'b']"),
+    entry("jsonb_exists_any", "whether one of them is: also `?|`", "'{\"a\": 1}'::jsonb ?| ARRAY['a', 'b']"),
+    entry("jsonb_extract_path", "what is at a path", "jsonb_extract_path('{\"a\": {\"b\": 1}}', 'a', 'b')"),
+    entry("jsonb_extract_path_text", "the same as text", "jsonb_extract_path_text('{\"a\": \"x\"}', 'a')"),
+    entry(
         "jsonb_insert",
         "the value with another one put in at a path",
         "jsonb_insert('{\"a\": [0, 2]}', '{a,1}', '1')",
     ),
-    known("jsonb_object", "an object from an array of keys and values", "jsonb_object(ARRAY['a', '1'])"),
-    known("jsonb_pretty", "the value in lines", "length(jsonb_pretty('{\"a\": 1}'))"),
-    known("jsonb_set", "the value with another one at a path", "jsonb_set('{\"a\": 1}', '{a}', '2')"),
-    known(
+    entry("jsonb_object", "an object from an array of keys and values", "jsonb_object(ARRAY['a', '1'])"),
+    entry("jsonb_pretty", "the value in lines", "length(jsonb_pretty('{\"a\": 1}'))"),
+    entry("jsonb_set", "the value with another one at a path", "jsonb_set('{\"a\": 1}', '{a}', '2')"),
+    entry(
         "jsonb_strip_nulls",
         "the value without members that are null",
         "jsonb_strip_nulls('{\"a\": 1, \"b\": null}')",
     ),
-    known("jsonb_typeof", "the kind of a value", "jsonb_typeof('true')"),
-    known("row_to_json", "a row as an object", "row_to_json(ROW(1, 'x'))"),
-    known("to_json", "a value as JSON", "to_json('a \"b\"'::text)"),
-    known("to_jsonb", "a value as JSON", "to_jsonb(1.50)"),
+    entry("jsonb_typeof", "the kind of a value", "jsonb_typeof('true')"),
+    entry("row_to_json", "a row as an object", "row_to_json(ROW(1, 'x'))"),
+    entry("to_json", "a value as JSON", "to_json('a \"b\"'::text)"),
+    entry("to_jsonb", "a value as JSON", "to_jsonb(1.50)"),
 ];
 
-const AGGREGATES: &[Known] = &[
-    known("any_value", "some value that is not NULL", "any_value(x) IS NOT NULL"),
-    known("approx_distinct", "about how many values are different", "approx_distinct(s)"),
-    known("approx_median", "about the median", "approx_median(y)"),
-    known(
+const AGGREGATES: &[Entry] = &[
+    entry("any_value", "some value that is not NULL", "any_value(x) IS NOT NULL"),
+    entry("approx_distinct", "about how many values are different", "approx_distinct(s)"),
+    entry("approx_median", "about the median", "approx_median(y)"),
+    entry(
         "approx_percentile_cont",
         "about the value below which this share of the values is",
         "approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY y)",
     ),
-    known(
+    entry(
         "approx_percentile_cont_with_weight",
         "the same, with weights",
         "approx_percentile_cont_with_weight(x, 0.5) WITHIN GROUP (ORDER BY y)",
     ),
-    known("array_agg", "the values as an array", "array_agg(x ORDER BY x DESC)"),
-    known("avg", "the mean", "avg(y)"),
-    known("bit_and", "the bits that all values have", "bit_and(x)"),
-    known("bit_or", "the bits that some value has", "bit_or(x)"),
-    known("bit_xor", "the bits that an odd number of values has", "bit_xor(x)"),
-    known("bool_and", "whether all values are true; also `every`", "bool_and(b)"),
-    known("bool_or", "whether one value is true", "bool_or(b)"),
-    known("corr", "the correlation of two columns", "round(corr(x, y)::numeric, 4)"),
-    known("count", "the number of rows, or of values that are not NULL", "count(DISTINCT s)"),
-    known("covar_pop", "the covariance of a population", "covar_pop(x, y)"),
-    known("covar_samp", "the covariance of a sample", "covar_samp(x, y)"),
-    known("first_value", "the first value in an order", "first_value(s ORDER BY x)"),
-    known(
+    entry("array_agg", "the values as an array", "array_agg(x ORDER BY x DESC)"),
+    entry("avg", "the mean", "avg(y)"),
+    entry("bit_and", "the bits that all values have", "bit_and(x)"),
+    entry("bit_or", "the bits that some value has", "bit_or(x)"),
+    entry("bit_xor", "the bits that an odd number of values has", "bit_xor(x)"),
+    entry("bool_and", "whether all values are true; also `every`", "bool_and(b)"),
+    entry("bool_or", "whether one value is true", "bool_or(b)"),
+    entry("corr", "the correlation of two columns", "round(corr(x, y)::numeric, 4)"),
+    entry("count", "the number of rows, or of values that are not NULL", "count(DISTINCT s)"),
+    entry("covar_pop", "the covariance of a population", "covar_pop(x, y)"),
+    entry("covar_samp", "the covariance of a sample", "covar_samp(x, y)"),
+    entry("first_value", "the first value in an order", "first_value(s ORDER BY x)"),
+    entry(
         "grouping",
         "which columns a row of GROUPING SETS is not grouped by",
         "SELECT grouping(s) FROM (VALUES ('a')) t (s) GROUP BY ROLLUP (s) ORDER BY 1",
     ),
-    known("json_agg", "the values as an array of JSON", "json_agg(x)"),
-    known("json_object_agg", "keys and values as an object", "json_object_agg(x, s)"),
-    known("jsonb_agg", "the values as an array of JSON", "jsonb_agg(x)"),
-    known("jsonb_object_agg", "keys and values as an object", "jsonb_object_agg(x, s)"),
-    known("last_value", "the last value in an order", "last_value(s ORDER BY x)"),
-    known("max", "the greatest value", "max(y)"),
-    known("median", "the value in the middle", "median(y)"),
-    known("min", "the least value", "min(y)"),
-    known("mode", "the most frequent value", "mode() WITHIN GROUP (ORDER BY s)"),
-    known("nth_value", "the value at a place of an order", "nth_value(s, 2 ORDER BY x)"),
-    known(
+    entry("json_agg", "the values as an array of JSON", "json_agg(x)"),
+    entry("json_object_agg", "keys and values as an object", "json_object_agg(x, s)"),
+    entry("jsonb_agg", "the values as an array of JSON", "jsonb_agg(x)"),
+    entry("jsonb_object_agg", "keys and values as an object", "jsonb_object_agg(x, s)"),
+    entry("last_value", "the last value in an order", "last_value(s ORDER BY x)"),
+    entry("max", "the greatest value", "max(y)"),
+    entry("median", "the value in the middle", "median(y)"),
+    entry("min", "the least value", "min(y)"),
+    entry("mode", "the most frequent value", "mode() WITHIN GROUP (ORDER BY s)"),
+    entry("nth_value", "the value at a place of an order", "nth_value(s, 2 ORDER BY x)"),
+    entry(
         "percentile_cont",
         "the value below which this share of the values is, between two of them if need be",
         "percentile_cont(0.25) WITHIN GROUP (ORDER BY y)",
     ),
-    known(
+    entry(
         "percentile_disc",
         "the first value that is not below this share",
         "percentile_disc(0.25) WITHIN GROUP (ORDER BY y)",
     ),
-    known("regr_avgx", "the mean of the second column where both have values", "regr_avgx(y, x)"),
-    known("regr_avgy", "the mean of the first column where both have values", "regr_avgy(y, x)"),
-    known("regr_count", "the rows where both have values", "regr_count(y, x)"),
-    known(
+    entry("regr_avgx", "the mean of the second column where both have values", "regr_avgx(y, x)"),
+    entry("regr_avgy", "the mean of the first column where both have values", "regr_avgy(y, x)"),
+    entry("regr_count", "the rows where both have values", "regr_count(y, x)"),
+    entry(
         "regr_intercept",
         "where the line of least squares is at 0",
         "round(regr_intercept(y, x)::numeric, 4)",
     ),
-    known("regr_r2", "the square of the correlation", "round(regr_r2(y, x)::numeric, 4)"),
-    known("regr_slope", "the slope of the line of least squares", "round(regr_slope(y, x)::numeric, 4)"),
-    known(
+    entry("regr_r2", "the square of the correlation", "round(regr_r2(y, x)::numeric, 4)"),
+    entry("regr_slope", "the slope of the line of least squares", "round(regr_slope(y, x)::numeric, 4)"),
+    entry(
         "regr_sxx",
         "the sum of squares of the second column's differences from its mean",
         "round(regr_sxx(y, x)::numeric, 4)",
     ),
-    known(
+    entry(
         "regr_sxy",
         "the sum of products of both columns' differences",
         "round(regr_sxy(y, x)::numeric, 4)",
     ),
-    known(
+    entry(
         "regr_syy",
         "the sum of squares of the first column's differences",
         "round(regr_syy(y, x)::numeric, 4)",
     ),
-    known("stddev", "the standard deviation of a sample", "round(stddev(x)::numeric, 4)"),
-    known("stddev_pop", "the standard deviation of a population", "round(stddev_pop(x)::numeric, 4)"),
-    known("string_agg", "the texts with a separator", "string_agg(s, ',' ORDER BY x)"),
-    known("sum", "the sum", "sum(y)"),
-    known("var", "the variance of a sample", "round(var_samp(x)::numeric, 4)"),
-    known("var_pop", "the variance of a population", "round(var_pop(x)::numeric, 4)"),
+    entry("stddev", "the standard deviation of a sample", "round(stddev(x)::numeric, 4)"),
+    entry("stddev_pop", "the standard deviation of a population", "round(stddev_pop(x)::numeric, 4)"),
+    entry("string_agg", "the texts with a separator", "string_agg(s, ',' ORDER BY x)"),
+    entry("sum", "the sum", "sum(y)"),
+    entry("var", "the variance of a sample", "round(var_samp(x)::numeric, 4)"),
+    entry("var_pop", "the variance of a population", "round(var_pop(x)::numeric, 4)"),
 ];
 
-const WINDOWS: &[Known] = &[
-    known("cume_dist", "the share of rows up to this one, with its peers", "cume_dist() OVER (ORDER BY s)"),
-    known("dense_rank", "the rank without gaps", "dense_rank() OVER (ORDER BY s)"),
-    known("lag", "the value of a row before this one", "lag(x) OVER (ORDER BY x)"),
-    known("lead", "the value of a row after this one", "lead(x, 1, 0) OVER (ORDER BY x)"),
-    known("ntile", "which of so many parts of equal size a row is in", "ntile(2) OVER (ORDER BY x)"),
-    known("percent_rank", "the rank as a share", "percent_rank() OVER (ORDER BY x)"),
-    known("rank", "the rank, with gaps behind peers", "rank() OVER (ORDER BY s)"),
-    known("row_number", "the number of the row", "row_number() OVER (ORDER BY x)"),
+const WINDOWS: &[Entry] = &[
+    entry("cume_dist", "the share of rows up to this one, with its peers", "cume_dist() OVER (ORDER BY s)"),
+    entry("dense_rank", "the rank without gaps", "dense_rank() OVER (ORDER BY s)"),
+    entry("lag", "the value of a row before this one", "lag(x) OVER (ORDER BY x)"),
+    entry("lead", "the value of a row after this one", "lead(x, 1, 0) OVER (ORDER BY x)"),
+    entry("ntile", "which of so many parts of equal size a row is in", "ntile(2) OVER (ORDER BY x)"),
+    entry("percent_rank", "the rank as a share", "percent_rank() OVER (ORDER BY x)"),
+    entry("rank", "the rank, with gaps behind peers", "rank() OVER (ORDER BY s)"),
+    entry("row_number", "the number of the row", "row_number() OVER (ORDER BY x)"),
 ];
 
-const TABLES: &[Known] = &[
-    known(
+const TABLES: &[Entry] = &[
+    entry(
         "generate_series",
         "numbers or times from one to another, by a step",
         "SELECT * FROM generate_series(1, 5, 2)",
     ),
-    known("generate_subscripts", "the places of an array", "SELECT generate_subscripts(ARRAY['a', 'b'], 1)"),
-    known(
+    entry("generate_subscripts", "the places of an array", "SELECT generate_subscripts(ARRAY['a', 'b'], 1)"),
+    entry(
         "json_array_elements",
         "the elements of a JSON array; also for `jsonb`",
         "SELECT * FROM json_array_elements('[1, 2]')",
     ),
-    known(
+    entry(
         "json_array_elements_text",
         "the same as texts; also for `jsonb`",
         "SELECT * FROM json_array_elements_text('[\"a\", \"b\"]')",
     ),
-    known(
+    entry(
         "json_each",
         "keys and values of a JSON object; also for `jsonb`",
         "SELECT * FROM json_each('{\"a\": 1}')",
     ),
-    known(
+    entry(
         "json_each_text",
         "the same as texts; also for `jsonb`",
         "SELECT * FROM json_each_text('{\"a\": \"x\"}')",
     ),
-    known(
+    entry(
         "json_object_keys",
         "the keys of a JSON object; also for `jsonb`",
         "SELECT * FROM json_object_keys('{\"a\": 1, \"b\": 2}')",
     ),
-    known("range", "numbers up to the last, which is left out", "SELECT * FROM range(1, 4)"),
-    known(
+    entry("range", "numbers up to the last, which is left out", "SELECT * FROM range(1, 4)"),
+    entry(
         "regexp_matches",
         "what the groups of a pattern fit; all with the flag `g`",
         "SELECT regexp_matches('a1b2', '([a-z])([0-9])', 'g')",
     ),
-    known(
+    entry(
         "regexp_split_to_table",
         "the parts of a text that a pattern divides",
         "SELECT regexp_split_to_table('a1b', '[0-9]')",
     ),
-    known(
+    entry(
         "string_to_table",
         "the parts of a text that a separator divides",
         "SELECT string_to_table('a,b', ',')",
     ),
-    known("unnest", "the elements of arrays", "SELECT unnest(ARRAY[1, 2])"),
+    entry("unnest", "the elements of arrays", "SELECT unnest(ARRAY[1, 2])"),
 ];
 
-const SEQUENCES: &[Known] = &[
-    known("nextval", "the next value of a sequence", "nextval('ids')"),
-    known("currval", "the last value that this session got of a sequence", "currval('ids')"),
-    known("lastval", "the last value that this session got of any sequence", "lastval()"),
-    known("setval", "sets the value that was given out last", "setval('ids', 200)"),
+const SEQUENCES: &[Entry] = &[
+    entry("nextval", "the next value of a sequence", "nextval('ids')"),
+    entry("currval", "the last value that this session got of a sequence", "currval('ids')"),
+    entry("lastval", "the last value that this session got of any sequence", "lastval()"),
+    entry("setval", "sets the value that was given out last", "setval('ids', 200)"),
 ];
 
-const SESSION: &[Known] = &[
-    known("current_database", "the name of the database", "current_database()"),
-    known("current_schema", "the first schema of the search path that is there", "current_schema()"),
-    known(
+const SESSION: &[Entry] = &[
+    entry("current_database", "the name of the database", "current_database()"),
+    entry("current_schema", "the first schema of the search path that is there", "current_schema()"),
+    entry(
         "current_schemas",
         "all of them; with true, pg_catalog as well",
         "'pg_catalog' = ANY (current_schemas(true))",
     ),
-    known("current_setting", "the value of a setting", "current_setting('server_encoding')"),
-    known("current_user", "the role that the statement runs as", "current_user"),
-    known(
+    entry("current_setting", "the value of a setting", "current_setting('server_encoding')"),
+    entry("current_user", "the role that the statement runs as", "current_user"),
+    entry(
         "inet_client_addr",
         "the client's address; NULL for a local socket and in `harrier sql`",
         "inet_client_addr()",
     ),
-    known("inet_client_port", "the client's port", "inet_client_port()"),
-    known("inet_server_addr", "the server's address", "inet_server_addr()"),
-    known("inet_server_port", "the server's port", "inet_server_port()"),
-    known("pg_backend_pid", "the number of the session", "pg_backend_pid() > 0"),
-    known("pg_client_encoding", "the client's encoding", "pg_client_encoding()"),
-    known("pg_postmaster_start_time", "when the server began", "pg_postmaster_start_time() <= now()"),
-    known("session_user", "the role that logged in", "session_user"),
-    known(
+    entry("inet_client_port", "the client's port", "inet_client_port()"),
+    entry("inet_server_addr", "the server's address", "inet_server_addr()"),
+    entry("inet_server_port", "the server's port", "inet_server_port()"),
+    entry("pg_backend_pid", "the number of the session", "pg_backend_pid() > 0"),
+    entry("pg_client_encoding", "the client's encoding", "pg_client_encoding()"),
+    entry("pg_postmaster_start_time", "when the server began", "pg_postmaster_start_time() <= now()"),
+    entry("session_user", "the role that logged in", "session_user"),
+    entry(
         "set_config",
         "sets a setting, for the transaction alone if the last argument is true",
         "set_config('lc_time', 'C', false)",
     ),
-    known("version", "what the server says it is", "version() LIKE 'PostgreSQL%'"),
-    known("getdatabaseencoding", "the encoding of stored text", "getdatabaseencoding()"),
-    known("pg_conf_load_time", "when the configuration was read", "pg_conf_load_time() <= now()"),
-    known("pg_is_in_recovery", "whether this is a standby", "pg_is_in_recovery()"),
-    known("pg_jit_available", "whether expressions are compiled", "pg_jit_available()"),
-    known(
+    entry("version", "what the server says it is", "version() LIKE 'PostgreSQL%'"),
+    entry("getdatabaseencoding", "the encoding of stored text", "getdatabaseencoding()"),
+    entry("pg_conf_load_time", "when the configuration was read", "pg_conf_load_time() <= now()"),
+    entry("pg_is_in_recovery", "whether this is a standby", "pg_is_in_recovery()"),
+    entry("pg_jit_available", "whether expressions are compiled", "pg_jit_available()"),
+    entry(
         "pg_my_temp_schema",
         "the OID of the session's temporary schema",
         "pg_my_temp_schema() IS NOT NULL",
     ),
-    known(
+    entry(
         "row_security_active",
         "whether a row filter holds for the role",
         "row_security_active('pg_class')",
     ),
-    known("txid_current", "the number of the transaction", "txid_current() > 0"),
+    entry("txid_current", "the number of the transaction", "txid_current() > 0"),
 ];
 
-const CATALOGS: &[Known] = &[
-    known("col_description", "the comment on a column", "col_description('pg_class'::regclass, 1)"),
-    known("format_type", "the name of a type by its OID and modifier", "format_type(1043, 14)"),
-    known(
+const CATALOGS: &[Entry] = &[
+    entry("col_description", "the comment on a column", "col_description('pg_class'::regclass, 1)"),
+    entry("format_type", "the name of a type by its OID and modifier", "format_type(1043, 14)"),
+    entry(
         "has_table_privilege",
         "whether a role has a privilege on a table",
         "has_table_privilege('pg_class', 'SELECT')",
     ),
-    known("obj_description", "the comment on an object", "obj_description('pg_class'::regclass, 'pg_class')"),
-    known("pg_encoding_to_char", "the name of an encoding", "pg_encoding_to_char(6)"),
-    known("pg_get_userbyid", "the name of a role by its OID", "pg_get_userbyid(10)"),
-    known("pg_size_pretty", "a number of bytes for people", "pg_size_pretty(1048576)"),
-    known(
+    entry("obj_description", "the comment on an object", "obj_description('pg_class'::regclass, 'pg_class')"),
+    entry("pg_encoding_to_char", "the name of an encoding", "pg_encoding_to_char(6)"),
+    entry("pg_get_userbyid", "the name of a role by its OID", "pg_get_userbyid(10)"),
+    entry("pg_size_pretty", "a number of bytes for people", "pg_size_pretty(1048576)"),
+    entry(
         "pg_table_is_visible",
         "whether a relation is found without its schema",
         "pg_table_is_visible('pg_class'::regclass)",
     ),
-    known("to_regclass", "the OID of a relation, or NULL", "to_regclass('nosuch')"),
-    known("to_regtype", "a type by its name, or NULL", "to_regtype('int4')"),
-    known("acldefault", "the privileges that an object of a kind begins with", "acldefault('r', 10)"),
-    known(
+    entry("to_regclass", "the OID of a relation, or NULL", "to_regclass('nosuch')"),
+    entry("to_regtype", "a type by its name, or NULL", "to_regtype('int4')"),
+    entry("acldefault", "the privileges that an object of a kind begins with", "acldefault('r', 10)"),
+    entry(
         "has_any_column_privilege",
         "whether a role has a privilege on some column",
         "has_any_column_privilege('pg_class', 'SELECT')",
     ),
-    known(
+    entry(
         "has_column_privilege",
         "whether a role has a privilege on a column",
         "has_column_privilege('pg_class', 'relname', 'SELECT')",
     ),
-    known(
+    entry(
         "has_database_privilege",
         "whether a role has a privilege on the database",
         "has_database_privilege('warehouse', 'CONNECT')",
     ),
-    known(
+    entry(
         "has_schema_privilege",
         "whether a role has a privilege on a schema",
         "has_schema_privilege('public', 'USAGE')",
     ),
-    known(
+    entry(
         "has_sequence_privilege",
         "whether a role has a privilege on a sequence",
         "has_sequence_privilege('ids', 'USAGE')",
     ),
-    known("pg_basetype", "the OID of a type, or of what a domain is made of", "pg_basetype('int4'::regtype)"),
-    known("pg_blocking_pids", "the sessions that a session waits for", "pg_blocking_pids(1)"),
-    known("pg_char_to_encoding", "the number of an encoding", "pg_char_to_encoding('UTF8')"),
-    known(
+    entry("pg_basetype", "the OID of a type, or of what a domain is made of", "pg_basetype('int4'::regtype)"),
+    entry("pg_blocking_pids", "the sessions that a session waits for", "pg_blocking_pids(1)"),
+    entry("pg_char_to_encoding", "the number of an encoding", "pg_char_to_encoding('UTF8')"),
+    entry(
         "pg_function_is_visible",
         "whether a function is found without its schema",
         "pg_function_is_visible('pg_typeof'::regproc)",
     ),
-    known(
+    entry(
         "pg_get_function_arguments",
         "the arguments of a function",
         "pg_get_function_arguments('pg_typeof'::regproc)",
     ),
-    known(
+    entry(
         "pg_get_function_result",
         "the type of a function's result",
         "pg_get_function_result('pg_typeof'::regproc)",
     ),
-    known("pg_get_keywords", "the words of SQL", "SELECT count(*) > 400 FROM pg_get_keywords()"),
-    known("pg_has_role", "whether one role is a member of another", "pg_has_role(current_user, 'USAGE')"),
-    known(
+    entry("pg_get_keywords", "the words of SQL", "SELECT count(*) > 400 FROM pg_get_keywords()"),
+    entry("pg_has_role", "whether one role is a member of another", "pg_has_role(current_user, 'USAGE')"),
+    entry(
         "pg_type_is_visible",
         "whether a type is found without its schema",
         "pg_type_is_visible('int4'::regtype)",
     ),
-    known("shobj_description", "the comment on a shared object", "shobj_description(1, 'pg_database')"),
-    known("to_regnamespace", "the OID of a schema, or NULL", "to_regnamespace('public')"),
-    known("to_regproc", "the OID of a function, or NULL", "to_regproc('abs')"),
-    known("to_regrole", "the OID of a role, or NULL", "to_regrole('nobody')"),
+    entry("shobj_description", "the comment on a shared object", "shobj_description(1, 'pg_database')"),
+    entry("to_regnamespace", "the OID of a schema, or NULL", "to_regnamespace('public')"),
+    entry("to_regproc", "the OID of a function, or NULL", "to_regproc('abs')"),
+    entry("to_regrole", "the OID of a role, or NULL", "to_regrole('nobody')"),
 ];
 
-const TYPES: &[Known] = &[
-    known("arrow_cast", "the value as an Arrow type", "arrow_cast(1, 'Int8')"),
-    known("arrow_metadata", "the metadata of a column", "arrow_metadata(1)"),
-    known("arrow_try_cast", "the same, and NULL where that cannot be", "arrow_try_cast('x', 'Int8')"),
-    known("arrow_typeof", "the Arrow type of a value", "arrow_typeof(1)"),
-    known("pg_typeof", "the type of a value by PostgreSQL's name", "pg_typeof(1.5)"),
-    known("arrow_field", "what Arrow knows of a column", "arrow_field(1)"),
+const TYPES: &[Entry] = &[
+    entry("arrow_cast", "the value as an Arrow type", "arrow_cast(1, 'Int8')"),
+    entry("arrow_metadata", "the metadata of a column", "arrow_metadata(1)"),
+    entry("arrow_try_cast", "the same, and NULL where that cannot be", "arrow_try_cast('x', 'Int8')"),
+    entry("arrow_typeof", "the Arrow type of a value", "arrow_typeof(1)"),
+    entry("pg_typeof", "the type of a value by PostgreSQL's name", "pg_typeof(1.5)"),
+    entry("arrow_field", "what Arrow knows of a column", "arrow_field(1)"),
 ];
 
-const LOCKS: &[Known] = &[
-    known("pg_advisory_lock", "waits for a lock and takes it", "pg_advisory_lock(1)"),
-    known("pg_advisory_lock_shared", "the same for readers", "pg_advisory_lock_shared(2)"),
-    known("pg_advisory_unlock", "gives a lock back; whether it was held", "pg_advisory_unlock(1)"),
-    known("pg_advisory_unlock_all", "gives all locks of the session back", "pg_advisory_unlock_all()"),
-    known("pg_advisory_unlock_shared", "gives a reader's lock back", "pg_advisory_unlock_shared(2)"),
-    known(
+const LOCKS: &[Entry] = &[
+    entry("pg_advisory_lock", "waits for a lock and takes it", "pg_advisory_lock(1)"),
+    entry("pg_advisory_lock_shared", "the same for readers", "pg_advisory_lock_shared(2)"),
+    entry("pg_advisory_unlock", "gives a lock back; whether it was held", "pg_advisory_unlock(1)"),
+    entry("pg_advisory_unlock_all", "gives all locks of the session back", "pg_advisory_unlock_all()"),
+    entry("pg_advisory_unlock_shared", "gives a reader's lock back", "pg_advisory_unlock_shared(2)"),
+    entry(
         "pg_advisory_xact_lock",
         "waits for a lock that ends with the transaction",
         "pg_advisory_xact_lock(3)",
     ),
-    known("pg_advisory_xact_lock_shared", "the same for readers", "pg_advisory_xact_lock_shared(4)"),
-    known("pg_sleep", "waits for so many seconds", "pg_sleep(0)"),
-    known("pg_try_advisory_lock", "takes a lock if it is free; whether it did", "pg_try_advisory_lock(1)"),
-    known("pg_try_advisory_lock_shared", "the same for readers", "pg_try_advisory_lock_shared(2)"),
-    known(
+    entry("pg_advisory_xact_lock_shared", "the same for readers", "pg_advisory_xact_lock_shared(4)"),
+    entry("pg_sleep", "waits for so many seconds", "pg_sleep(0)"),
+    entry("pg_try_advisory_lock", "takes a lock if it is free; whether it did", "pg_try_advisory_lock(1)"),
+    entry("pg_try_advisory_lock_shared", "the same for readers", "pg_try_advisory_lock_shared(2)"),
+    entry(
         "pg_try_advisory_xact_lock",
         "the same until the transaction ends",
         "pg_try_advisory_xact_lock(3, 1)",
     ),
-    known(
+    entry(
         "pg_try_advisory_xact_lock_shared",
         "the same for readers",
         "pg_try_advisory_xact_lock_shared(4, 1)",
     ),
 ];
 
-const OPERATORS: &[Known] = &[
-    known(
+const OPERATORS: &[Entry] = &[
+    entry(
         "harrier_drain",
         "lets nobody in any more but operators, and ends others with their transactions",
         "",
     ),
-    known("harrier_move_rank", "has a rank run on another host of the hosts file", ""),
-    known("harrier_rank_down", "has statements run without a rank", ""),
-    known("harrier_rank_up", "has a rank take part again that was marked down", ""),
-    known(
+    entry("harrier_move_rank", "has a rank run on another host of the hosts file", ""),
+    entry("harrier_rank_down", "has statements run without a rank", ""),
+    entry("harrier_rank_up", "has a rank take part again that was marked down", ""),
+    entry(
         "harrier_reload_outcome",
         "how often the configuration was read again, and what came of it",
         "harrier_reload_outcome()",
     ),
-    known("harrier_restart_gang", "starts all ranks again", ""),
-    known("harrier_resume", "lets everybody in again", ""),
-    known("pg_cancel_backend", "cancels what a session runs", "pg_cancel_backend(0)"),
-    known("pg_reload_conf", "has the configuration read again", "pg_reload_conf()"),
-    known("pg_terminate_backend", "ends a session", "pg_terminate_backend(0)"),
+    entry("harrier_restart_gang", "starts all ranks again", ""),
+    entry("harrier_resume", "lets everybody in again", ""),
+    entry("pg_cancel_backend", "cancels what a session runs", "pg_cancel_backend(0)"),
+    entry("pg_reload_conf", "has the configuration read again", "pg_reload_conf()"),
+    entry("pg_terminate_backend", "ends a session", "pg_terminate_backend(0)"),
 ];
 
-const DRIVERS: &[Known] = &[
-    known("family", "the family of an address: 4 or 6", "family('192.168.1.5/24')"),
-    known("host", "an address without its mask", "host('192.168.1.5/24')"),
-    known("aclexplode", "the entries of a list of privileges, as rows", "aclexplode(ARRAY['ann=r/root'])"),
-    known(
+const DRIVERS: &[Entry] = &[
+    entry("family", "the family of an address: 4 or 6", "family('192.168.1.5/24')"),
+    entry("host", "an address without its mask", "host('192.168.1.5/24')"),
+    entry("aclexplode", "the entries of a list of privileges, as rows", "aclexplode(ARRAY['ann=r/root'])"),
+    entry(
         "has_foreign_data_wrapper_privilege",
         "a privilege on a foreign-data wrapper, of which there is none",
         "has_foreign_data_wrapper_privilege(0, 'USAGE')",
     ),
-    known(
+    entry(
         "has_function_privilege",
         "whether a role may call a function",
         "has_function_privilege('repeat(text,integer)', 'EXECUTE')",
     ),
-    known(
+    entry(
         "has_language_privilege",
         "whether a role may use a language",
         "has_language_privilege('sql', 'USAGE')",
     ),
-    known(
+    entry(
         "has_server_privilege",
         "a privilege on a foreign server, of which there is none",
         "has_server_privilege(0, 'USAGE')",
     ),
-    known(
+    entry(
         "has_tablespace_privilege",
         "whether a role may make tables in a tablespace",
         "has_tablespace_privilege('pg_default', 'CREATE')",
     ),
-    known("has_type_privilege", "whether a role may use a type", "has_type_privilege('integer', 'USAGE')"),
-    known("nameconcatoid", "a name with a number behind it", "nameconcatoid('f', 1)"),
-    known(
+    entry("has_type_privilege", "whether a role may use a type", "has_type_privilege('integer', 'USAGE')"),
+    entry("nameconcatoid", "a name with a number behind it", "nameconcatoid('f', 1)"),
+    entry(
         "oidvectortypes",
         "the names of types by their numbers",
         "SELECT oidvectortypes(proargtypes) FROM pg_proc WHERE proname = 'repeat'",
     ),
-    known("pg_collation_actual_version", "the version of a collation", "pg_collation_actual_version(950)"),
-    known(
+    entry("pg_collation_actual_version", "the version of a collation", "pg_collation_actual_version(950)"),
+    entry(
         "pg_collation_is_visible",
         "whether the search path finds a collation",
         "pg_collation_is_visible(950)",
     ),
-    known(
+    entry(
         "pg_column_is_updatable",
         "whether a column can be written to",
         "pg_column_is_updatable('shelf'::regclass, 2::smallint, true)",
     ),
-    known(
+    entry(
         "pg_conversion_is_visible",
         "whether the search path finds a conversion",
         "pg_conversion_is_visible(4402)",
     ),
-    known("pg_current_snapshot", "the snapshot of the transaction", "pg_current_snapshot() IS NOT NULL"),
-    known("pg_current_xact_id", "the number of the transaction", "pg_current_xact_id() IS NOT NULL"),
-    known("pg_current_xact_id_if_assigned", "the same, if it has one", "pg_current_xact_id_if_assigned()"),
-    known(
+    entry("pg_current_snapshot", "the snapshot of the transaction", "pg_current_snapshot() IS NOT NULL"),
+    entry("pg_current_xact_id", "the number of the transaction", "pg_current_xact_id() IS NOT NULL"),
+    entry("pg_current_xact_id_if_assigned", "the same, if it has one", "pg_current_xact_id_if_assigned()"),
+    entry(
         "pg_database_collation_actual_version",
         "the version of the database's collation",
         "pg_database_collation_actual_version(0)",
     ),
-    known("pg_database_size", "the bytes of the database", "pg_database_size('warehouse') > 0"),
-    known(
+    entry("pg_database_size", "the bytes of the database", "pg_database_size('warehouse') > 0"),
+    entry(
         "pg_get_constraintdef",
         "a constraint as SQL",
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'shelf_pkey'",
     ),
-    known(
+    entry(
         "pg_get_expr",
         "an expression of the catalogs as SQL",
         "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'shelf'::regclass AND adnum = 2",
     ),
-    known("pg_get_function_arg_default", "the default of an argument", "pg_get_function_arg_default(0, 1)"),
-    known(
+    entry("pg_get_function_arg_default", "the default of an argument", "pg_get_function_arg_default(0, 1)"),
+    entry(
         "pg_get_function_identity_arguments",
         "the types of a function's arguments",
         "SELECT pg_get_function_identity_arguments(oid) FROM pg_proc WHERE proname = 'repeat'",
     ),
-    known("pg_get_function_sqlbody", "the body of a function", "pg_get_function_sqlbody(0)"),
-    known("pg_get_functiondef", "a function as SQL", "pg_get_functiondef('abs'::regproc)"),
-    known("pg_get_indexdef", "an index as SQL", "pg_get_indexdef('shelf_height'::regclass)"),
-    known(
+    entry("pg_get_function_sqlbody", "the body of a function", "pg_get_function_sqlbody(0)"),
+    entry("pg_get_functiondef", "a function as SQL", "pg_get_functiondef('abs'::regproc)"),
+    entry("pg_get_indexdef", "an index as SQL", "pg_get_indexdef('shelf_height'::regclass)"),
+    entry(
         "pg_get_partition_constraintdef",
         "what the rows of a partition fulfil",
         "pg_get_partition_constraintdef(0)",
     ),
-    known("pg_get_partkeydef", "what a table is partitioned by", "pg_get_partkeydef(0)"),
-    known("pg_get_ruledef", "a rule as SQL", "pg_get_ruledef(0)"),
-    known("pg_get_serial_sequence", "the sequence of a column", "pg_get_serial_sequence('shelf', 'id')"),
-    known("pg_get_statisticsobjdef", "extended statistics as SQL", "pg_get_statisticsobjdef(0)"),
-    known("pg_get_statisticsobjdef_columns", "their columns", "pg_get_statisticsobjdef_columns(0)"),
-    known(
+    entry("pg_get_partkeydef", "what a table is partitioned by", "pg_get_partkeydef(0)"),
+    entry("pg_get_ruledef", "a rule as SQL", "pg_get_ruledef(0)"),
+    entry("pg_get_serial_sequence", "the sequence of a column", "pg_get_serial_sequence('shelf', 'id')"),
+    entry("pg_get_statisticsobjdef", "extended statistics as SQL", "pg_get_statisticsobjdef(0)"),
+    entry("pg_get_statisticsobjdef_columns", "their columns", "pg_get_statisticsobjdef_columns(0)"),
+    entry(
         "pg_get_statisticsobjdef_expressions",
         "their expressions",
         "pg_get_statisticsobjdef_expressions(0)",
     ),
-    known("pg_get_triggerdef", "a trigger as SQL", "pg_get_triggerdef(0)"),
-    known("pg_get_viewdef", "the query of a view", "pg_get_viewdef('tall'::regclass)"),
-    known(
+    entry("pg_get_triggerdef", "a trigger as SQL", "pg_get_triggerdef(0)"),
+    entry("pg_get_viewdef", "the query of a view", "pg_get_viewdef('tall'::regclass)"),
+    entry(
         "pg_get_wal_replay_pause_state",
         "whether recovery is paused; it fails, as there is none (22000)",
         "",
     ),
-    known(
+    entry(
         "pg_index_column_has_property",
         "a property of a column of an index",
         "pg_index_column_has_property('shelf_height'::regclass, 1, 'asc')",
     ),
-    known(
+    entry(
         "pg_index_has_property",
         "a property of an index",
         "pg_index_has_property('shelf_height'::regclass, 'clusterable')",
     ),
-    known(
+    entry(
         "pg_indexam_has_property",
         "a property of an access method",
         "pg_indexam_has_property(403, 'can_order')",
     ),
-    known("pg_indexes_size", "the bytes of a table's indexes", "pg_indexes_size('shelf'::regclass)"),
-    known(
+    entry("pg_indexes_size", "the bytes of a table's indexes", "pg_indexes_size('shelf'::regclass)"),
+    entry(
         "pg_is_other_temp_schema",
         "whether a schema has temporary tables of others",
         "pg_is_other_temp_schema(0)",
     ),
-    known("pg_is_wal_replay_paused", "the same (22000)", ""),
-    known("pg_last_wal_receive_lsn", "the last place received of a log", "pg_last_wal_receive_lsn()"),
-    known("pg_last_wal_replay_lsn", "the last place replayed of a log", "pg_last_wal_replay_lsn()"),
-    known(
+    entry("pg_is_wal_replay_paused", "the same (22000)", ""),
+    entry("pg_last_wal_receive_lsn", "the last place received of a log", "pg_last_wal_receive_lsn()"),
+    entry("pg_last_wal_replay_lsn", "the last place replayed of a log", "pg_last_wal_replay_lsn()"),
+    entry(
         "pg_last_xact_replay_timestamp",
         "when a transaction was replayed last",
         "pg_last_xact_replay_timestamp()",
     ),
-    known(
+    entry(
         "pg_notification_queue_usage",
         "the share of the queue of notifications in use",
         "pg_notification_queue_usage()",
     ),
-    known(
+    entry(
         "pg_opclass_is_visible",
         "whether the search path finds a class of operators",
         "pg_opclass_is_visible(1978)",
     ),
-    known("pg_operator_is_visible", "whether it finds an operator", "pg_operator_is_visible(96)"),
-    known("pg_opfamily_is_visible", "whether it finds a family of operators", "pg_opfamily_is_visible(1976)"),
-    known(
+    entry("pg_operator_is_visible", "whether it finds an operator", "pg_operator_is_visible(96)"),
+    entry("pg_opfamily_is_visible", "whether it finds a family of operators", "pg_opfamily_is_visible(1976)"),
+    entry(
         "pg_partition_ancestors",
         "what a partition is a part of",
         "SELECT count(*) FROM pg_partition_ancestors('shelf')",
     ),
-    known("pg_partition_root", "the table that a partition belongs to", "pg_partition_root('shelf')"),
-    known("pg_relation_filenode", "the number of a table's file", "pg_relation_filenode('shelf')"),
-    known("pg_relation_filepath", "the path of a table's file", "pg_relation_filepath('shelf')"),
-    known(
+    entry("pg_partition_root", "the table that a partition belongs to", "pg_partition_root('shelf')"),
+    entry("pg_relation_filenode", "the number of a table's file", "pg_relation_filenode('shelf')"),
+    entry("pg_relation_filepath", "the path of a table's file", "pg_relation_filepath('shelf')"),
+    entry(
         "pg_relation_is_publishable",
         "whether a table can be replicated",
         "pg_relation_is_publishable('shelf'::regclass)",
     ),
-    known(
+    entry(
         "pg_relation_is_updatable",
         "what can be done to the rows of a table, as bits",
         "pg_relation_is_updatable('shelf'::regclass, true)",
     ),
-    known("pg_relation_size", "the bytes of a table's files", "pg_relation_size('shelf')"),
-    known(
+    entry("pg_relation_size", "the bytes of a table's files", "pg_relation_size('shelf')"),
+    entry(
         "pg_safe_snapshot_blocking_pids",
         "who keeps a session from its snapshot",
         "pg_safe_snapshot_blocking_pids(0)",
     ),
-    known(
+    entry(
         "pg_sequence_last_value",
         "where a sequence is",
         "pg_sequence_last_value('shelf_id_seq'::regclass)",
     ),
-    known(
+    entry(
         "pg_snapshot_xmax",
         "the first transaction that a snapshot does not see",
         "pg_snapshot_xmax(pg_current_snapshot()) IS NOT NULL",
     ),
-    known(
+    entry(
         "pg_snapshot_xmin",
         "the first one that may be open",
         "pg_snapshot_xmin(pg_current_snapshot()) IS NOT NULL",
     ),
-    known("pg_stat_get_numscans", "how often a table was scanned", "pg_stat_get_numscans(0)"),
-    known(
+    entry("pg_stat_get_numscans", "how often a table was scanned", "pg_stat_get_numscans(0)"),
+    entry(
         "pg_statistics_obj_is_visible",
         "whether the search path finds extended statistics",
         "pg_statistics_obj_is_visible(0)",
     ),
-    known("pg_table_size", "the bytes of a table", "pg_table_size('shelf')"),
-    known("pg_tablespace_location", "the folder of a tablespace", "pg_tablespace_location(1663)"),
-    known("pg_tablespace_size", "the bytes of a tablespace", "pg_tablespace_size('pg_default') > 0"),
-    known(
+    entry("pg_table_size", "the bytes of a table", "pg_table_size('shelf')"),
+    entry("pg_tablespace_location", "the folder of a tablespace", "pg_tablespace_location(1663)"),
+    entry("pg_tablespace_size", "the bytes of a tablespace", "pg_tablespace_size('pg_default') > 0"),
+    entry(
         "pg_total_relation_size",
         "the bytes of a table with all that belongs to it",
         "pg_total_relation_size('shelf')",
     ),
-    known("pg_trigger_depth", "how many triggers are running", "pg_trigger_depth()"),
-    known(
+    entry("pg_trigger_depth", "how many triggers are running", "pg_trigger_depth()"),
+    entry(
         "pg_ts_config_is_visible",
         "whether the search path finds a configuration of text search",
         "pg_ts_config_is_visible(3748)",
     ),
-    known("pg_ts_dict_is_visible", "whether it finds a dictionary", "pg_ts_dict_is_visible(3765)"),
-    known("pg_ts_parser_is_visible", "whether it finds a parser", "pg_ts_parser_is_visible(3722)"),
-    known("pg_ts_template_is_visible", "whether it finds a template", "pg_ts_template_is_visible(3727)"),
-    known(
+    entry("pg_ts_dict_is_visible", "whether it finds a dictionary", "pg_ts_dict_is_visible(3765)"),
+    entry("pg_ts_parser_is_visible", "whether it finds a parser", "pg_ts_parser_is_visible(3722)"),
+    entry("pg_ts_template_is_visible", "whether it finds a template", "pg_ts_template_is_visible(3727)"),
+    entry(
         "to_regprocedure",
         "a function with these arguments, if there is one",
         "to_regprocedure('repeat(text,integer)')",
     ),
-    known(
+    entry(
         "txid_current_if_assigned",
         "the number of the transaction, if it has one",
         "txid_current_if_assigned()",
     ),
-    known("txid_current_snapshot", "the snapshot of the transaction", "txid_current_snapshot() IS NOT NULL"),
-    known(
+    entry("txid_current_snapshot", "the snapshot of the transaction", "txid_current_snapshot() IS NOT NULL"),
+    entry(
         "txid_snapshot_xmax",
         "the first transaction that a snapshot does not see",
         "txid_snapshot_xmax(txid_current_snapshot()) IS NOT NULL",
     ),
-    known(
+    entry(
         "txid_snapshot_xmin",
         "the first one that may be open",
         "txid_snapshot_xmin(txid_current_snapshot()) IS NOT NULL",
     ),
-    known("xid_age", "how many transactions ago one was", "xid_age('3'::xid) > 0"),
+    entry("xid_age", "how many transactions ago one was", "xid_age('3'::xid) > 0"),
 ];
 
-/// What functions begin with that statements call by other words, or Harrier for itself.
+/// Prefixes of internal functions, and of those behind other SQL syntax.
 pub(super) const HIDDEN_PREFIXES: &[&str] =
     &["harrier_", "_pg_", "pg_any_", "json_object_field", "jsonb_object_field"];
 
-/// Others of these.
+/// Further internal functions.
 pub(super) const HIDDEN: &[&str] = &[
     "aclexplode_or_null",
     "array_empty",
@@ -1080,7 +1080,7 @@ pub(super) const HIDDEN: &[&str] = &[
     "try_cast_to_type",
     "with_metadata",
     "xid_of_catalog",
-    // No value of SQL is of such a type.
+    // No SQL value has such a type.
     "union_extract",
     "union_tag",
 ];

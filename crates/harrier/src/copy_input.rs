@@ -1,5 +1,5 @@
-//! COPY … FROM STDIN in scripts and shells: the lines after the statement are its rows, up to `\.` or the
-//! end.
+//! COPY … FROM STDIN in scripts and shells: the lines after the statement are its rows, up to `\.` or the end
+//! of input.
 
 use std::io::{self, Read};
 use std::time::Instant;
@@ -11,44 +11,44 @@ use tokio::task::JoinHandle;
 
 use crate::interrupt::Watch;
 
-/// The line after the last row.
+/// Terminator line.
 const END: &str = "\\.";
 const PIECE_BYTES: usize = 1 << 16;
 
-/// A COPY that takes rows. Dropping it cancels the statement.
-pub(crate) struct Copying {
-    /// `None` once it failed: the other rows are read past.
+/// A running COPY FROM STDIN. Dropping it cancels the statement.
+pub(crate) struct CopyInput {
+    /// `None` after a failure: further rows are skipped.
     input: Option<mpsc::Sender<Bytes>>,
     writing: JoinHandle<Result<Written, SqlError>>,
-    /// The statement, for its errors.
+    /// Text of the statement, for error positions.
     pub(crate) text: String,
     pub(crate) started: Instant,
-    gathered: Vec<u8>,
-    /// Of the statement.
+    buffer: Vec<u8>,
+    /// Cancellation watch of the statement.
     pub(crate) watch: Option<Watch>,
 }
 
-impl Copying {
+impl CopyInput {
     pub(crate) fn begin(copy: CopyIn, text: String, started: Instant) -> Self {
         let CopyIn { input, write, .. } = copy;
         let writing = tokio::spawn(write.finish());
-        Self { input: Some(input), writing, text, started, gathered: Vec::new(), watch: None }
+        Self { input: Some(input), writing, text, started, buffer: Vec::new(), watch: None }
     }
 
-    /// Takes a line with its end; returns whether it was the last.
-    pub(crate) async fn line(&mut self, line: &str) -> bool {
+    /// Adds a line with its line end. Returns whether it was the terminator.
+    pub(crate) async fn push_line(&mut self, line: &str) -> bool {
         if line.trim_end_matches(['\r', '\n']) == END {
             return true;
         }
-        self.gathered.extend_from_slice(line.as_bytes());
-        if self.gathered.len() >= PIECE_BYTES {
+        self.buffer.extend_from_slice(line.as_bytes());
+        if self.buffer.len() >= PIECE_BYTES {
             self.send().await;
         }
         false
     }
 
     async fn send(&mut self) {
-        let piece = Bytes::from(std::mem::take(&mut self.gathered));
+        let piece = Bytes::from(std::mem::take(&mut self.buffer));
         if let Some(input) = &self.input
             && input.send(piece).await.is_err()
         {
@@ -56,10 +56,10 @@ impl Copying {
         }
     }
 
-    /// Takes all of standard input.
-    pub(crate) async fn stdin(&mut self) -> io::Result<()> {
+    /// Feeds all of standard input.
+    pub(crate) async fn feed_stdin(&mut self) -> io::Result<()> {
         let (sender, mut pieces) = mpsc::channel(4);
-        // Ends with the process if standard input does not.
+        // Blocked reads end with the process.
         std::thread::spawn(move || {
             let mut stdin = io::stdin().lock();
             loop {
@@ -80,8 +80,8 @@ impl Copying {
         Ok(())
     }
 
-    /// To be called after the last row: waits for the statement's end.
-    pub(crate) async fn end(mut self) -> Result<Written, SqlError> {
+    /// Ends the input and waits for the statement. Call it after the last row.
+    pub(crate) async fn finish(mut self) -> Result<Written, SqlError> {
         self.send().await;
         self.input = None;
         match (&mut self.writing).await {
@@ -91,7 +91,7 @@ impl Copying {
     }
 }
 
-impl Drop for Copying {
+impl Drop for CopyInput {
     fn drop(&mut self) {
         self.writing.abort();
     }

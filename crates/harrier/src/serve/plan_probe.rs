@@ -1,4 +1,4 @@
-//! What a plan of the engine does, in the words of the server's pages.
+//! Conversion of the engine's plan snapshots to the types of the server's pages.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -9,18 +9,18 @@ use harrier_exec::monitor::plan_snapshot::{
 use harrier_resources::statement_memory::ProcessMemory;
 use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Stream, Work};
 
-/// Looks at the plan of one statement, and keeps it until the statement has ended.
+/// Samples the plan of one statement, and keeps it until the statement has ended.
 #[derive(Debug)]
-pub(super) struct Watched(pub(super) Progress);
+pub(super) struct PlanProbe(pub(super) Progress);
 
-impl Watched {
+impl PlanProbe {
     fn boxed_look(&self) -> BoxFuture<'_, Work> {
         async move { work(self.0.look().await) }.boxed()
     }
 }
 
-// Methods are written out for the compiler's sake: docs/decisions/0025-boxed-futures-behind-traits.md
-impl Probe for Watched {
+// Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
+impl Probe for PlanProbe {
     fn told(&self) -> Work {
         work(self.0.told())
     }
@@ -34,7 +34,7 @@ impl Probe for Watched {
     }
 }
 
-/// What ranks told, in the server's words.
+/// Converts the ranks' report.
 pub(crate) fn work(Look { slices, memory }: Look) -> Work {
     Work {
         slices: slices.into_iter().map(slice).collect(),

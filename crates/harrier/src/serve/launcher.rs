@@ -1,4 +1,4 @@
-//! What a gang is to be, and the launcher that starts its ranks and ends with them.
+//! Configuration of a gang, and the launcher process that starts its ranks and ends with them.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,46 +17,45 @@ use tokio::process::{Child, Command};
 use super::hosts::{self, Hosts};
 use super::segments;
 
-/// How long a launcher that was asked to end has for it.
+/// Time for a launcher to end after a request.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How the gang is to be.
+/// Configuration of the gang.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Never [`Launcher::Auto`].
     pub(super) launcher: Launcher,
-    /// Ranks that work; 1: statements run in the server's process.
+    /// Number of working ranks; 1: statements run in the server's process.
     pub(super) ranks: usize,
     pub(super) spares: usize,
-    /// Of each rank, or of the server's process where there are none.
+    /// Threads of each rank, or of the server's process without ranks.
     pub(super) threads: usize,
-    /// For each rank, in bytes.
+    /// Memory of each rank, in bytes.
     pub(super) memory_bytes: Option<u64>,
-    /// Those of a hosts file.
+    /// Hosts of a hosts file.
     pub(super) hosts: Option<Arc<Hosts>>,
-    /// Runs programs on other hosts.
+    /// Command that runs programs on other hosts.
     shell: String,
     pub(super) spill_dirs: Vec<PathBuf>,
-    /// Put behind the other arguments of the launcher, and in the place of those of ours that they name as
-    /// well.
+    /// Appended to the other arguments of the launcher; they replace Harrier's arguments of the same name.
     pub(super) arguments: Vec<String>,
 }
 
 impl Plan {
-    /// What the configuration asks for, on this machine.
+    /// Resolves the configuration on this machine.
     ///
-    /// Errors: the launcher that it names is not there; as a line for the user.
+    /// Errors: the configured launcher is not in PATH; a line for the user.
     pub(super) fn of(config: &Config, options: &EngineOptions) -> Result<Self, String> {
         let gang = &config.gang;
         let launcher = launcher(config)?;
         let cores = options.threads;
         let threads = gang.threads_per_rank.get().map(|threads| *threads as usize);
-        // A single rank has nobody to share the work with: this process does it.
+        // A single rank has nobody to share the work with; this process does it.
         let ranks = match launcher {
             Launcher::None | Launcher::Auto => 1,
             _ => match (gang.ranks.get(), launcher) {
                 (Some(ranks), _) => *ranks as usize,
-                (None, Launcher::Srun) => allocated().unwrap_or(cores),
+                (None, Launcher::Srun) => allocated_ranks().unwrap_or(cores),
                 (None, _) => cores,
             },
         };
@@ -65,7 +64,7 @@ impl Plan {
             Launcher::Srun => slurm("SLURM_JOB_NUM_NODES").and_then(|nodes| nodes.parse().ok()).unwrap_or(1),
             _ => 1_usize,
         };
-        // What shares this host with the server.
+        // Ranks on the server's host.
         let here = |ranks: usize| ranks.div_ceil(hosts.max(1));
         let (working_here, ranks_here) = (here(ranks), here(ranks + spares));
         Ok(Self {
@@ -84,24 +83,29 @@ impl Plan {
         })
     }
 
-    /// All ranks, those that wait too.
+    /// Number of ranks, including spares.
     pub(super) fn count(&self) -> usize {
         self.ranks + self.spares
     }
 
-    /// What starts the ranks of the gang of this name, whose files go to `folder`. `failures`: how often in a
-    /// row that has failed.
+    /// The command that starts the ranks of the gang `name`, whose files go to `folder`. `failures`:
+    /// consecutive failed starts.
     ///
-    /// Errors: for people.
-    pub(super) async fn command(&self, name: &str, folder: &Path, failures: u32) -> Result<Start, String> {
+    /// Errors: messages for the user.
+    pub(super) async fn command(
+        &self,
+        name: &str,
+        folder: &Path,
+        failures: u32,
+    ) -> Result<StartCommand, String> {
         let desk = folder.join(format!("desk-{name}"));
         let _ = std::fs::remove_file(&desk);
         let binary = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let binary = still_there(binary, self.hosts.is_none() && self.launcher == Launcher::Mpirun);
+        let binary = executable_path(binary, self.hosts.is_none() && self.launcher == Launcher::Mpirun);
         let ranks = self.count().to_string();
         let mut words: Vec<OsString> = match self.launcher {
             Launcher::None | Launcher::Auto => return Err("there is to be none".to_string()),
-            Launcher::Srun => srun(&ranks, &self.arguments),
+            Launcher::Srun => srun_command(&ranks, &self.arguments),
             Launcher::Mpirun => {
                 let mpirun = Mpirun::find()?;
                 let path = folder.join("hosts");
@@ -130,17 +134,17 @@ impl Plan {
             command.arg("--segments").arg(&segments);
             command.envs(segments::VARIABLES.map(|variable| (variable, &segments)));
         }
-        // What the ranks say is for the log; nothing of it is for standard output.
+        // The ranks' stderr is for the log; their stdout is discarded.
         command.env_remove("HARRIER_ALONE");
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).kill_on_drop(true);
-        Ok(Start { command, desk })
+        Ok(StartCommand { command, desk })
     }
 }
 
-/// Where this program is to be started again. One that was replaced while it runs, as by an upgrade, is
-/// reached on this host through its process: ranks of another build could not speak with this server.
-/// `all_here`: nothing of the gang is on another host.
-fn still_there(binary: PathBuf, all_here: bool) -> PathBuf {
+/// Path of this program for the ranks. A binary that was replaced while it runs, as by an upgrade, is
+/// executed through `/proc` on this host: ranks of another build could not communicate with this server.
+/// `all_here`: the whole gang is on this host.
+fn executable_path(binary: PathBuf, all_here: bool) -> PathBuf {
     match binary.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
         Some(_) if all_here => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
         Some(path) => PathBuf::from(OsStr::from_bytes(path)),
@@ -148,15 +152,14 @@ fn still_there(binary: PathBuf, all_here: bool) -> PathBuf {
     }
 }
 
-/// What starts a gang.
-pub(super) struct Start {
+/// Command and socket of a new gang.
+pub(super) struct StartCommand {
     pub(super) command: Command,
-    /// Where rank 0 will take plans.
+    /// Socket on which rank 0 takes plans.
     pub(super) desk: PathBuf,
 }
 
-/// What is to start the ranks here. Without anything that could, and nothing asked for by name, there are
-/// none.
+/// Chooses the launcher. With automatic choice and no launcher available, there are no ranks.
 fn launcher(config: &Config) -> Result<Launcher, String> {
     let gang = &config.gang;
     match gang.launcher {
@@ -169,7 +172,7 @@ fn launcher(config: &Config) -> Result<Launcher, String> {
         }
     }
     let is_slurm = std::env::var_os("SLURM_JOB_ID").is_some() && on_path(Launcher::Srun.word()).is_some();
-    // Slurm has hosts of its own.
+    // Slurm chooses the hosts itself.
     if is_slurm && gang.hostfile.get().is_none() {
         return Ok(Launcher::Srun);
     }
@@ -184,10 +187,10 @@ fn launcher(config: &Config) -> Result<Launcher, String> {
     Ok(Launcher::None)
 }
 
-/// A launcher's process, ended with all that it has started.
-pub(super) struct Launched(pub(super) Option<Child>);
+/// A launcher process, ended with all its children.
+pub(super) struct LauncherProcess(pub(super) Option<Child>);
 
-impl Launched {
+impl LauncherProcess {
     pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         match &mut self.0 {
             Some(child) => child.try_wait(),
@@ -202,8 +205,8 @@ impl Launched {
         }
     }
 
-    /// Sees to it that it ends: by itself, as it does when its gang is not held any more, or else asked, or
-    /// else killed.
+    /// Ends the launcher: waits for it to exit by itself, as it does without its front end, then sends
+    /// SIGTERM, then SIGKILL.
     pub(super) async fn end(&mut self) {
         let Some(mut child) = self.0.take() else {
             return;
@@ -218,26 +221,26 @@ impl Launched {
             signal(nix::sys::signal::Signal::SIGTERM);
             let _ = tokio::time::timeout(END_PATIENCE, child.wait()).await;
         }
-        // Ranks of Open MPI are in groups of their own; they end when their launcher or their front end has.
+        // Open MPI's ranks have process groups of their own; they end with their launcher or front end.
         signal(nix::sys::signal::Signal::SIGKILL);
         let _ = child.wait().await;
     }
 }
 
-/// The ranks that a Slurm allocation is for: its tasks, or else its cores.
-fn allocated() -> Option<usize> {
+/// Ranks of a Slurm allocation: its tasks, or else its cores.
+fn allocated_ranks() -> Option<usize> {
     if let Some(tasks) = slurm("SLURM_NTASKS").and_then(|tasks| tasks.parse().ok()) {
         return Some(tasks);
     }
     cores_of_nodes(&slurm("SLURM_JOB_CPUS_PER_NODE")?)
 }
 
-/// What Slurm tells of the allocation.
+/// A variable of the Slurm allocation.
 fn slurm(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
-/// The sum of what Slurm writes as `8(x4),16`.
+/// The sum of Slurm's notation `8(x4),16`.
 fn cores_of_nodes(text: &str) -> Option<usize> {
     let cores = |nodes: &str| {
         let (cores, times) = match nodes.split_once("(x") {
@@ -249,21 +252,21 @@ fn cores_of_nodes(text: &str) -> Option<usize> {
     text.split(',').map(cores).sum::<Option<usize>>().filter(|sum| *sum > 0)
 }
 
-fn srun(ranks: &str, arguments: &[String]) -> Vec<OsString> {
-    // Slurm starts several steps of an allocation at a time only if they may share what it has.
+fn srun_command(ranks: &str, arguments: &[String]) -> Vec<OsString> {
+    // Concurrent steps of an allocation require permission to share its resources.
     let mut words = vec!["srun", "--overlap"];
     if std::env::var_os("SLURM_MPI_TYPE").is_none() {
         words.push("--mpi=pmix");
     }
     words.extend(["--kill-on-bad-exit=0", "--cpu-bind=none", "-n", ranks]);
-    words.retain(|word| !names(arguments, word));
+    words.retain(|word| !sets_option(arguments, word));
     words.into_iter().map(OsString::from).collect()
 }
 
-/// Whether `arguments` have a value of their own for `option`, which may be `--option` or `--option=value`.
-fn names(arguments: &[String], option: &str) -> bool {
+/// Whether `arguments` set `option` themselves, as `--option` or `--option=value`.
+fn sets_option(arguments: &[String], option: &str) -> bool {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_string();
-    // Open MPI takes one dash, too.
+    // Open MPI also accepts a single dash.
     let plain = |word: &str| name(word).trim_start_matches('-').to_string();
     let short = match option {
         "--kill-on-bad-exit=0" => "-K",
@@ -279,7 +282,7 @@ fn names(arguments: &[String], option: &str) -> bool {
 /// The `mpirun` of this machine.
 struct Mpirun {
     program: PathBuf,
-    /// What it says of itself.
+    /// Output of `--version`.
     version: String,
 }
 
@@ -294,12 +297,12 @@ impl Mpirun {
         Ok(Self { program, version: String::from_utf8_lossy(&version.stdout).into_owned() })
     }
 
-    /// MPICH's, and not Open MPI's.
+    /// Whether it is MPICH's Hydra, not Open MPI.
     fn is_hydra(&self) -> bool {
         self.version.contains("HYDRA")
     }
 
-    /// The host of one rank, as a line of a hosts file.
+    /// Formats a hosts file line for one rank.
     fn line(&self) -> fn(&str) -> String {
         match self.is_hydra() {
             true => |host| format!("{host}:1\n"),
@@ -307,12 +310,12 @@ impl Mpirun {
         }
     }
 
-    /// `placed`: a hosts file with a line for each rank.
+    /// `placed`: a hosts file with one line per rank.
     fn words(self, ranks: &str, placed: Option<&Path>, shell: &str, arguments: &[String]) -> Vec<OsString> {
         let is_hydra = self.is_hydra();
         let mut words: Vec<OsString> = vec![self.program.into()];
         if is_hydra {
-            // Without it Hydra ends all ranks when one dies.
+            // Otherwise Hydra ends all ranks when one dies.
             words.push("-disable-auto-cleanup".into());
             if let Some(hosts) = placed {
                 words.extend(["-f".into(), hosts.into()]);
@@ -325,13 +328,13 @@ impl Mpirun {
             if is_root {
                 words.push("--allow-run-as-root".into());
             }
-            // Of Open MPI 4 only: later ones end all ranks when one dies, and the gang is started again.
+            // Open MPI 4 only: later versions end all ranks when one dies, and the gang is restarted.
             if self.version.contains(") 4.") {
                 words.push("--enable-recovery".into());
             }
             let order = if placed.is_some() { "seq:OVERSUBSCRIBE" } else { ":OVERSUBSCRIBE" };
             for option in [["--bind-to", "none"], ["--map-by", order]] {
-                if !names(arguments, option[0]) {
+                if !sets_option(arguments, option[0]) {
                     words.extend(option.map(OsString::from));
                 }
             }
@@ -361,7 +364,7 @@ mod tests {
                 words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
             };
             let mpirun = Mpirun { program: "mpirun".into(), version: "mpirun (Open MPI) 5.0.11".to_string() };
-            (words(srun("2", &arguments)), words(mpirun.words("2", None, "ssh", &arguments)))
+            (words(srun_command("2", &arguments)), words(mpirun.words("2", None, "ssh", &arguments)))
         };
         let (srun, mpirun) = line(&[]);
         assert!(srun.contains(" --kill-on-bad-exit=0 --cpu-bind=none -n 2"), "{srun}");

@@ -1,9 +1,9 @@
-//! Who may come in: by the rules of an hba file, as whom a password, the operating system or a certificate
-//! says they are.
+//! Client authentication: by the rules of an hba file, with a password, the operating system's user or a
+//! certificate.
 //!
-//! Without such a file, users of this machine come in as the roles of their names, others on it with the
+//! Without such a file, users of this machine log in as the roles of their names, others on it with the
 //! password of a role, and nobody from other machines. As long as there are no roles, only the user that runs
-//! the server comes in.
+//! the server can log in.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -25,39 +25,39 @@ use parking_lot::RwLock;
 
 use super::session::with_context;
 
-/// How often a password is hashed for its verifier; PostgreSQL's number.
+/// Iterations of the password hash; PostgreSQL's default.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
-/// What a password is checked against.
+/// The SCRAM verifier of a password.
 ///
-/// Errors: it cannot be one.
+/// Errors: not usable as a password.
 pub(crate) fn password_verifier(password: &str) -> Result<String, String> {
     let made = Verifier::of_password(password, ITERATIONS);
     made.map(|verifier| verifier.to_text()).map_err(|failure| failure.message)
 }
 
-/// The rules in force. Clones share them.
+/// The authentication rules in force. Clones share them.
 #[derive(Clone)]
-pub(super) struct Doors {
+pub(super) struct Authenticator {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     rules: RwLock<Rules>,
-    /// What clients over TLS bind their password's proof to.
+    /// TLS channel binding data of SCRAM.
     binding: RwLock<Option<Vec<u8>>>,
     engine: Engine,
     registry: Arc<Registry>,
     mock: Mock,
     /// The user that runs the server.
     uid: u32,
-    /// Where Flight SQL is listened.
+    /// Listen address of Flight SQL.
     flight: Option<SocketAddr>,
 }
 
-/// Rules from a file; the default ones without it.
+/// Reads rules from a file; the default ones without it.
 ///
-/// Errors: it cannot be read, or a line is none.
+/// Errors: the file cannot be read or parsed.
 pub(super) fn rules(path: Option<&Path>) -> Result<Rules, String> {
     let Some(path) = path else {
         return Ok(Rules::default());
@@ -67,7 +67,7 @@ pub(super) fn rules(path: Option<&Path>) -> Result<Rules, String> {
     Rules::parse(&text).map_err(|errors| format!("\"{shown}\" cannot be used:\n{errors}"))
 }
 
-impl Doors {
+impl Authenticator {
     pub(super) fn new(
         rules: Rules,
         flight: Option<SocketAddr>,
@@ -87,12 +87,12 @@ impl Doors {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// For connections that come from now on.
-    pub(super) fn set(&self, rules: Rules) {
+    /// Sets the rules for new connections.
+    pub(super) fn set_rules(&self, rules: Rules) {
         *self.inner.rules.write() = rules;
     }
 
-    /// For connections over TLS that come from now on.
+    /// Sets the channel binding for new TLS connections.
     pub(super) fn set_binding(&self, binding: Option<Vec<u8>>) {
         *self.inner.binding.write() = binding;
     }
@@ -102,13 +102,13 @@ impl Doors {
         access.map_err(|error| SqlError { is_fatal: true, ..with_context(error) })
     }
 
-    /// The method of the first rule that fits, and whether a certificate is wanted beside it.
+    /// The first matching rule: method and required certificate.
     fn rule(&self, connection: &Connection<'_>, access: &Access) -> Result<hba::Rule, SqlError> {
         let rules = self.inner.rules.read();
         rules.admit(connection, |role| access.is_member(connection.user, role)).cloned()
     }
 
-    /// Whether a user of this machine may come in as a role.
+    /// Checks whether a user of this machine may log in as a role.
     fn check_peer(&self, peer: Option<&Peer>, role: &str, access: &Access) -> Result<(), SqlError> {
         let known = match access.role(role) {
             _ if access.is_open() => Known::NoRoles,
@@ -118,14 +118,14 @@ impl Doors {
         peer::check(peer, self.inner.uid, role, known)
     }
 
-    /// Whether a user of this machine who is not known by name is asked for a password: without rules of its
-    /// own, a server does that.
-    fn asks_instead(&self, rule: &hba::Rule, peer: Option<&Peer>, access: &Access) -> bool {
+    /// Whether to fall back to a password for a user of this machine whom peer authentication rejects: under
+    /// the default rules.
+    fn falls_back_to_password(&self, rule: &hba::Rule, peer: Option<&Peer>, access: &Access) -> bool {
         let runs_server = peer.is_some_and(|peer| peer.uid == self.inner.uid);
         rule.line == 0 && !access.is_open() && !runs_server
     }
 
-    /// Whether a role that has proved itself may have a session.
+    /// Checks whether an authenticated role may have a session.
     fn check_role(&self, role: &str, access: &Access) -> Result<(), SqlError> {
         if access.is_open() {
             return Ok(());
@@ -177,26 +177,26 @@ impl Doors {
     }
 
     fn password(&self, role: &str, access: &Access) -> Method {
-        let (doors, verifier, role) = (self.clone(), verifier(role, access), role.to_string());
-        Method::Password(Box::new(KeptPassword { doors, verifier, role }))
+        let (authenticator, verifier, role) = (self.clone(), verifier(role, access), role.to_string());
+        Method::Password(Box::new(CatalogPassword { authenticator, verifier, role }))
     }
 }
 
-/// A password of which the catalog has what it is checked against.
-struct KeptPassword {
-    doors: Doors,
+/// A password checked against the catalog's verifier.
+struct CatalogPassword {
+    authenticator: Authenticator,
     verifier: Option<Verifier>,
     role: String,
 }
 
 #[async_trait]
-impl CheckPassword for KeptPassword {
+impl CheckPassword for CatalogPassword {
     async fn check(&self, password: &str) -> Result<(), SqlError> {
-        scram::check_password(&self.role, self.verifier.as_ref(), &self.doors.inner.mock, password)
+        scram::check_password(&self.role, self.verifier.as_ref(), &self.authenticator.inner.mock, password)
     }
 }
 
-/// A password that a directory knows.
+/// A password checked by an LDAP directory.
 struct DirectoryPassword {
     ldap: Arc<Ldap>,
     role: String,
@@ -209,9 +209,9 @@ impl CheckPassword for DirectoryPassword {
     }
 }
 
-/// What a rule says of certificates.
+/// Checks the certificate that a rule requires.
 ///
-/// Errors: 28000, the client has shown none, or that of another.
+/// Errors: 28000, none was presented, or that of another role.
 fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -> Result<(), SqlError> {
     let is_fine = match rule.client_certificate {
         hba::ClientCertificate::None => true,
@@ -223,8 +223,7 @@ fn check_certificate(rule: &hba::Rule, certificate: Option<&[u8]>, role: &str) -
     if is_fine { Ok(()) } else { Err(harrier_server::auth::wrong_certificate(role)) }
 }
 
-/// As long as there are no roles, whoever comes in may do everything: nobody else's word for who that is will
-/// do.
+/// Rejects authentication by third parties while there are no roles: every user is then a superuser.
 fn check_foreign(role: &str, access: &Access) -> Result<(), SqlError> {
     match access.is_open() {
         true => Err(SqlError::fatal(
@@ -235,14 +234,14 @@ fn check_foreign(role: &str, access: &Access) -> Result<(), SqlError> {
     }
 }
 
-/// What a role's password is checked against, if it has one that is good.
+/// The verifier of a role's password, if it has a valid one.
 fn verifier(role: &str, access: &Access) -> Option<Verifier> {
     let (_, role) = access.role(role)?;
     let kept = role.verifier.as_ref().filter(|_| !role.is_expired())?;
     Verifier::parse(kept.as_str())
 }
 
-/// How far a client's proof of its password is.
+/// State of a SCRAM exchange.
 enum Proof {
     New(Scram),
     Challenged(Challenge),
@@ -283,7 +282,7 @@ fn out_of_order() -> SqlError {
 }
 
 #[async_trait]
-impl Gate for Doors {
+impl Gate for Authenticator {
     async fn method(&self, arrival: &Arrival) -> Result<Method, SqlError> {
         let access = self.access().await?;
         let origin = match arrival.client {
@@ -296,7 +295,7 @@ impl Gate for Doors {
         check_certificate(&rule, arrival.certificate.as_deref(), role)?;
         match rule.method {
             hba::Method::Trust => Ok(Method::Trust),
-            // Such a rule asks for the role's certificate, which was looked at.
+            // The required certificate was checked above.
             hba::Method::Cert => check_foreign(role, &access).map(|()| Method::Trust),
             hba::Method::Ldap => {
                 check_foreign(role, &access)?;
@@ -307,7 +306,7 @@ impl Gate for Doors {
                 let peer = self.peer(arrival).await;
                 match self.check_peer(peer.as_ref(), role, &access) {
                     Ok(()) => Ok(Method::Trust),
-                    Err(_) if self.asks_instead(&rule, peer.as_ref(), &access) => {
+                    Err(_) if self.falls_back_to_password(&rule, peer.as_ref(), &access) => {
                         Ok(self.scram(arrival, &access))
                     }
                     Err(failure) => Err(failure),
@@ -333,14 +332,14 @@ impl Gate for Doors {
 }
 
 #[async_trait]
-impl Authenticate for Doors {
+impl Authenticate for Authenticator {
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError> {
         let access = self.access().await?;
         let peer = match self.inner.flight {
             Some(server) => peer::find(attempt.client, server).await.ok().flatten(),
             None => None,
         };
-        // Who names nobody is whom the certificate names, or else the operating system.
+        // The default role: the certificate's name, or else the operating system's user.
         let shown = attempt.certificate.and_then(|certificate| tls::common_name(&certificate.into()));
         let own = shown.or_else(|| peer.as_ref().and_then(|peer| peer.name.clone())).unwrap_or_default();
         let role = if attempt.user.is_empty() { own } else { attempt.user.to_string() };
@@ -368,7 +367,7 @@ impl Authenticate for Doors {
             hba::Method::Trust => {}
             hba::Method::ScramSha256 | hba::Method::Password => by_password()?,
             hba::Method::Peer => match self.check_peer(peer.as_ref(), &role, &access) {
-                Err(_) if self.asks_instead(&rule, peer.as_ref(), &access) => by_password()?,
+                Err(_) if self.falls_back_to_password(&rule, peer.as_ref(), &access) => by_password()?,
                 checked => checked?,
             },
             hba::Method::Ldap => {
