@@ -1,4 +1,4 @@
-//! What cargo builds for the tests: their programs, and the products that they start.
+//! Cargo builds of the tests: their programs, and the products that they start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Nothing else has another form with it: what it needs is there for other crates anyway.
+/// Does not change other crates: its dependencies are built for them anyway.
 const FEATURES: &str = "harrier-mpid/arrow";
 
-/// How crates of the workspace are compiled; libraries are the same for both.
+/// Compilation profile of the workspace's crates; dependencies are the same for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As the program that is installed.
+    /// The installed program's.
     Release,
-    /// Without optimising what `.cargo/tests.toml` names, which takes a third of the time.
+    /// Without optimizing the crates named in `.cargo/tests.toml`, which takes a third of the time.
     Tests,
 }
 
 impl Profile {
-    /// What the profile is read from, relative to the checkout, if it is not the workspace's own. Scripts
-    /// that call cargo find it in [`CONFIG_VARIABLE`].
+    /// The file of the profile, relative to the checkout, unless it is the workspace's own. Scripts that call
+    /// cargo find it in [`CONFIG_VARIABLE`].
     pub fn config(self) -> Option<&'static str> {
         match self {
             Self::Release => None,
@@ -30,34 +30,34 @@ impl Profile {
     }
 }
 
-/// The variable that tells scripts which file `cargo --config` takes.
+/// Environment variable for scripts: the file for `cargo --config`.
 pub const CONFIG_VARIABLE: &str = "HARRIER_CARGO_CONFIG";
 
-/// A program of tests.
+/// A test program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// Of the package, without the prefix that all have.
+    /// Name of the package, without the common prefix.
     pub package: String,
     pub target: String,
-    /// Those beside the sources, in `src`.
+    /// Unit tests beside the sources, in `src`.
     pub is_unit_tests: bool,
     pub executable: PathBuf,
     /// The package's folder, in which cargo runs its tests.
     pub folder: PathBuf,
 }
 
-/// All that was built.
+/// All build products.
 #[derive(Debug, Default)]
 pub struct Built {
     pub programs: Vec<Program>,
-    /// Binaries, examples and shared libraries, by the package they are of.
+    /// Binaries, examples and shared libraries, by package.
     pub products: BTreeMap<String, Vec<PathBuf>>,
 }
 
-/// The packages of the workspace, by name without prefix, with those of them that they use, directly or not.
+/// The packages of the workspace, by name without prefix, with their transitive workspace dependencies.
 pub type Closures = BTreeMap<String, BTreeSet<String>>;
 
-/// Builds tests, binaries and examples of the whole workspace. The messages of the compiler go to stderr.
+/// Builds tests, binaries and examples of the whole workspace. Compiler messages go to stderr.
 ///
 /// Errors: the build has failed.
 pub fn build_tests(root: &Path, profile: Profile) -> Result<Built, String> {
@@ -87,7 +87,7 @@ pub fn build_tests(root: &Path, profile: Profile) -> Result<Built, String> {
 }
 
 impl Built {
-    /// Takes what a message of cargo says of programs.
+    /// Adds the program of one cargo message.
     fn add(&mut self, message: &Value) {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if message["reason"] != "compiler-artifact" {
@@ -123,7 +123,8 @@ impl Built {
     }
 }
 
-/// `path+file:///…/crates/mpi#harrier-mpi@0.1.0`, or without a name where that is the folder's.
+/// The package of `path+file:///…/crates/mpi#harrier-mpi@0.1.0`; the name is omitted if it equals the
+/// folder's.
 fn package_name(id: &Value, folder: &Path) -> String {
     let id = id.as_str().unwrap_or_default();
     let (_, fragment) = id.rsplit_once('#').unwrap_or_default();
@@ -137,9 +138,9 @@ fn short_name(package: &str) -> String {
     package.strip_prefix("harrier-").unwrap_or(package).to_owned()
 }
 
-/// What the packages of the workspace use of each other.
+/// Dependencies between the packages of the workspace.
 ///
-/// Errors: cargo does not tell.
+/// Errors: `cargo metadata` fails.
 pub fn closures(root: &Path) -> Result<Closures, String> {
     let output = command(root)
         .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -174,7 +175,7 @@ fn closures_of(metadata: &Value) -> Closures {
     names.iter().map(|of| (of.clone(), closure(of))).collect()
 }
 
-/// Copies the newest report of `cargo build --timings` into `folder`, and returns where it is.
+/// Copies the newest report of `cargo build --timings` into `folder`, and returns its path.
 pub fn keep_timings(root: &Path, folder: &Path) -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let path = folder.join("build-timings.html");
@@ -182,17 +183,16 @@ pub fn keep_timings(root: &Path, folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Cargo in the checkout, free of what the cargo that runs this program tells its children.
+/// A cargo command in the checkout, without the variables that the outer cargo sets for its children.
 pub fn command(root: &Path) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(root);
-    forget_package(&mut command);
+    clear_package_variables(&mut command);
     command
 }
 
-/// Takes away what the cargo that runs this program tells it of itself: build scripts would take that for a
-/// change.
-pub fn forget_package(command: &mut Command) {
+/// Removes the variables of the outer cargo: build scripts would see them as a change.
+pub fn clear_package_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         let is_package =

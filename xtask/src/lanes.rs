@@ -1,6 +1,7 @@
-//! Lanes: jobs run beside each other, the longest first, those that must be alone at the end.
+//! Job scheduler: runs jobs in parallel lanes, the longest first, exclusive ones at the end.
 //!
-//! As many run as there are lanes, and more while the processors are idle: much of what tests do is to wait.
+//! The number of lanes is the limit, exceeded while the CPUs are idle: tests spend much of their time
+//! waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,27 +12,27 @@ use crate::load::Load;
 use crate::report::Report;
 use crate::run::{self, Job, Outcome};
 
-/// Whoever watches output without a terminal hears at least this often what runs.
+/// Maximum time between progress lines on non-terminal output.
 const SILENCE_MAX: Duration = Duration::from_secs(9);
 
-/// How often it is looked whether the processors are idle.
-const LOOK: Duration = Duration::from_millis(500);
+/// Poll interval of the CPU load.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The part of the processors that has to be idle for one job more than there are lanes.
+/// Idle share of the CPUs required to start a job beyond the number of lanes.
 const IDLE_MIN: f64 = 0.3;
 
-/// What nobody has measured may take so many seconds.
+/// Estimated seconds of a job without a measurement.
 const UNKNOWN_SECONDS: f64 = 30.0;
 
-/// How many jobs run at a time.
+/// Number of concurrent jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lanes {
     pub always: usize,
-    /// While processors are idle.
+    /// Limit while CPUs are idle.
     pub most: usize,
 }
 
-/// What is waiting, what runs, and what has ended.
+/// Waiting, running and finished jobs.
 struct Queue {
     lanes: Lanes,
     load: Load,
@@ -41,7 +42,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job that may begin now; jobs are sorted by what they are expected to take.
+    /// Takes the next job that may start; jobs are sorted by expected duration.
     fn take(&mut self) -> Option<Job> {
         if self.running.len() >= self.lanes.always && self.load.idle_share() < IDLE_MIN {
             return None;
@@ -49,12 +50,12 @@ impl Queue {
         let at = self.waiting.iter().position(|job| self.may_begin(job))?;
         let job = self.waiting.remove(at);
         self.running.insert(job.name.clone(), Instant::now());
-        self.load.start_anew();
+        self.load.restart();
         Some(job)
     }
 
     fn may_begin(&self, job: &Job) -> bool {
-        // What is not run at all is not waited for.
+        // Does not wait for jobs that are not part of this run.
         let is_there =
             |name: &str| self.running.contains_key(name) || self.waiting.iter().any(|job| job.name == name);
         if job.after.as_deref().is_some_and(is_there) {
@@ -64,8 +65,8 @@ impl Queue {
     }
 }
 
-/// Runs all jobs in lanes and reports each when it ends. `earlier` are the seconds that jobs took before.
-/// Returns what came of them, in the order of their ends.
+/// Runs all jobs in lanes and reports each when it ends. `earlier` are their durations in earlier runs, in
+/// seconds. Returns the outcomes in order of completion.
 pub fn run_all(
     root: &Path,
     logs: &Path,
@@ -93,11 +94,14 @@ pub fn run_all(
                         if let Some(job) = state.take() {
                             break job;
                         }
-                        state = changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                        state = changed
+                            .wait_timeout(state, POLL_INTERVAL)
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .0;
                     };
                     drop(state);
                     let outcome = run::run(root, logs, &job);
-                    report.ended(&outcome);
+                    report.print_outcome(&outcome);
                     let mut state = lock();
                     state.running.remove(&job.name);
                     state.outcomes.push(outcome);
@@ -106,14 +110,14 @@ pub fn run_all(
             });
         }
         scope.spawn(|| {
-            let mut told = Instant::now();
+            let mut printed = Instant::now();
             let mut state = lock();
             while !(state.waiting.is_empty() && state.running.is_empty()) {
-                if told.elapsed() >= SILENCE_MAX {
-                    told = Instant::now();
-                    report.running(&state.running, state.waiting.len());
+                if printed.elapsed() >= SILENCE_MAX {
+                    printed = Instant::now();
+                    report.print_running(&state.running, state.waiting.len());
                 }
-                state = changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                state = changed.wait_timeout(state, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             }
         });
     });
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
     use crate::run::State;
 
-    fn ended(jobs: Vec<Job>, always: usize) -> Vec<Outcome> {
+    fn run_jobs(jobs: Vec<Job>, always: usize) -> Vec<Outcome> {
         let folder = tempfile::tempdir().unwrap();
         let lanes = Lanes { always, most: 2 * always };
         run_all(folder.path(), folder.path(), jobs, lanes, &BTreeMap::new(), &Report::quiet())
@@ -135,7 +139,7 @@ mod tests {
     fn jobs_wait_for_what_they_need() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made").display().to_string();
-        let outcomes = ended(
+        let outcomes = run_jobs(
             vec![
                 Job::command("reader", &["cat", &path]).after("writer"),
                 Job::command("other", &["true"]).after("nobody"),
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn a_failure_stops_no_other_job() {
         let job = |n: usize| Job::command(&format!("job {n}"), &["sh", "-c", &format!("exit {}", n % 2)]);
-        let outcomes = ended((0..7).map(job).collect(), 2);
+        let outcomes = run_jobs((0..7).map(job).collect(), 2);
         assert_eq!(outcomes.iter().filter(|outcome| outcome.state == State::Failed).count(), 3);
         assert_eq!(outcomes.len(), 7);
     }

@@ -1,11 +1,11 @@
-//! How much of the machine's processors is idle, from `/proc/stat` (Linux, proc(5)).
+//! Idle share of the CPUs, from `/proc/stat` (Linux, proc(5)).
 
 use std::time::{Duration, Instant};
 
-/// Shorter spans tell nothing: the kernel counts in hundredths of a second.
+/// Shorter spans are meaningless: the kernel counts in hundredths of a second.
 const SPAN_MIN: Duration = Duration::from_millis(1500);
 
-/// Measures from one look to the next.
+/// CPU load since the last measurement.
 pub struct Load {
     since: Instant,
     idle: u64,
@@ -19,13 +19,12 @@ impl Load {
         Self { since: Instant::now(), idle, total, share: 0.0 }
     }
 
-    /// Forgets what was measured, because somebody has begun to work: nothing is idle until the next span is
-    /// over.
-    pub fn start_anew(&mut self) {
+    /// Restarts the measurement after a job has started: reports no idle time until the next span is over.
+    pub fn restart(&mut self) {
         *self = Self::new();
     }
 
-    /// The part of all processors that did nothing in the last whole span, of 1; 0 before there was one.
+    /// The idle share of all CPUs in the last complete span, from 0 to 1; 0 before the first one.
     pub fn idle_share(&mut self) -> f64 {
         if self.since.elapsed() >= SPAN_MIN
             && let Some((idle, total)) = ticks()
@@ -37,12 +36,12 @@ impl Load {
     }
 }
 
-/// Ticks of all processors since the start: idle ones, and all.
+/// Ticks of all CPUs since boot: idle, and total.
 fn ticks() -> Option<(u64, u64)> {
     ticks_in(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, …
+/// Parses the first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal, …
 fn ticks_in(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();

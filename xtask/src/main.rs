@@ -7,8 +7,8 @@
 //! install.sh ──┘   cargo.rs    units.rs lanes.rs run.rs                            report.rs
 //! ```
 //!
-//! A unit is a test program, or a module or a single test of one; several run beside each other. What has
-//! passed with the same bytes of all that it uses is not run again by `check` and `test` (`passed.rs`).
+//! A unit is a test program, or a module or a single test of one; several run in parallel. Units that passed
+//! with byte-identical inputs are not run again by `check` and `test` (`passed.rs`).
 
 mod cargo;
 mod lanes;
@@ -64,11 +64,11 @@ fn start(root: &Path, arguments: &Arguments) -> Result<bool, String> {
     }
 }
 
-/// What stands on the command line.
+/// Command line arguments.
 #[derive(Debug, PartialEq)]
 pub struct Arguments {
     tier: String,
-    /// Parts of names of units, or the part of `soak`.
+    /// Substrings of unit names, or the part of `soak`.
     names: Vec<String>,
     list: bool,
     again: bool,
@@ -102,7 +102,7 @@ impl Arguments {
     }
 }
 
-/// Where results are kept for other checkouts; nowhere if there is no home folder that can be written to.
+/// Folder of results shared by checkouts; `None` if there is no writable home folder.
 fn cache_folder() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
@@ -133,8 +133,8 @@ mod tests {
         }
     }
 
-    /// `steadily` of the scripts, of a command that has ended before what tells of it has begun. The script's
-    /// traps are those of `make demo`.
+    /// Tests `steadily` of the scripts with a command that ends before its progress reporter has started. The
+    /// script's traps are those of `make demo`.
     #[test]
     fn what_tells_of_a_command_ends_with_it() {
         let script = "trap 'exit 130' INT TERM; n=0; while [ $n -lt 100 ]; do steadily x true; n=$((n + 1)); done; echo $n";

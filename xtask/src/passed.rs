@@ -1,12 +1,11 @@
-//! Programs that have passed: a unit whose program, products and data are byte for byte what they were is not
-//! run again.
+//! Cache of passed tests: a unit whose program, products and data are byte-identical is not run again.
 //!
 //! The digest of a unit covers its program, the binaries, examples and libraries of all packages that its own
-//! uses, every file of the checkout that is not compiled (data, scripts, Python, C), the versions of what was
-//! installed, and variables that begin with `HARRIER_`. Nothing that fails is remembered. Where `b2sum` is
-//! missing, or no home folder can be written to, nothing is.
+//! uses, every file of the checkout that is not compiled (data, scripts, Python, C), the versions of
+//! installed software, and variables that begin with `HARRIER_`. Failures are not recorded. Without `b2sum`,
+//! or without a writable home folder, nothing is.
 //!
-//! Memory bound: records of more than [`DAYS_KEPT`] days are removed.
+//! Memory bound: records older than [`DAYS_KEPT`] days are removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +18,10 @@ use crate::cargo::{Built, Closures};
 use crate::run::{Outcome, State};
 use crate::units::Unit;
 
-/// How long a record counts.
+/// Maximum age of a record.
 const DAYS_KEPT: u64 = 14;
 
-/// Packages of the system whose version may change what a test does, as patterns of `dpkg-query`.
+/// System packages whose version may affect tests, as patterns of `dpkg-query`.
 const SYSTEM_PACKAGES: [&str; 12] = [
     "openmpi*",
     "libopenmpi*",
@@ -38,18 +37,18 @@ const SYSTEM_PACKAGES: [&str; 12] = [
     "libc6",
 ];
 
-/// Units that look at more than they use, such as the sources.
+/// Units that read more than they depend on, such as the sources.
 const NEVER_REMEMBERED: [&str; 1] = ["testkit::layers"];
 
-/// Programs whose tests read pages, which no other does, and where these are.
+/// Programs whose tests read documentation pages, unlike all others, and the paths of these.
 const READS_PAGES: [(&str, &[&str]); 1] = [("docs", &["README.md", "docs/tutorials", "docs/how-to"])];
 
 /// The records of this machine.
-pub struct Passed {
+pub struct PassedCache {
     folder: PathBuf,
 }
 
-impl Passed {
+impl PassedCache {
     /// `None`: there is no place for records.
     pub fn open(cache: Option<&Path>) -> Option<Self> {
         let folder = cache?.join("passed");
@@ -70,7 +69,7 @@ impl Passed {
         }
     }
 
-    /// What came of the run with this digest.
+    /// The recorded outcome for a digest.
     pub fn get(&self, digest: &str) -> Option<Outcome> {
         let text = fs::read_to_string(self.folder.join(digest)).ok()?;
         let mut fields = text.trim_end().split('\t');
@@ -94,13 +93,13 @@ impl Passed {
         })
     }
 
-    /// Remembers what passed and skipped nothing.
-    pub fn put(&self, digest: &str, outcome: &Outcome) {
+    /// Records an outcome that passed and skipped nothing.
+    pub fn record(&self, digest: &str, outcome: &Outcome) {
         if outcome.state != State::Passed || !outcome.skipped.is_empty() {
             return;
         }
         let Outcome { name, seconds, cpu_seconds, passed, ignored, .. } = outcome;
-        // What cannot be written down is run again.
+        // Without a record, the unit runs again.
         let _ = fs::write(
             self.folder.join(digest),
             format!("{name}\t{seconds:.1}\t{cpu_seconds:.1}\t{passed}\t{ignored}\n"),
@@ -110,7 +109,7 @@ impl Passed {
 
 /// The digests of units, by name.
 ///
-/// Errors: a file cannot be read, or there is no program that makes digests.
+/// Errors: a file cannot be read, or there is no digest program.
 pub fn digests(
     root: &Path,
     built: &Built,
@@ -129,7 +128,7 @@ pub fn digests(
         let mut text = format!("{}\n{}\n{surroundings}\n", unit.name, of_files[&unit.program.executable]);
         if !unit.program.is_unit_tests {
             let used = closures.get(&unit.program.package);
-            // The test kit knows the binary by its path.
+            // The test kit finds the binary by path, without a dependency.
             let uses_binary = used.is_some_and(|used| used.contains("testkit"));
             let packages =
                 used.into_iter().flatten().map(String::as_str).chain(uses_binary.then_some("harrier"));
@@ -150,7 +149,7 @@ pub fn digests(
     Ok(digests)
 }
 
-/// The digest of the sources of what a command looks at: all files of the checkout below these paths.
+/// The digest of a command's sources: all files of the checkout below these paths.
 ///
 /// Errors: as of [`digests`].
 pub fn digest_of_sources(root: &Path, name: &str, paths: &[&str]) -> Result<String, String> {
@@ -161,13 +160,13 @@ pub fn digest_of_sources(root: &Path, name: &str, paths: &[&str]) -> Result<Stri
     digest_of_text(&format!("{name}\n{}{}", list(&digests_of_files(root, &files)?), versions(root)))
 }
 
-/// Everything that the tests of a program may read beside what was built: it is one digest for all of them.
+/// Digest of everything else that tests may read, shared by all of them.
 fn surroundings(root: &Path) -> Result<String, String> {
     let is_compiled = |file: &Path| {
         let ends = ["rs", "md", "lock"];
         file.extension().is_some_and(|extension| ends.contains(&extension.to_string_lossy().as_ref()))
     };
-    // The suite of PostgreSQL compares counts with its own page.
+    // The PostgreSQL suite compares counts with its own page.
     let files: Vec<PathBuf> = checkout_files(root)?
         .into_iter()
         .filter(|file| !is_compiled(file) || file.starts_with("tests"))
@@ -183,7 +182,7 @@ fn surroundings(root: &Path) -> Result<String, String> {
     digest_of_text(&format!("{files}{}{}", variables.concat(), versions(root)))
 }
 
-/// The files of the checkout, relative to it: what git knows or would add, without those that were removed.
+/// The files of the checkout, relative to it: tracked and untracked by git, without deleted and ignored ones.
 fn checkout_files(root: &Path) -> Result<Vec<PathBuf>, String> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
@@ -202,7 +201,7 @@ fn checkout_files(root: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Versions of the compiler, of the system's packages and of what the scripts have installed.
+/// Versions of the compiler, of system packages and of software that the scripts installed.
 fn versions(root: &Path) -> String {
     let said = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).stderr(Stdio::null()).output();
@@ -295,17 +294,17 @@ mod tests {
     #[test]
     fn only_what_passed_whole_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
-        let passed = Passed::open(Some(folder.path())).unwrap();
-        passed.put("a", &outcome(State::Failed, &[]));
-        passed.put("b", &outcome(State::Passed, &["no MPI"]));
-        passed.put("c", &outcome(State::Passed, &[]));
+        let passed = PassedCache::open(Some(folder.path())).unwrap();
+        passed.record("a", &outcome(State::Failed, &[]));
+        passed.record("b", &outcome(State::Passed, &["no MPI"]));
+        passed.record("c", &outcome(State::Passed, &[]));
         assert_eq!(passed.get("a"), None);
         assert_eq!(passed.get("b"), None);
         let found = passed.get("c").unwrap();
         assert_eq!((found.state, found.passed, found.ignored), (State::Remembered, 3, 1));
     }
 
-    /// A checkout with one program, one product of a package it uses, one of another, and a file of data.
+    /// A checkout with one program, one product of a package it uses, one of another, and a data file.
     struct Checkout {
         folder: tempfile::TempDir,
         built: Built,

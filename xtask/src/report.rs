@@ -1,4 +1,4 @@
-//! What a run tells: a line for each job when it ends, a table of seconds, what was left out, and `N passed,
+//! Output of a run: a line for each job when it ends, a table of durations, what was left out, and `N passed,
 //! N failed`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use crate::run::{Outcome, State, failures_in};
 
-/// Lines of a log that are shown of a job that has failed.
+/// Maximum number of log lines shown for a failed job.
 const LINES_SHOWN: usize = 120;
 
-/// Names of the columns of the table.
+/// Column names of the table.
 const HEAD: &str = "name\tseconds\tcpu_seconds\tstate\tpassed\tfailed\tignored\n";
 
-/// Where the times of a run are written down, and printed.
+/// Prints progress and durations of a run.
 pub struct Report {
     started: Instant,
     is_quiet: bool,
@@ -40,8 +40,8 @@ impl Report {
         self.line(&format!("==> {text}"));
     }
 
-    /// Says what came of a job, with its log if it has failed.
-    pub fn ended(&self, outcome: &Outcome) {
+    /// Prints the outcome of a job, with its log if it has failed.
+    pub fn print_outcome(&self, outcome: &Outcome) {
         let at = self.started.elapsed().as_secs();
         self.line(&format!(
             "{at:>5} s  {:<10} {:>7.1} s  {}",
@@ -51,7 +51,7 @@ impl Report {
         ));
         if outcome.state == State::Failed {
             let log = fs::read_to_string(&outcome.log).unwrap_or_default();
-            let log = shown(&log);
+            let log = excerpt(&log);
             self.line(&format!(
                 "---- {}\n{log}\n---- the whole log: {}",
                 outcome.name,
@@ -60,8 +60,8 @@ impl Report {
         }
     }
 
-    /// Says what runs, and since when.
-    pub fn running(&self, running: &BTreeMap<String, Instant>, waiting: usize) {
+    /// Prints the running jobs and their durations.
+    pub fn print_running(&self, running: &BTreeMap<String, Instant>, waiting: usize) {
         let since = |(name, begun): (&String, &Instant)| format!("{name} ({} s)", begun.elapsed().as_secs());
         let running: Vec<String> = running.iter().map(since).collect();
         let at = self.started.elapsed().as_secs();
@@ -73,8 +73,8 @@ impl Report {
     }
 }
 
-/// Of a long log what says what failed: from the first failure on, and its end.
-fn shown(log: &str) -> String {
+/// Excerpt of a long log: from the first failure on, and its end.
+fn excerpt(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
     let lines = &lines[failures..];
@@ -90,7 +90,7 @@ fn shown(log: &str) -> String {
     )
 }
 
-/// What a run left out, and why.
+/// Units left out of a run, with reasons.
 #[derive(Debug, Default)]
 pub struct LeftOut {
     /// Units that this tier does not run this time, by reason.
@@ -103,7 +103,7 @@ impl LeftOut {
     }
 }
 
-/// Writes the table of seconds.
+/// Writes the table of durations.
 ///
 /// Errors: the file cannot be written.
 pub fn write_table(path: &Path, outcomes: &[Outcome]) -> Result<(), String> {
@@ -123,7 +123,7 @@ pub fn write_table(path: &Path, outcomes: &[Outcome]) -> Result<(), String> {
     fs::write(path, format!("{HEAD}{rows}")).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Prints the end of a run: the longest jobs, what was skipped, remembered and left out, and the sums.
+/// Prints the summary of a run: the longest jobs, what was skipped, remembered and left out, and the totals.
 /// Returns whether all passed.
 pub fn conclude(report: &Report, outcomes: &[Outcome], left_out: &LeftOut, table: &Path) -> bool {
     let mut longest: Vec<&Outcome> =
@@ -186,9 +186,9 @@ pub fn conclude(report: &Report, outcomes: &[Outcome], left_out: &LeftOut, table
     failed.is_empty()
 }
 
-/// Where the logs of a run lie; those of the run before are removed.
+/// Creates the log folder of a run and removes the logs of the previous run.
 ///
-/// Errors: the folder cannot be made.
+/// Errors: the folder cannot be created.
 pub fn new_logs(folder: &Path) -> Result<PathBuf, String> {
     let logs = folder.join("test-logs");
     let _ = fs::remove_dir_all(&logs);
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn long_logs_are_shown_from_their_failures_on() {
         let log = format!("start\n{}failures:\n{}end", "x\n".repeat(500), "y\n".repeat(500));
-        let shown = shown(&log);
+        let shown = excerpt(&log);
         assert!(shown.starts_with("failures:\ny\n"), "{shown}");
         assert!(shown.ends_with("y\nend"), "{shown}");
         assert!(shown.contains("[… 382 lines …]"), "{shown}");

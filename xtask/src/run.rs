@@ -1,4 +1,4 @@
-//! One job, run to its end: a unit of tests or a command; its log, its times, and what its tests came to.
+//! Execution of one job: a test unit or a command; its log, durations, and test counts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 use crate::cargo;
 use crate::units::Unit;
 
-/// Whatever takes longer hangs, unless it says otherwise.
+/// Default timeout: longer jobs hang.
 const SECONDS_MAX: u64 = 1500;
 
-/// From being asked to end to being killed.
+/// Time between SIGTERM and SIGKILL.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs a command with its output in a file, and writes down the processor time of all that it has waited
-/// for: POSIX `times`.
+/// Runs a command with its output in a file, and records the CPU time of all its waited-for children: POSIX
+/// `times`.
 const WRAPPER: &str =
     r#"log=$1 times=$2; shift 2; "$@" >"$log" 2>&1 </dev/null; status=$?; times >"$times"; exit $status"#;
 
-/// What there is to do.
+/// Work of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     Tests(Unit),
-    /// A program and its arguments, in the checkout.
+    /// A program and its arguments, run in the checkout.
     Command(Vec<String>),
 }
 
-/// Something that a lane runs.
+/// A job for a lane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub name: String,
     pub work: Work,
-    /// What it runs in addition to the environment of this process.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// The job that has to end before it begins.
+    /// The job that has to end before this one starts.
     pub after: Option<String>,
-    /// The exit status that says that it cannot be done on this machine.
+    /// Exit status that means: not possible on this machine.
     pub skip_status: Option<i32>,
-    /// When it is ended.
+    /// Timeout.
     pub seconds_max: u64,
 }
 
@@ -62,24 +62,24 @@ impl Job {
         self
     }
 
-    /// Whether nothing may run beside it.
+    /// Whether it must run exclusively.
     pub fn is_alone(&self) -> bool {
         matches!(&self.work, Work::Tests(unit) if unit.is_alone())
     }
 }
 
-/// What came of a job.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub name: String,
     pub state: State,
     pub seconds: f64,
-    /// Processor time of it and of all the processes that it has waited for.
+    /// CPU time of the process and of its waited-for children.
     pub cpu_seconds: f64,
     pub passed: usize,
     pub failed: usize,
     pub ignored: usize,
-    /// What its tests said they leave out, each once.
+    /// Reasons of skipped tests, without duplicates.
     pub skipped: BTreeSet<String>,
     pub log: PathBuf,
 }
@@ -88,9 +88,9 @@ pub struct Outcome {
 pub enum State {
     Passed,
     Failed,
-    /// Its tests passed before with the same bytes of all that they use.
+    /// Its tests passed before with byte-identical inputs.
     Remembered,
-    /// It cannot be done on this machine.
+    /// Not possible on this machine.
     Skipped,
 }
 
@@ -105,7 +105,7 @@ impl State {
     }
 }
 
-/// Runs a job; its log and its times lie in `logs`.
+/// Runs a job; its log and times are in `logs`.
 pub fn run(root: &Path, logs: &Path, job: &Job) -> Outcome {
     let started = Instant::now();
     let log = logs.join(format!("{}.log", file_name(&job.name)));
@@ -125,7 +125,7 @@ pub fn run(root: &Path, logs: &Path, job: &Job) -> Outcome {
     if let Err(message) = &ended {
         let _ = fs::write(&log, format!("{text}\n{message}\n"));
     }
-    // A program that died has failed, even if it had no word of a test that did; a step counts as one test.
+    // A crashed program has failed, even without a failed test in its log; a step counts as one test.
     let failed = if state == State::Failed { failed.max(1) } else { failed };
     let passed = if state == State::Passed && !is_tests { passed.max(1) } else { passed };
     Outcome {
@@ -146,8 +146,8 @@ fn start(root: &Path, job: &Job, log: &Path, times: &Path) -> Result<Child, Stri
     command.args(["-c", WRAPPER, "sh"]).arg(log).arg(times);
     match &job.work {
         Work::Command(words) => {
-            // Those that this program has of cargo have build scripts run again.
-            cargo::forget_package(&mut command);
+            // The outer cargo's variables would make build scripts run again.
+            cargo::clear_package_variables(&mut command);
             command.args(words).current_dir(root)
         }
         Work::Tests(unit) => {
@@ -163,7 +163,7 @@ fn start(root: &Path, job: &Job, log: &Path, times: &Path) -> Result<Child, Stri
     command.stdin(Stdio::null()).spawn().map_err(|error| format!("{}: {error}", job.name))
 }
 
-/// Waits for the end of a job, or ends it with all its processes when it hangs.
+/// Waits for the end of a job; kills it with all its processes at its timeout.
 fn wait(mut child: Child, started: Instant, seconds_max: u64) -> Result<ExitStatus, String> {
     loop {
         if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
@@ -185,11 +185,11 @@ fn wait(mut child: Child, started: Instant, seconds_max: u64) -> Result<ExitStat
     }
 }
 
-/// A process and those that it has started, directly or not.
+/// All descendants of a process, including itself.
 fn descendants(of: u32) -> Vec<u32> {
     let parent = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Behind its name, which is in parentheses, come its state and its parent.
+        // After the name in parentheses come the state and the parent.
         stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
     };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -212,7 +212,7 @@ fn signal(name: &str, processes: &[u32]) {
     let _ = Command::new("kill").arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
 }
 
-/// Passed, failed and ignored, of all lines `test result: …` of a log.
+/// Passed, failed and ignored tests, summed over all lines `test result: …` of a log.
 fn counts(log: &str) -> (usize, usize, usize) {
     let mut sums = (0, 0, 0);
     for line in log.lines().filter(|line| line.starts_with("test result: ")) {
@@ -227,13 +227,13 @@ fn counts(log: &str) -> (usize, usize, usize) {
     sums
 }
 
-/// Names of tests that failed.
+/// Names of failed tests.
 pub fn failures_in(log: &str) -> Vec<&str> {
     let name = |line| str::strip_suffix(str::strip_prefix(line, "test ")?, " ... FAILED");
     log.lines().filter_map(name).collect()
 }
 
-/// What tests say when they leave something out: `skipped: why`, or why between two lines of `=`.
+/// Skip messages of tests: `skipped: why`, or the reason between two lines of `=`.
 fn skipped_in(log: &str) -> BTreeSet<String> {
     let mut skipped = BTreeSet::new();
     let mut lines = log.lines();
@@ -247,7 +247,7 @@ fn skipped_in(log: &str) -> BTreeSet<String> {
     skipped
 }
 
-/// The second line of `times`: user and system time of children that were waited for, as `1m2.345s`.
+/// The second line of `times`: user and system time of waited-for children, as `1m2.345s`.
 fn children_seconds(times: &str) -> Option<f64> {
     let seconds = |word: &str| {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
@@ -256,7 +256,7 @@ fn children_seconds(times: &str) -> Option<f64> {
     times.lines().nth(1)?.split_whitespace().map(seconds).sum()
 }
 
-/// A name that is no path.
+/// Converts a name to a file name.
 fn file_name(name: &str) -> String {
     let plain = |sign: char| if sign.is_ascii_alphanumeric() || "-_.".contains(sign) { sign } else { '_' };
     name.replace("::", ".").chars().map(plain).collect()
@@ -266,7 +266,7 @@ fn file_name(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn ended(words: &[&str]) -> (Outcome, String) {
+    fn run_command(words: &[&str]) -> (Outcome, String) {
         let folder = tempfile::tempdir().unwrap();
         let mut job = Job::command("a step", words);
         job.skip_status = Some(77);
@@ -277,14 +277,14 @@ mod tests {
 
     #[test]
     fn output_and_status_of_a_command_are_kept() {
-        let (outcome, log) = ended(&["sh", "-c", "echo out; echo err >&2"]);
+        let (outcome, log) = run_command(&["sh", "-c", "echo out; echo err >&2"]);
         assert_eq!((outcome.state, outcome.passed, outcome.failed), (State::Passed, 1, 0));
         assert_eq!(log, "out\nerr\n");
-        let (outcome, _) = ended(&["sh", "-c", "exit 3"]);
+        let (outcome, _) = run_command(&["sh", "-c", "exit 3"]);
         assert_eq!((outcome.state, outcome.passed, outcome.failed), (State::Failed, 0, 1));
-        let (outcome, _) = ended(&["sh", "-c", "exit 77"]);
+        let (outcome, _) = run_command(&["sh", "-c", "exit 77"]);
         assert_eq!((outcome.state, outcome.failed), (State::Skipped, 0));
-        let (outcome, _) = ended(&["/nowhere/no-program"]);
+        let (outcome, _) = run_command(&["/nowhere/no-program"]);
         assert_eq!(outcome.state, State::Failed);
     }
 

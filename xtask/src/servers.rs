@@ -1,10 +1,10 @@
-//! The servers that all programs of a run share: started once, found by variables, ended with this value.
+//! Servers shared by all programs of a run: started once, announced by environment variables, ended on drop.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Running servers, kept by the example `servers` of the crate of that name.
+/// Running servers, managed by the example `servers` of the crate of that name.
 pub struct Servers {
     keeper: Child,
     /// Names and values, one for each server that could be started.
@@ -14,7 +14,7 @@ pub struct Servers {
 impl Servers {
     /// Blocks until they answer, half a minute on a busy machine.
     ///
-    /// Errors: the keeper does not start, or ends.
+    /// Errors: the process that keeps them does not start, or ends.
     pub fn start(keeper: &Path, log: &Path) -> Result<Self, String> {
         let error = |error: std::io::Error| format!("{}: {error}", keeper.display());
         let mut child = Command::new(keeper)
@@ -36,7 +36,7 @@ impl Servers {
     }
 }
 
-/// What was printed up to `up`; `None` if that did not come.
+/// Variables printed before `up`; `None` if that line is missing.
 fn variables_in(mut lines: impl Iterator<Item = String>) -> Option<Vec<(String, String)>> {
     let mut variables = Vec::new();
     loop {
@@ -74,8 +74,8 @@ mod tests {
     fn a_keeper_ends_with_its_standard_input() {
         let folder = tempfile::tempdir().unwrap();
         let keeper = folder.path().join("keeper");
-        // Another process writes it: one that a thread of this one has just forked may hold open what this
-        // one has written, and then it cannot be executed (ETXTBSY).
+        // Another process writes it: a process that another thread has just forked may still hold a file open
+        // that this process has written, and executing it would fail (ETXTBSY).
         let write = r#"printf '#!/bin/sh\necho X=1\necho up\ncat >/dev/null\n' >"$0" && chmod +x "$0""#;
         assert!(Command::new("sh").args(["-c", write]).arg(&keeper).status().unwrap().success());
         let servers = Servers::start(&keeper, &folder.path().join("log")).unwrap();

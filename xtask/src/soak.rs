@@ -1,9 +1,9 @@
-//! `soak`: long searches for faults, in parts of at most an hour, each of which goes on where it stopped.
+//! `soak`: long searches for bugs, in resumable parts of at most an hour.
 //!
-//! A part is a list of items, each a unit of tests with variables of its own, or a command. What has ended is
-//! written down in `.harrier/soak/PART.tsv`; the next run begins with the first item that is not there. Seeds
-//! follow from a number that is drawn when a part begins and stands in the first line, so that whatever is
-//! found can be repeated.
+//! A part is a list of items, each a test unit with variables of its own, or a command. Finished items are
+//! recorded in `.harrier/soak/PART.tsv`; the next run starts with the first item that is not there. Seeds
+//! follow from a number that is drawn when a part begins and stands in the first line, so that failures can
+//! be reproduced.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ use crate::report::Report;
 use crate::run::{self, Job, State};
 use crate::units::{self, Unit};
 
-/// No item begins after so long; what has begun ends.
+/// No item starts after this time; started ones continue.
 const SECONDS_MAX: u64 = 50 * 60;
 
-/// Of a single item.
+/// Timeout of a single item.
 const ITEM_SECONDS_MAX: u64 = 3600;
 
-/// The parts, with what they look for.
+/// The parts, with their purpose.
 const PARTS: [(&str, &str); 11] = [
     (
         "chaos",
@@ -46,7 +46,7 @@ const PARTS: [(&str, &str); 11] = [
     ("clients", "clients that take long to install: Go, Java's tools, Ruby, PHP, PostgreSQL's own programs"),
 ];
 
-/// One thing to do.
+/// One item of a part.
 struct Item {
     name: String,
     what: What,
@@ -54,14 +54,14 @@ struct Item {
 }
 
 enum What {
-    /// The units with this beginning of their names.
+    /// The units with this name prefix.
     Units(&'static str),
     Command(Vec<&'static str>),
 }
 
-/// Runs a part. Returns whether it found nothing, up to where it came.
+/// Runs a part. Returns whether it found no failure so far.
 ///
-/// Errors: there is no such part, the build has failed, or a unit is not there.
+/// Errors: there is no such part, the build has failed, or a unit is missing.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<bool, String> {
     let [part] = arguments.names.as_slice() else {
         for (part, what) in PARTS {
@@ -82,7 +82,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<bool, String> {
 
     report.step(&format!("building for {part}"));
     let install = Job::command("install", &["scripts/install.sh"]);
-    report.ended(&run::run(root, &logs, &install));
+    report.print_outcome(&run::run(root, &logs, &install));
     let units = units::of_programs(&cargo::build_tests(root, cargo::Profile::Release)?.programs)?;
     let mut found = progress.failed.clone();
     for item in &items {
@@ -97,7 +97,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<bool, String> {
             job.seconds_max = ITEM_SECONDS_MAX;
             job.name = format!("{} {}", item.name, job.name);
             let outcome = run::run(root, &logs, &job);
-            report.ended(&outcome);
+            report.print_outcome(&outcome);
             if outcome.state == State::Failed {
                 failed.push(outcome.log.display().to_string());
             }
@@ -230,12 +230,12 @@ fn jobs(item: &Item, units: &[Unit]) -> Result<Vec<Job>, String> {
     }
 }
 
-/// How far a part has come.
+/// Progress of a part.
 struct Progress {
     file: std::path::PathBuf,
     seed: u64,
     ended: BTreeSet<String>,
-    /// Logs of what failed.
+    /// Logs of failures.
     failed: Vec<String>,
 }
 
@@ -265,7 +265,7 @@ impl Progress {
         Ok(progress)
     }
 
-    /// Writes down that an item has ended, with the logs of what failed.
+    /// Records a finished item, with the logs of failures.
     fn add(&mut self, item: &Item, failed: &[String]) -> Result<(), String> {
         let text = fs::read_to_string(&self.file).unwrap_or_default();
         let fields: Vec<&str> =

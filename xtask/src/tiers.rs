@@ -1,10 +1,10 @@
-//! The tiers: what each builds, runs and leaves out.
+//! Test tiers: what each builds, runs and leaves out.
 //!
-//! | tier | units | what passed before | turns | profile |
+//! | tier | units | units that passed before | turns | profile |
 //! |---|---|---|---|---|
-//! | `check` | those of [`IN_CHECK`], all unit tests, the lints | is not run again | – | tests |
-//! | `test` | all | is not run again; with `CI=true` those of `check` are | a quarter, and what changed lately | tests |
-//! | `test-all` | all, the lints | is run again | all | release |
+//! | `check` | those of [`IN_CHECK`], all unit tests, the lints | not run again | – | tests |
+//! | `test` | all | not run again; with `CI=true` those of `check` are | a quarter, and recent changes | tests |
+//! | `test-all` | all, the lints | run again | all | release |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,15 +12,15 @@ use std::path::Path;
 use crate::Arguments;
 use crate::cargo::{self, Program};
 use crate::lanes::{self, Lanes};
-use crate::passed::{self, Passed};
+use crate::passed::{self, PassedCache};
 use crate::report::{self, LeftOut, Report};
 use crate::run::{self, Job, Outcome, State, Work};
 use crate::servers::Servers;
 use crate::turns::{self, Turn};
 use crate::units::{self, Unit};
 
-/// Names of the units, and of programs and modules whose units they are, that `check` runs beside all unit
-/// tests: what is simulated or a contract, the SQL suite on one process, and the command line.
+/// Units, programs and modules that `check` runs besides all unit tests: simulations and contracts,
+/// the SQL suite on one process, and the command line.
 const IN_CHECK: [&str; 12] = [
     "testkit::layers",
     "engine::in_process::contract",
@@ -36,10 +36,10 @@ const IN_CHECK: [&str; 12] = [
     "sql::slt::nine_files_on_three_ranks",
 ];
 
-/// Units that others contain: `test` and `test-all` leave them out.
+/// Units contained in others: `test` and `test-all` leave them out.
 const CONTAINED: [(&str, &str); 1] = [("sql::slt::nine_files_on_three_ranks", "sql::slt::three_ranks")];
 
-/// What a person waits for.
+/// Test tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     Check,
@@ -48,7 +48,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Before a release it is the program that is installed which has to pass.
+    /// A release is tested with the profile of the installed program.
     fn profile(self) -> cargo::Profile {
         match self {
             Self::Check | Self::Test => cargo::Profile::Tests,
@@ -59,7 +59,7 @@ impl Tier {
 
 /// Runs a tier. Returns whether everything passed.
 ///
-/// Errors: the build has failed, or there is something wrong with the names of units.
+/// Errors: the build has failed, or the names of units are inconsistent.
 pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, String> {
     let folder = root.join(".harrier");
     let cache = crate::cache_folder();
@@ -75,9 +75,9 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     }
     report.step("building the tests, and installing what they need beside that");
     let (built, installed) = std::thread::scope(|scope| {
-        let build = scope.spawn(|| built(root, &folder, tier.profile(), &report));
+        let build = scope.spawn(|| build(root, &folder, tier.profile(), &report));
         let first = [format, Job::command("install", &installers)];
-        let done: Vec<Outcome> = first.iter().map(|job| ended(root, &logs, job, &report)).collect();
+        let done: Vec<Outcome> = first.iter().map(|job| run_job(root, &logs, job, &report)).collect();
         (build.join().expect("it does not panic"), done)
     });
     outcomes.extend(installed);
@@ -113,7 +113,7 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     }
 
     let closures = cargo::closures(root)?;
-    let records = Passed::open(cache.as_deref());
+    let records = PassedCache::open(cache.as_deref());
     let mut digests = match passed::digests(root, &built, &closures, &chosen) {
         Ok(digests) => digests,
         Err(message) => {
@@ -121,7 +121,7 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
             BTreeMap::new()
         }
     };
-    // A part says nothing of the whole.
+    // A partial run proves nothing about the whole unit.
     digests.retain(|name, _| !in_part.contains(name));
     for (step, sources) in steps {
         if !sources.is_empty()
@@ -160,13 +160,13 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     let run = lanes::run_all(root, &logs, jobs, lanes, &earlier, &report);
     for outcome in &run {
         if let (Some(records), Some(digest)) = (&records, digests.get(&outcome.name)) {
-            records.put(digest, outcome);
+            records.record(digest, outcome);
         }
     }
     outcomes.extend(run);
     report::write_table(&table, &outcomes)?;
     if let Some(cache) = &cache {
-        // Only an order of lanes is lost without it.
+        // Without it, only the order of jobs is lost.
         let _ = std::fs::copy(&table, cache.join("test-times.tsv"));
         if tier != Tier::Check && arguments.names.is_empty() {
             turn.remember(cache);
@@ -175,7 +175,7 @@ pub fn run(root: &Path, tier: Tier, arguments: &Arguments) -> Result<bool, Strin
     Ok(report::conclude(&report, &outcomes, &left_out, &table))
 }
 
-/// Starts what all programs share, if one of them wants servers; where that fails each starts its own.
+/// Starts shared servers if any program needs them; if that fails, each starts its own.
 fn servers_for(
     jobs: &[Job],
     built: &cargo::Built,
@@ -195,13 +195,13 @@ fn servers_for(
     Servers::start(keeper, &logs.join("servers.log")).map_err(|message| report.step(&message)).ok()
 }
 
-fn ended(root: &Path, logs: &Path, job: &Job, report: &Report) -> Outcome {
+fn run_job(root: &Path, logs: &Path, job: &Job, report: &Report) -> Outcome {
     let outcome = run::run(root, logs, job);
-    report.ended(&outcome);
+    report.print_outcome(&outcome);
     outcome
 }
 
-/// What `scripts/install.sh` wrote down of each thing that it installed: name, seconds, and what came of it.
+/// Outcomes recorded by `scripts/install.sh` for each installed part: name, seconds, and result.
 fn installed_parts(table: &str) -> Vec<Outcome> {
     let row = |line: &str| {
         let mut fields = line.split('\t');
@@ -226,8 +226,8 @@ fn installed_parts(table: &str) -> Vec<Outcome> {
     std::fs::read_to_string(table).unwrap_or_default().lines().filter_map(row).collect()
 }
 
-/// Builds, and tells how long that took.
-fn built(
+/// Builds the tests, and reports the duration.
+fn build(
     root: &Path,
     folder: &Path,
     profile: cargo::Profile,
@@ -247,19 +247,19 @@ fn built(
         skipped: Default::default(),
         log: folder.join("build-timings.html"),
     };
-    report.ended(&outcome);
+    report.print_outcome(&outcome);
     Ok((built, outcome))
 }
 
-/// What a tier runs.
+/// Units chosen for a tier.
 struct Chosen {
     units: Vec<Unit>,
-    /// Names of those that run the suite's files that changed lately, and no others.
+    /// Names of units that run only recently changed files of the suite.
     in_part: BTreeSet<String>,
 }
 
-/// The units that a tier runs; of the others it is noted why not. `recent` are the suite's files that changed
-/// lately.
+/// Chooses the units of a tier; records the reason for leaving out the others. `recent` are recently changed
+/// files of the suite.
 fn choose(
     mut units: Vec<Unit>,
     tier: Tier,
@@ -305,12 +305,12 @@ fn is_in_check(name: &str) -> bool {
     name.ends_with(" (unit tests)") || IN_CHECK.iter().any(|of| is_within(of))
 }
 
-/// Whether a name has one of the parts that were asked for, or nothing was.
+/// Whether a name contains one of the requested substrings, or none were requested.
 fn is_named(name: &str, names: &[String]) -> bool {
     names.is_empty() || names.iter().any(|part| name.contains(part.as_str()))
 }
 
-/// What the site is made of, and where its step looks at the spelling.
+/// Sources of the site and of its spelling check.
 const SITE_SOURCES: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -325,8 +325,7 @@ const SITE_SOURCES: &[&str] = &[
     "xtask",
 ];
 
-/// What is run beside the programs of tests, with the sources that it looks at; it is always run if there are
-/// none.
+/// Additional steps besides the test programs, with their sources; a step without sources always runs.
 fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])> {
     let lint: (Job, &[&str]) =
         (Job::command("lint", &["scripts/lint.sh"]), &["crates", "xtask", "Cargo.toml", "Cargo.lock"]);
@@ -337,8 +336,8 @@ fn steps(tier: Tier, programs: &[Program]) -> Vec<(Job, &'static [&'static str])
     valgrind.skip_status = Some(77);
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let checks = format!("{target}/checks");
-    // Outside of the workspace, so that the model checker's libraries select no other features of the ones
-    // they share.
+    // Outside of the workspace, so that the model checker's dependencies do not change the features of shared
+    // ones.
     let manifest = "checks/handshake/Cargo.toml";
     let handshake = Job::command(
         "handshake",
@@ -395,7 +394,7 @@ mod tests {
         (units, left_out)
     }
 
-    /// Names of what is run, names of what is run in part, and what is left out.
+    /// Names of units run, names of units run partially, and units left out.
     fn chosen_after_changes(
         tier: Tier,
         names: &[&str],
@@ -413,7 +412,7 @@ mod tests {
         ];
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut left_out = LeftOut::default();
-        // Turn 0 has two ranks.
+        // Turn 0 includes two ranks.
         let turn = Turn::for_tests(0);
         let recent: Vec<String> = recent.iter().map(|file| (*file).to_owned()).collect();
         let chosen = choose(all.map(unit).to_vec(), tier, turn, &names, &recent, &mut left_out);

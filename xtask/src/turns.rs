@@ -1,9 +1,8 @@
-//! Configurations of the SQL suite that take turns: `test` runs a quarter of them, the one that waited
-//! longest.
+//! Rotation of the SQL suite's configurations: `test` runs a quarter of them, the least recently run.
 //!
-//! Embedded, in a warehouse and on three ranks the suite is always run, and so is every configuration that is
-//! not named here. The others run the files that changed lately: what is new would fail first in the
-//! configuration whose turn comes last. On a machine that remembers nothing, turns follow from the number of
+//! Embedded, in a warehouse and on three ranks the suite always runs, and so does every configuration that is
+//! not listed here. The others run recently changed files: new tests would otherwise fail first in the
+//! configuration whose turn comes last. On a machine without records, turns follow from the number of
 //! commits.
 
 use std::collections::BTreeSet;
@@ -12,17 +11,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the suite is among the units.
+/// Prefix of the suite's units.
 pub const SUITE: &str = "sql::slt::";
 
 /// Folders of the suite's files.
 const FOLDERS: [&str; 2] = ["tests/slt", "tests/warehouse"];
 
-/// How many commits back a change of a file is recent.
+/// Number of commits within which a changed file is recent.
 const RECENT_COMMITS: usize = 40;
 
-/// Names of tests, by turn: each has one of single processes, one of Open MPI of the system and one of
-/// another transport or runtime.
+/// Names of tests, by turn: each has one of single processes, one of the system's Open MPI and one of another
+/// transport or runtime.
 const TURNS: [&[&str]; 4] = [
     &["batches_of_one_row", "two_ranks", "three_ranks_of_mpich"],
     &["little_memory", "seven_ranks", "three_ranks_of_the_open_mpi_wheel"],
@@ -30,15 +29,15 @@ const TURNS: [&[&str]; 4] = [
     &["two_ranks_with_batches_of_few_rows", "three_ranks_over_grpc", "warehouse_with_batches_of_few_rows"],
 ];
 
-/// Whose turn it is.
+/// The current turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn(usize);
 
 impl Turn {
-    /// `HARRIER_TURN` (0 to 3), else the one that this machine has not run for longest, else by the number of
+    /// `HARRIER_TURN` (0 to 3), otherwise the least recently run on this machine, otherwise by the number of
     /// commits.
     ///
-    /// Errors: the variable is no turn.
+    /// Errors: the variable is not a turn.
     pub fn choose(root: &Path, cache: Option<&Path>) -> Result<Self, String> {
         if let Ok(text) = std::env::var("HARRIER_TURN") {
             let turn = text.parse().ok().filter(|turn| *turn < TURNS.len());
@@ -56,7 +55,7 @@ impl Turn {
         Self(order.min_by_key(|turn| last[*turn]).expect("there are turns"))
     }
 
-    /// Whether a unit of the suite is run in this turn.
+    /// Whether a unit of the suite runs in this turn.
     pub fn runs(self, unit: &str) -> bool {
         let Some(test) = unit.strip_prefix(SUITE) else { return true };
         match TURNS.iter().position(|tests| tests.contains(&test)) {
@@ -65,13 +64,13 @@ impl Turn {
         }
     }
 
-    /// Writes down that it was run.
+    /// Records the turn as run.
     pub fn remember(self, cache: &Path) {
         let path = cache.join("turns");
         let mut last = last_runs(&path);
         last[self.0] = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let lines: String = last.iter().map(|seconds| format!("{seconds}\n")).collect();
-        // Nothing is lost without it but the turn.
+        // Only the turn is lost without it.
         let _ = fs::write(path, lines);
     }
 
@@ -85,9 +84,9 @@ impl Turn {
     }
 }
 
-/// Whether all tests that take turns are there, by the names of all units.
+/// Checks that all rotating tests exist, by the names of all units.
 ///
-/// Errors: one is not; the suite would be run without it and nobody would notice.
+/// Errors: one is missing; the suite would silently run without it.
 pub fn check<'a>(units: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let there: Vec<&str> = units.filter_map(|unit| unit.strip_prefix(SUITE)).collect();
     let missing: Vec<&str> =
@@ -98,7 +97,7 @@ pub fn check<'a>(units: impl Iterator<Item = &'a str>) -> Result<(), String> {
     }
 }
 
-/// When each turn was run last, in seconds since 1970; 0 for never.
+/// Time of each turn's last run, in seconds since 1970; 0 for never.
 fn last_runs(path: &Path) -> [u64; TURNS.len()] {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut last = [0; TURNS.len()];
@@ -108,8 +107,8 @@ fn last_runs(path: &Path) -> [u64; TURNS.len()] {
     last
 }
 
-/// Names of the suite's files that the last commits changed, or that differ from the last commit; none where
-/// git does not tell.
+/// Names of the suite's files that the last commits changed, or that differ from the last commit; none if git
+/// fails.
 pub fn recent_files(root: &Path) -> Vec<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).arg("--").args(FOLDERS).current_dir(root).output();

@@ -1,4 +1,4 @@
-//! What is run as one process: a test program, or a module or a single test of one, and beside whom.
+//! Test units: a test program, or a module or a single test of one, run as one process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::cargo::Program;
 
-/// Packages and programs whose modules are units, and modules and programs whose tests are, so that lanes are
-/// filled evenly.
+/// Packages and programs split by module, and modules and programs split by test, so that lanes are filled
+/// evenly.
 const SPLIT: [(&str, Split); 10] = [
     ("harrier", Split::Modules),
     ("engine", Split::Modules),
@@ -21,39 +21,39 @@ const SPLIT: [(&str, Split); 10] = [
     ("committer::store_folders", Split::Tests),
 ];
 
-/// Units that have the machine for themselves, with the reason.
+/// Units that run exclusively, with the reason.
 const ALONE: [(&str, &str); 0] = [];
 
-/// How a program is cut.
+/// How a program is split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Split {
-    /// Each module at the top is a unit.
+    /// Each top-level module is a unit.
     Modules,
-    /// So is each test.
+    /// Each test is a unit.
     Tests,
 }
 
-/// What one process runs.
+/// Tests run by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
-    /// As people name it: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec
+    /// Name for people: `sql::slt::three_ranks`, `warehouse::upkeep`, `interconnect::simulated::sim`, `exec
     /// (unit tests)`.
     pub name: String,
     pub program: Program,
-    /// The names of its tests, if it is not all of the program.
+    /// The names of its tests, unless it is the whole program.
     pub tests: Vec<String>,
-    /// All of its tests are behind `#[ignore]` or there are none.
+    /// All of its tests are behind `#[ignore]`, or it has none.
     pub is_empty: bool,
 }
 
 impl Unit {
-    /// Whether nothing may run beside it.
+    /// Whether it must run exclusively.
     pub fn is_alone(&self) -> bool {
         ALONE.iter().any(|(name, _)| self.name == *name)
     }
 }
 
-/// Cuts programs into units.
+/// Splits programs into units.
 ///
 /// Errors: a program does not list its tests.
 pub fn of_programs(programs: &[Program]) -> Result<Vec<Unit>, String> {
@@ -74,12 +74,12 @@ fn of_program(program: &Program, tests: &[String]) -> Vec<Unit> {
     }
     let modules = match split_of(&name).or_else(|| split_of(&program.package)) {
         None => return vec![unit(name, vec![])],
-        Some(split) => cut(&name, tests, split),
+        Some(split) => split_tests(&name, tests, split),
     };
     let mut units = Vec::new();
     for (module, tests) in modules {
         let parts = match split_of(&module) {
-            Some(Split::Tests) => cut(&name, &tests, Split::Tests),
+            Some(Split::Tests) => split_tests(&name, &tests, Split::Tests),
             _ => BTreeMap::from([(module, tests)]),
         };
         units.extend(parts.into_iter().map(|(name, tests)| unit(name, tests)));
@@ -91,8 +91,8 @@ fn split_of(name: &str) -> Option<Split> {
     SPLIT.iter().find(|(of, _)| *of == name).map(|(_, split)| *split)
 }
 
-/// Tests by the name of the unit that they are in.
-fn cut(program: &str, tests: &[String], split: Split) -> BTreeMap<String, Vec<String>> {
+/// Groups tests by the name of their unit.
+fn split_tests(program: &str, tests: &[String], split: Split) -> BTreeMap<String, Vec<String>> {
     let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for test in tests {
         let module = test.split_once("::").map_or("", |(module, _)| module);
@@ -132,7 +132,7 @@ fn tests_in(list: &str) -> Vec<String> {
     list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// Seconds that units took in an earlier run, by name; from a table that [`crate::report`] wrote.
+/// Seconds of units in an earlier run, by name; from a table that [`crate::report`] wrote.
 pub fn earlier_seconds(table: &Path) -> BTreeMap<String, f64> {
     let text = std::fs::read_to_string(table).unwrap_or_default();
     let row = |line: &str| {

@@ -1,11 +1,11 @@
-//! Where the binary under test is.
+//! Path of the binary under test.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The path of `harrier`: the variable `HARRIER_BINARY`, else the one that was built with the running test.
+/// The path of `harrier`: the variable `HARRIER_BINARY`, or the binary built with the running test.
 ///
-/// Errors: there is none; the text says how to get one.
+/// Errors: there is none; the message says how to get one.
 pub fn harrier() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os("HARRIER_BINARY") {
         return Ok(path.into());

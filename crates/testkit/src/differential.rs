@@ -1,15 +1,14 @@
-//! Random statements of SQL for an oracle that is another engine: every seed is one statement, and a printed
-//! seed repeats it.
+//! Random SQL statements for differential testing against another engine: each seed is one statement, and a
+//! printed seed replays it.
 //!
-//! The statements read or change the tables of [`tables`]. They are made so that SQL leaves nothing of their
-//! answer open: a limit comes only with an order by every column, functions that tell peers apart only over
-//! an order that has none, aggregates that mind the order of their rows only with one; what is added up is
-//! exact; nothing divides by zero or leaves its type.
+//! The statements read or change the tables of [`tables`]. Their answers are deterministic in SQL: a limit
+//! requires an order by every column, functions that distinguish peers require a total order, order-sensitive
+//! aggregates an order of their own; sums are exact; nothing divides by zero or overflows.
 //!
-//! REAL and DOUBLE PRECISION have values that tell them apart from each other, and from INT and NUMERIC.
+//! REAL and DOUBLE PRECISION contain values that distinguish them from each other, and from INT and NUMERIC.
 //!
-//! A statement whose answers differ is made again from fewer choices as long as they still differ, before it
-//! is reported.
+//! A statement whose answers differ is shrunk, as long as the answers of the smaller one still differ, before
+//! it is reported.
 
 mod aggregates;
 mod bytes;
@@ -30,7 +29,7 @@ use expressions::Maker;
 
 pub use rewrites::{Rewrite, shrink_rewrite};
 
-/// How often a failing statement is run again to make it smaller.
+/// Maximum number of runs to shrink a failing statement.
 const SHRINK_RUNS_MAX: usize = 400;
 
 /// Rows as text, NULL is `None`.
@@ -43,25 +42,25 @@ pub type Answer = Result<Rows, (String, String)>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     pub sql: String,
-    /// Reads afterwards what it has changed; `None` for a query.
+    /// Query to read the changed table afterwards; `None` for a query.
     pub check: Option<String>,
-    /// The order of the rows is part of the answer.
+    /// Whether the order of the rows is part of the answer.
     pub is_ordered: bool,
 }
 
-/// What two engines answered.
+/// Comparison of two engines' answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Same,
-    /// Both refuse it, or the oracle does, with its SQLSTATE and message.
+    /// Both reject it, or the oracle does, with its SQLSTATE and message.
     Invalid(String),
-    /// The engine says that it does not support it (0A000), with its message.
+    /// The engine does not support it (0A000), with its message.
     Unsupported(String),
     Different(String),
 }
 
 impl Statement {
-    /// The statement of a seed; the same for ever, as long as the generator is not changed.
+    /// The statement of a seed; stable as long as the generator is not changed.
     pub fn new(seed: u64) -> Self {
         Self::made_from(&mut Choices::of_seed(seed))
     }
@@ -75,17 +74,17 @@ impl Statement {
     }
 }
 
-/// The smallest statement found, made from the choices of `seed`, of which `differs` holds.
+/// The smallest statement found for the choices of `seed` for which `differs` holds.
 pub fn shrink(seed: u64, mut differs: impl FnMut(&Statement) -> bool) -> Statement {
     let mut choices = Choices::of_seed(seed);
     Statement::made_from(&mut choices);
-    let made_from = |numbers: &[u32]| Statement::made_from(&mut Choices::given(numbers.to_vec()));
+    let made_from = |numbers: &[u32]| Statement::made_from(&mut Choices::of_numbers(numbers.to_vec()));
     let smallest =
         choices::shrink(choices.into_numbers(), SHRINK_RUNS_MAX, |numbers| differs(&made_from(numbers)));
     made_from(&smallest)
 }
 
-/// Statements that make the tables. `options` stands behind each CREATE TABLE.
+/// Statements that create the tables. `options` is appended to each CREATE TABLE.
 pub fn tables(options: &str) -> Vec<String> {
     vec![
         format!(
@@ -130,7 +129,7 @@ pub fn tables(options: &str) -> Vec<String> {
     ]
 }
 
-/// Compares what an engine answered with what the oracle did.
+/// Compares the answer of an engine with the oracle's.
 pub fn compare(statement: &Statement, oracle: &Answer, engine: &Answer) -> Outcome {
     match (oracle, engine) {
         (Err((code, message)), _) => Outcome::Invalid(format!("{code} {message}")),
@@ -151,17 +150,17 @@ pub fn compare(statement: &Statement, oracle: &Answer, engine: &Answer) -> Outco
     }
 }
 
-/// Rows in an order of their own unless that is part of the answer; numbers without zeros at their end.
+/// Normalizes rows: sorted unless order is part of the answer, numbers without trailing zeros.
 fn comparable(statement: &Statement, rows: &Rows) -> Rows {
     let mut rows: Rows =
-        rows.iter().map(|row| row.iter().map(|value| value.as_deref().map(trimmed)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|value| value.as_deref().map(normalize)).collect()).collect();
     if !statement.is_ordered {
         rows.sort();
     }
     rows
 }
 
-fn trimmed(value: &str) -> String {
+fn normalize(value: &str) -> String {
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match is_number {

@@ -1,6 +1,5 @@
-//! Test support, never shipped: the benchmarks' queries and answers, oracles, result comparison, and the
-//! means to run the binary. It knows the binary by its command line alone and depends on no crate that is
-//! shipped.
+//! Test support, never shipped: benchmark queries and answers, oracles, result comparison, and drivers of the
+//! binary. It uses the binary only through its command line and depends on no crate that is shipped.
 
 pub mod binary;
 pub mod differential;

@@ -1,9 +1,9 @@
-//! The most memory that a process has had.
+//! Peak memory of a process.
 
 use std::fs;
 
-/// Bytes in memory (resident) at most since the last call, or since its start; `None` where the system does
-/// not tell.
+/// Peak resident memory in bytes since the last call, or since the process start; `None` if the system does
+/// not report it.
 ///
 /// Source: proc(5), `VmHWM` of `/proc/PID/status` and `5` for `/proc/PID/clear_refs`.
 pub fn bytes(process: u32) -> Option<u64> {

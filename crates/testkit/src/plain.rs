@@ -17,15 +17,15 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Opens a folder whose sub-folders are tables; names starting with a dot are left out.
+    /// Opens a folder whose sub-folders are tables; skips names starting with a dot.
     ///
     /// Errors: the folder or a file in it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, String> {
         let runtime = Runtime::new().map_err(|e| e.to_string())?;
         let mut config = SessionConfig::new().with_target_partitions(2);
-        // Its answers are wrong where an aggregate of a column stands beside one of an expression.
+        // Its answers are wrong for an aggregate of a column beside one of an expression.
         config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-        // It takes one column for another where rows have two of a name, as above an outer join.
+        // It confuses columns of equal names, as above an outer join.
         let mut optimizer = PhysicalOptimizer::new();
         optimizer.rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
         let state = SessionStateBuilder::new_with_default_features()
@@ -61,7 +61,7 @@ impl Plain {
     }
 }
 
-/// The statements that create, in the binary, the tables that [`Plain::open`] finds in the folder, by name.
+/// The statements that create the tables of [`Plain::open`] in the binary, sorted by name.
 ///
 /// Errors: the folder cannot be read.
 pub fn create_tables(folder: &Path) -> Result<Vec<String>, String> {

@@ -1,13 +1,13 @@
-//! Random SQL queries whose oracle is plain DataFusion: every seed is one query, and a printed seed replays
+//! Random SQL queries with plain DataFusion as the oracle: each seed is one query, and a printed seed replays
 //! it.
 //!
-//! The queries read the tables of [`data`] and are made so that their result is one multiset of rows, or one
-//! list where they are ordered: floating-point numbers are small multiples of 1/4, whose sums are exact in
-//! every order; limits come only with an order by every column; window functions that tell peers apart are
-//! ordered by every column of their input. They are made to run without an error too: no division, no
-//! narrowing cast, no overflow. A query that the oracle refuses all the same is counted and skipped.
+//! The queries read the tables of [`data`], and their result is one multiset of rows, or one list if they are
+//! ordered: floating-point numbers are small multiples of 1/4, whose sums are exact in every order; limits
+//! require an order by every column; window functions that distinguish peers are ordered by every column of
+//! their input. They also run without an error: no division, no narrowing cast, no overflow. A query that the
+//! oracle rejects nevertheless is counted and skipped.
 //!
-//! A query that differs is made smaller, as long as what is left still differs, before it is reported.
+//! A query that differs is shrunk, as long as the smaller one still differs, before it is reported.
 
 mod data;
 mod generator;
@@ -22,13 +22,13 @@ use crate::rows::{self, Order, Rows};
 
 use query::Query;
 
-/// How often a failing query is run again to make it smaller.
+/// Maximum number of runs to shrink a failing query.
 const SHRINK_RUNS_MAX: usize = 400;
 
-/// How many failing queries are made smaller: one fault fails many of them.
-const SHRUNK_MAX: usize = 3;
+/// Maximum number of failing queries to shrink: one bug fails many of them.
+const SHRUNK_QUERIES_MAX: usize = 3;
 
-/// Two averages of the same numbers are this close.
+/// Tolerance of averages of the same numbers.
 const TOLERANCE: f64 = 1e-9;
 
 /// One random query.
@@ -39,7 +39,7 @@ pub struct RandomQuery {
 }
 
 impl RandomQuery {
-    /// The query of a seed; the same for ever, as long as the generator is not changed.
+    /// The query of a seed; stable as long as the generator is not changed.
     pub fn new(seed: u64) -> Self {
         Self { seed, query: generator::query(seed) }
     }
@@ -54,7 +54,7 @@ impl RandomQuery {
     }
 }
 
-/// Writes the tables that the queries read, as Parquet with one folder per table and several files in each.
+/// Writes the tables of the queries, as Parquet with one folder per table and several files in each.
 ///
 /// Errors: the folder cannot be written.
 pub fn write_tables(folder: &Path) -> Result<(), String> {
@@ -67,7 +67,7 @@ pub struct Failure {
     pub seed: u64,
     /// The smallest query found that still differs.
     pub sql: String,
-    /// What differs, or the error, for that query.
+    /// The difference, or the error, of that query.
     pub reason: String,
 }
 
@@ -77,20 +77,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What became of a range of seeds.
+/// Results of a range of seeds.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Queries whose results were compared.
+    /// Number of queries whose results were compared.
     pub compared: usize,
-    /// How many of them returned rows.
+    /// Number of queries that returned rows.
     pub with_rows: usize,
-    /// Queries that the oracle refused, with its message.
+    /// Queries that the oracle rejected, with its message.
     pub skipped: Vec<(u64, String)>,
     pub failures: Vec<Failure>,
 }
 
-/// Runs the queries of the seeds with `run` and compares with the oracle. `run` returns the rows, or a text
-/// for the error, in which case the query counts as failed.
+/// Runs the queries of the seeds with `run` and compares with the oracle. `run` returns the rows, or an error
+/// message, in which case the query counts as failed.
 pub fn check(seeds: Range<u64>, oracle: &Plain, mut run: impl FnMut(&str) -> Result<Rows, String>) -> Report {
     let mut report = Report::default();
     for seed in seeds {
@@ -103,7 +103,7 @@ pub fn check(seeds: Range<u64>, oracle: &Plain, mut run: impl FnMut(&str) -> Res
             Outcome::Refused(message) => report.skipped.push((seed, message)),
             Outcome::Different(reason) => {
                 report.compared += 1;
-                let (query, reason) = match report.failures.len() < SHRUNK_MAX {
+                let (query, reason) = match report.failures.len() < SHRUNK_QUERIES_MAX {
                     true => shrink(query, reason, oracle, &mut run),
                     false => (query, reason),
                 };
@@ -118,7 +118,7 @@ enum Outcome {
     Same {
         rows: usize,
     },
-    /// By the oracle.
+    /// Rejected by the oracle.
     Refused(String),
     Different(String),
 }
@@ -142,7 +142,7 @@ fn compare(query: &Query, oracle: &Plain, run: &mut impl FnMut(&str) -> Result<R
     }
 }
 
-/// Takes the first smaller query that still differs, again and again.
+/// Takes the first smaller query that still differs, repeatedly.
 fn shrink(
     mut query: Query,
     mut reason: String,
@@ -189,10 +189,10 @@ mod tests {
         assert_ne!(RandomQuery::new(1).sql(), RandomQuery::new(2).sql());
     }
 
-    /// How many window functions that tell equal rows apart the select lists of a query have, list by list.
-    fn telling_windows(sql: &str) -> Vec<usize> {
+    /// Number of window functions that distinguish equal rows, in each select list of a query.
+    fn distinguishing_windows(sql: &str) -> Vec<usize> {
         let telling = ["row_number() over", "rows between", "lag(", "lead(", "first_value(", "last_value("];
-        // By the depth in parentheses: the list that is being read there.
+        // By depth of parentheses: the select list at that depth.
         let (mut lists, mut open, mut depth) = (Vec::new(), vec![0], 0);
         for (at, sign) in sql.char_indices() {
             let rest = &sql[at..];
@@ -200,7 +200,7 @@ mod tests {
                 '(' => depth += 1,
                 ')' => depth -= 1,
                 _ if rest.starts_with("select ") => lists.push(std::mem::take(&mut open[depth])),
-                // Frames stand in parentheses of their own.
+                // Frames are in parentheses of their own.
                 _ if rest.starts_with("rows between") => open[depth - 1] += 1,
                 _ if telling.iter().any(|call| rest.starts_with(call)) => open[depth] += 1,
                 _ => {}
@@ -214,20 +214,22 @@ mod tests {
     #[test]
     fn what_equal_rows_are_numbered_by_is_no_part_of_an_answer() {
         assert_eq!(
-            telling_windows("select lag(a, 1) over (order by a), (select row_number() over (order by b))")
-                .into_iter()
-                .max(),
+            distinguishing_windows(
+                "select lag(a, 1) over (order by a), (select row_number() over (order by b))"
+            )
+            .into_iter()
+            .max(),
             Some(1)
         );
         let two = "select lag(a, 1) over (order by a), sum(a) over (order by a rows between 1 preceding and current row)";
-        assert_eq!(telling_windows(two).into_iter().max(), Some(2));
+        assert_eq!(distinguishing_windows(two).into_iter().max(), Some(2));
         for seed in 0..3000 {
             let sql = RandomQuery::new(seed).sql();
-            assert!(telling_windows(&sql).into_iter().all(|count| count <= 1), "seed {seed}: {sql}");
+            assert!(distinguishing_windows(&sql).into_iter().all(|count| count <= 1), "seed {seed}: {sql}");
         }
     }
 
-    /// The queries are of use only if most run, most of these return rows, and all return the same rows
+    /// The queries are useful only if most run, most of these return rows, and all return the same rows
     /// twice.
     #[test]
     fn plain_datafusion_agrees_with_itself() {
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn a_failing_query_is_made_smaller() {
         let (_folder, oracle) = oracle();
-        // A wrong engine: it loses a row of every query that sums up.
+        // A wrong engine: it drops a row of every query with a sum.
         let wrong = |sql: &str| {
             let mut rows = oracle.run(sql)?;
             if sql.contains("sum(") {

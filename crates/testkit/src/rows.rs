@@ -1,7 +1,7 @@
 //! Results as text cells: read from the binary's CSV or from batches, and compared with a readable
 //! difference.
 //!
-//! A cell is the text that `--format csv` prints for the value, or nothing for null. Numbers are compared by
+//! A cell is the text that `--format csv` prints for the value, or `None` for null. Numbers are compared by
 //! value, everything else by text.
 
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::Schema;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, DurationFormat, FormatOptions};
 
-/// How many rows of each side a difference shows.
+/// Rows of each side shown in a difference.
 const DIFFERENCE_ROWS_MAX: usize = 10;
 
 /// A value as text; `None` for null.
@@ -27,16 +27,16 @@ pub struct Rows {
 /// Whether the order of the rows is part of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Row by row.
+    /// Compared row by row.
     Kept,
-    /// As multisets.
+    /// Compared as multisets.
     Any,
 }
 
 impl Rows {
-    /// Reads CSV as RFC 4180 has it, with a header line; an empty field without quotes is null.
+    /// Parses CSV (RFC 4180) with a header line; an empty field without quotes is null.
     ///
-    /// Errors: an unfinished quoted field, a row with another number of fields than the header.
+    /// Errors: an unterminated quoted field, a row with another number of fields than the header.
     pub fn from_csv(text: &str) -> Result<Self, String> {
         let mut records = csv_records(text)?.into_iter();
         let columns = records.next().unwrap_or_default();
@@ -50,7 +50,7 @@ impl Rows {
         Ok(Self { columns, rows })
     }
 
-    /// Formats batches of one schema, with points in time as the binary prints them.
+    /// Formats batches of one schema, with timestamps as the binary prints them.
     pub fn from_batches(schema: &Schema, batches: &[RecordBatch]) -> Result<Self, ArrowError> {
         const TIMESTAMP: Option<&str> = Some("%Y-%m-%d %H:%M:%S%.f");
         let options = FormatOptions::new()
@@ -85,10 +85,10 @@ impl Rows {
     }
 }
 
-/// Whether two results are equal; column names do not count. `tolerance` is relative: 1e-9 accepts another
-/// order of summing up floating-point numbers.
+/// Compares two results; column names are ignored. `tolerance` is relative: 1e-9 accepts another summation
+/// order of floating-point numbers.
 ///
-/// Errors: what differs, for a person to read.
+/// Errors: the difference, as a message.
 pub fn compare(expected: &Rows, actual: &Rows, order: Order, tolerance: f64) -> Result<(), String> {
     if expected.columns.len() != actual.columns.len() {
         return Err(format!(
@@ -139,8 +139,8 @@ pub fn compare(expected: &Rows, actual: &Rows, order: Order, tolerance: f64) -> 
     Err(text)
 }
 
-/// Whether `limited` is what `limit` rows of `all` can be: as many rows as there must be, each of them in
-/// `all`. For queries whose order leaves open which of some equal rows come before the limit.
+/// Checks whether `limited` is a valid LIMIT `limit` of `all`: the right number of rows, each of them in
+/// `all`. For queries whose order does not decide which of some equal rows come before the limit.
 pub fn compare_limited(all: &Rows, limited: &Rows, limit: usize, tolerance: f64) -> Result<(), String> {
     let wanted = all.rows.len().min(limit);
     if limited.rows.len() != wanted {
@@ -163,7 +163,7 @@ pub fn compare_limited(all: &Rows, limited: &Rows, limit: usize, tolerance: f64)
     }
 }
 
-/// The rows of `expected` that `actual` lacks, and the other way round, as multisets.
+/// The rows of `expected` that `actual` lacks, and vice versa, as multisets.
 fn difference<'a>(
     mut expected: Vec<&'a [Cell]>,
     mut actual: Vec<&'a [Cell]>,
@@ -190,7 +190,7 @@ fn difference<'a>(
             (None, None) => break,
         }
     }
-    // Numbers that differ within the tolerance can have sorted their rows to different places.
+    // Numbers that differ within the tolerance may have sorted their rows differently.
     missing.retain(|x: &&[Cell]| {
         let twin = unexpected.iter().position(|y| same_row(x, y, tolerance));
         twin.map(|twin| unexpected.swap_remove(twin)).is_none()
@@ -198,7 +198,7 @@ fn difference<'a>(
     (missing, unexpected)
 }
 
-/// Sorts by the exact cells first, so that rows whose inexact numbers differ a little meet all the same.
+/// Sorts by the exact cells first, so that rows whose inexact numbers differ slightly still align.
 fn sort_key(row: &[Cell]) -> (Vec<Option<&str>>, Vec<i64>, Vec<&str>) {
     let (mut exact, mut rounded, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for cell in row {
@@ -239,11 +239,11 @@ fn same_cell(a: &str, b: &str, tolerance: f64) -> bool {
     }
 }
 
-/// What is computed of quotients that plain DataFusion has cut off after the sixth digit is this close.
+/// Tolerance of values computed from quotients that plain DataFusion truncates after the sixth digit.
 const QUOTIENT_TOLERANCE: f64 = 2e-6;
 
-/// Whether one of two numbers has as many digits behind the point as a quotient of decimals, and the other
-/// one as many as plain DataFusion leaves of it.
+/// Whether one of two numbers has the fractional digits of a decimal quotient, and the other those of plain
+/// DataFusion's truncated one.
 fn is_cut_off(a: &str, b: &str) -> bool {
     let digits = |cell: &str| cell.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let (few, many) = (digits(a).min(digits(b)), digits(a).max(digits(b)));

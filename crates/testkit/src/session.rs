@@ -1,5 +1,5 @@
-//! A running `harrier sql` that answers one statement at a time, embedded or under a launcher such as
-//! `mpirun`.
+//! Driver of a running `harrier sql` that answers one statement at a time, embedded or under a launcher such
+//! as `mpirun`.
 //!
 //! The binary is started with `--format lines`, its protocol for programs: every request is one line on
 //! stdin, a JSON string with one SQL statement; every answer is one line on stdout, a JSON object of one of
@@ -13,9 +13,8 @@
 //! statement and not the process; the end of stdin ends the process.
 //!
 //! Order of calls: [`Session::start`], any number of [`Session::run`], drop. Errors: a statement's error is a
-//! [`Failure`] with its SQLSTATE; a process that ended, that answered something else, or that did not answer
-//! in time is a [`Failure`] with [`LOST`]. Cancellation: dropping ends the process group, after ten seconds
-//! by force.
+//! [`Failure`] with its SQLSTATE; a process that ended, sent an invalid answer, or did not answer in time is
+//! a [`Failure`] with [`LOST`]. Cancellation: dropping ends the process group, after ten seconds by force.
 
 use std::error::Error;
 use std::fmt;
@@ -34,23 +33,23 @@ use serde_json::Value;
 use crate::binary;
 use crate::rows::{Cell, Rows};
 
-/// The code of a failure of the process instead of a statement: PostgreSQL's connection_failure.
+/// SQLSTATE of a failed process instead of a failed statement: PostgreSQL's connection_failure.
 pub const LOST: &str = "08006";
 
-/// No statement of the tests takes this long, even on a machine shared with others.
+/// Timeout of an answer; no statement of the tests takes this long, even on a shared machine.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// How long a process may take to end after its stdin did.
+/// Time for a process to end after its stdin was closed.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How the binary is run: the same tests run under several of these.
+/// A way to run the binary: the same tests run under several of these.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     /// Also the label for `skipif` and `onlyif` in `.slt` files.
     pub name: String,
-    /// What goes before the binary, as `mpirun -n 3`; empty for an embedded run.
+    /// Command before the binary, such as `mpirun -n 3`; empty for an embedded run.
     pub launcher: Vec<String>,
-    /// Arguments of `harrier sql`, as `--memory 64MiB` or `--set key=value`.
+    /// Arguments of `harrier sql`, such as `--memory 64MiB` or `--set key=value`.
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
     /// The working folder; `None` for the test's own.
@@ -62,7 +61,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// One process, no option.
+    /// One process without options.
     pub fn embedded() -> Self {
         Self {
             name: "embedded".to_owned(),
@@ -75,9 +74,9 @@ impl Configuration {
         }
     }
 
-    /// On the ranks of `launcher`, with every scan spread over all of them, however little there is to read.
+    /// Runs on the ranks of `launcher`, with every scan distributed over all of them, however small.
     ///
-    /// Errors: the launcher is not installed; the text says how to get it, or to do without.
+    /// Errors: the launcher is not installed; the message says how to install it, or to run without.
     pub fn on_ranks(name: &str, launcher: &Launcher) -> Result<Self, String> {
         let words =
             launcher.words().map_err(|reason| format!("{name}: {reason}, or set HARRIER_SKIP_MPI=1"))?;
@@ -100,7 +99,7 @@ impl Configuration {
         self.with_arguments(["--set".to_owned(), format!("{key}={value}")])
     }
 
-    /// `--memory`, as `64MiB`.
+    /// `--memory`, for example `64MiB`.
     pub fn with_memory(self, memory: &str) -> Self {
         self.with_arguments(["--memory", memory])
     }
@@ -115,13 +114,13 @@ impl Configuration {
         self
     }
 
-    /// With tables that stay, in a warehouse in this folder.
+    /// Uses a persistent warehouse in this folder.
     pub fn with_warehouse(mut self, folder: impl Into<PathBuf>) -> Self {
         self.warehouse = Some(folder.into());
         self
     }
 
-    /// With tables whose catalog is in this database, instead of a folder.
+    /// Uses a warehouse whose catalog is in this database, instead of a folder.
     pub fn with_catalog(mut self, url: impl Into<String>) -> Self {
         self.warehouse = None;
         self.catalog = Some(url.into());
@@ -133,7 +132,7 @@ impl Configuration {
     ///
     /// Errors: there is no binary.
     pub fn command(&self) -> Result<Command, Failure> {
-        let binary = binary::harrier().map_err(Failure::lost)?;
+        let binary = binary::harrier().map_err(Failure::connection_failure)?;
         let mut command = match self.launcher.split_first() {
             None => Command::new(binary),
             Some((launcher, arguments)) => {
@@ -156,7 +155,7 @@ impl Configuration {
     }
 }
 
-/// What a statement returned.
+/// Result of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Rows {
@@ -179,7 +178,7 @@ impl Answer {
     }
 }
 
-/// A statement, or the process, that failed.
+/// A failed statement or process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub sqlstate: String,
@@ -187,7 +186,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn lost(message: impl Into<String>) -> Self {
+    fn connection_failure(message: impl Into<String>) -> Self {
         Self { sqlstate: LOST.to_owned(), message: message.into() }
     }
 }
@@ -200,19 +199,19 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// A session that begins with some statements, and is started again after its process was lost.
+/// A session with initial statements, restarted after its process was lost.
 ///
-/// What asks many questions goes on with the next one when an answer costs the process.
-pub struct Restarted {
+/// Long runs of statements continue with the next one when an answer costs the process.
+pub struct RestartingSession {
     configuration: Configuration,
-    /// As those of [`crate::plain::create_tables`].
-    beginning: Vec<String>,
+    /// Initial statements, such as those of [`crate::plain::create_tables`].
+    initial_statements: Vec<String>,
     session: Option<Session>,
 }
 
-impl Restarted {
-    /// One process, and three ranks unless MPI is skipped: what an oracle is compared with. Each begins with
-    /// `tables`.
+impl RestartingSession {
+    /// One process, and three ranks unless MPI is skipped, for comparison with an oracle. Each runs the
+    /// statements `tables` first.
     ///
     /// Panics: Open MPI is not installed.
     pub fn one_and_three_ranks(tables: &[String]) -> Vec<Self> {
@@ -228,22 +227,22 @@ impl Restarted {
     }
 
     /// Starts nothing yet.
-    pub fn new(configuration: Configuration, beginning: Vec<String>) -> Self {
-        Self { configuration, beginning, session: None }
+    pub fn new(configuration: Configuration, initial_statements: Vec<String>) -> Self {
+        Self { configuration, initial_statements, session: None }
     }
 
-    /// The configuration's.
+    /// Name of the configuration.
     pub fn name(&self) -> &str {
         &self.configuration.name
     }
 
-    /// Runs one statement. Errors: as [`Session::run`]; one of the beginning's too.
+    /// Runs one statement. Errors: as [`Session::run`]; also those of the initial statements.
     pub fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
         let mut session = match self.session.take() {
             Some(session) => session,
             None => {
                 let mut session = Session::start(&self.configuration)?;
-                for statement in &self.beginning {
+                for statement in &self.initial_statements {
                     session.run(statement)?;
                 }
                 session
@@ -255,17 +254,17 @@ impl Restarted {
         answer
     }
 
-    /// The process; `None` if there is none now.
+    /// Process id; `None` if there is no process now.
     pub fn id(&self) -> Option<u32> {
         self.session.as_ref().map(Session::id)
     }
 
-    /// Everything the present process wrote to stderr so far.
+    /// Everything the current process wrote to stderr so far.
     pub fn stderr(&self) -> String {
         self.session.as_ref().map(Session::stderr).unwrap_or_default()
     }
 
-    /// As [`Restarted::run`], with rows to compare.
+    /// As [`RestartingSession::run`], with rows to compare.
     pub fn rows(&mut self, sql: &str) -> Result<Rows, String> {
         self.run(sql).map(Answer::into_rows).map_err(|failure| failure.to_string())
     }
@@ -277,7 +276,7 @@ pub struct Session {
     /// `None` once the process is being ended.
     stdin: Option<ChildStdin>,
     answers: Receiver<String>,
-    /// What it wrote to stderr.
+    /// Its stderr output.
     errors: Arc<Mutex<String>>,
 }
 
@@ -294,7 +293,7 @@ impl Session {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|e| Failure::lost(format!("{}: {e}", command.get_program().display())))?;
+            .map_err(|e| Failure::connection_failure(format!("{}: {e}", command.get_program().display())))?;
 
         let (sender, answers) = channel();
         let stdout = child.stdout.take();
@@ -324,27 +323,28 @@ impl Session {
         let request = format!("{}\n", Value::from(sql));
         let sent = match &mut self.stdin {
             Some(stdin) => stdin.write_all(request.as_bytes()).and_then(|()| stdin.flush()),
-            None => return Err(Failure::lost("the process was ended")),
+            None => return Err(Failure::connection_failure("the process was ended")),
         };
         if let Err(e) = sent {
-            return Err(self.lost(&format!("the statement could not be sent: {e}")));
+            return Err(self.connection_failure(&format!("the statement could not be sent: {e}")));
         }
         match self.answers.recv_timeout(ANSWER_WAIT_MAX) {
-            Ok(line) => parse(&line).unwrap_or_else(|| Err(self.lost(&format!("this is no answer: {line}")))),
+            Ok(line) => parse(&line)
+                .unwrap_or_else(|| Err(self.connection_failure(&format!("this is no answer: {line}")))),
             Err(RecvTimeoutError::Timeout) => {
-                let failure = self.lost("the statement was not answered in time");
+                let failure = self.connection_failure("the statement was not answered in time");
                 self.end_by_force();
                 Err(failure)
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.child.wait().map(|status| status.to_string());
                 let status = status.unwrap_or_else(|e| e.to_string());
-                Err(self.lost(&format!("the process ended with {status}")))
+                Err(self.connection_failure(&format!("the process ended with {status}")))
             }
         }
     }
 
-    /// The process, or its launcher.
+    /// Process id of the binary, or of its launcher.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -354,16 +354,16 @@ impl Session {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lost(&self, what: &str) -> Failure {
+    fn connection_failure(&self, what: &str) -> Failure {
         match self.stderr().trim() {
-            "" => Failure::lost(what),
-            stderr => Failure::lost(format!("{what}; its stderr:\n{stderr}")),
+            "" => Failure::connection_failure(what),
+            stderr => Failure::connection_failure(format!("{what}; its stderr:\n{stderr}")),
         }
     }
 
     fn end_by_force(&mut self) {
         self.stdin = None;
-        // The group, so that ranks end with their launcher.
+        // Kills the process group, so that ranks end with their launcher.
         let group = format!("-{}", self.child.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.wait();

@@ -1,10 +1,10 @@
-//! Runs `.slt` files (sqllogictest) against the real binary under any [`Configuration`].
+//! Runner of `.slt` files (sqllogictest) against the real binary under any [`Configuration`].
 //!
 //! In the files: `statement ok`, `statement error (42601)` compares by SQLSTATE, `query IRT rowsort` with the
 //! column letters of [`Type`], `skipif`/`onlyif` with the configuration's name or one of its labels, `$NAME`
 //! after `control substitution on`. Null is written `NULL`, the empty string `(empty)`.
 //!
-//! With the variable `HARRIER_SLT_UPDATE=1` the files are rewritten with what the binary returned.
+//! With the variable `HARRIER_SLT_UPDATE=1` the files are rewritten with the binary's results.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ impl ColumnType for Type {
     }
 }
 
-/// A process that several files use one after the other, for a gang takes its time to start.
+/// A process shared by several files in turn, since a gang takes time to start.
 #[derive(Clone)]
 struct Process {
     configuration: Configuration,
@@ -106,7 +106,7 @@ impl Process {
         answer
     }
 
-    /// Removes the settings, tables, views and sequences that a file left behind. Where that fails, the next
+    /// Removes the settings, tables, views and sequences that a file left behind. If that fails, the next
     /// file gets a new process.
     fn tidy(&self) {
         let is_running = self.lock().is_some();
@@ -135,7 +135,7 @@ impl Process {
         if self.configuration.warehouse.is_none() {
             return Ok(());
         }
-        // Those of columns have gone with their tables.
+        // Sequences owned by columns were dropped with their tables.
         let sequences =
             self.answer("SELECT sequence_schema, sequence_name FROM information_schema.sequences")?;
         let Answer::Rows { rows, .. } = sequences else { return Ok(()) };
@@ -167,7 +167,7 @@ impl DB for Process {
 
 fn output(answer: Answer) -> DBOutput<Type> {
     match answer {
-        // Tags end in the number of rows where there is one, as "INSERT 0 3".
+        // Tags end in the number of rows, if any, such as "INSERT 0 3".
         Answer::Command(tag) => DBOutput::StatementComplete(
             tag.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
         ),
@@ -186,17 +186,17 @@ fn cell(value: Cell) -> String {
     }
 }
 
-/// As many columns, and each of the type in the file or of any where that has `?`.
+/// Whether the numbers of columns are equal, and each type is that of the file, or `?` in the file.
 #[allow(clippy::ptr_arg, reason = "the signature is the runner's")]
 fn same_types(actual: &Vec<Type>, expected: &Vec<Type>) -> bool {
     actual.len() == expected.len() && actual.iter().zip(expected).all(|(a, e)| a == e || *e == Type::Other)
 }
 
-/// What a file is run with.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Run<'a> {
     pub configuration: &'a Configuration,
-    /// Labels for `skipif` and `onlyif`, beside the configuration's name.
+    /// Labels for `skipif` and `onlyif`, in addition to the configuration's name.
     pub labels: &'a [&'a str],
     /// Values of `$NAME`.
     pub variables: &'a [(&'a str, &'a str)],
@@ -233,9 +233,9 @@ impl Run<'_> {
         runner.run_file(path).map_err(|e| format!("[{}] {}", self.configuration.name, e.display(false)))
     }
 
-    /// Runs files one after the other in one process. Tables, views and settings that a file leaves behind
-    /// are gone for the next one; its prepared statements are not. Every `connection` of a file is the one
-    /// session of the process.
+    /// Runs files in turn in one process. Tables, views and settings that a file leaves behind are removed
+    /// before the next one; its prepared statements are not. Every `connection` of a file is the one session
+    /// of the process.
     ///
     /// Errors: those of all files that failed, or that there is no file.
     pub fn files(&self, files: &[PathBuf]) -> Result<(), String> {
@@ -257,7 +257,7 @@ impl Run<'_> {
         }
     }
 
-    /// [`Run::files`] with every `.slt` file below a folder, in the order of their names.
+    /// [`Run::files`] with every `.slt` file below a folder, sorted by name.
     ///
     /// Errors: those of [`Run::files`], or that the folder cannot be read.
     pub fn folder(&self, folder: &Path) -> Result<(), String> {
@@ -283,8 +283,8 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Words of statements whose rows come in an order without ORDER BY: functions in the select list that give
-/// several rows, what gives back what was written, and lists of the session. (So do those of VALUES alone.)
+/// Keywords of statements whose rows are ordered without ORDER BY: set-returning functions in the select
+/// list, RETURNING, and lists of the session. (Plain VALUES is ordered, too.)
 const ORDERED: &[&str] = &[
     "order by",
     "unnest(",
@@ -300,8 +300,8 @@ const ORDERED: &[&str] = &[
     "describe ",
 ];
 
-/// The queries of a file that expect several rows in an order which nothing in them promises: neither
-/// `rowsort` nor ORDER BY. They pass until batches or ranks come in another order.
+/// The queries of a file that expect several rows in an order that nothing guarantees: neither `rowsort` nor
+/// ORDER BY. They pass until batches or ranks arrive in another order.
 ///
 /// Errors: a file that cannot be parsed.
 pub fn unordered_queries(path: &Path) -> Result<Vec<String>, String> {

@@ -1,8 +1,7 @@
-//! The 22 queries of TPC-H, their published answers at scale 1, and the specification's rules to compare with
-//! them.
+//! The 22 queries of TPC-H, their published answers at scale 1, and the specification's comparison rules.
 //!
 //! Source: the TPC-H specification, clauses 2.4 (queries), 2.3 (validation) and 2.1.3.5 (precision);
-//! `tests/tpch/README.md` says where the figures come from.
+//! `tests/tpch/README.md` names the source of the figures.
 
 use crate::rows::Rows;
 
@@ -10,10 +9,10 @@ use crate::rows::Rows;
 pub const TABLES: [&str; 8] =
     ["customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier"];
 
-/// How far a value may be from the published one.
+/// Allowed deviation from the published value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// Values of single columns, counts, sums of quantities: the same (clause 2.1.3.5 a, comments 2 and 4).
+    /// Values of single columns, counts, sums of quantities: equal (clause 2.1.3.5 a, comments 2 and 4).
     Exact,
     /// Sums: within 100 (clause 2.1.3.5 c, comment 3).
     Sum,
@@ -77,7 +76,7 @@ pub fn queries() -> &'static [Query; 22] {
     &QUERIES
 }
 
-/// The query with a number from 1 to 22. Panics for another one.
+/// The query with a number from 1 to 22. Panics for any other number.
 pub fn query(number: usize) -> &'static Query {
     &QUERIES[number - 1]
 }
@@ -90,7 +89,7 @@ pub fn answer(number: usize) -> Rows {
 /// Compares a result at scale 1 with the published answer, row by row: every query's order is total on its
 /// answer.
 ///
-/// Errors: the first cells that differ, for a person to read.
+/// Errors: the first cells that differ, as a message.
 pub fn compare(number: usize, actual: &Rows) -> Result<(), String> {
     compare_rows(query(number).precisions, &answer(number), actual)
 }
@@ -128,7 +127,7 @@ impl Precision {
         };
         let sum = (r - v).abs() <= 100.0;
         let rounded = (r * 100.0).round() / 100.0;
-        // The last digit of a binary fraction must not decide: 0.99 * 0.03 and 0.0297 are the same bound.
+        // The last bit of a binary fraction must not decide: 0.99 * 0.03 and 0.0297 are the same bound.
         let slack = 1e-9 * v.abs();
         let ratio = 0.99 * v - slack <= rounded && rounded <= 1.01 * v + slack;
         match self {
@@ -140,8 +139,7 @@ impl Precision {
     }
 }
 
-/// A value without what does not count: blanks around it (clause 2.1.3.4 e), zeros after the last digit of a
-/// decimal fraction.
+/// Normalizes a value: strips blanks around it (clause 2.1.3.4 e) and trailing zeros of a decimal fraction.
 fn canonical(value: &str) -> &str {
     let value = value.trim();
     match value.split_once('.') {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use harrier_testkit::plain::{self, Plain};
 use harrier_testkit::random_query::{self, RandomQuery};
 use harrier_testkit::rows::Rows;
-use harrier_testkit::session::Restarted;
+use harrier_testkit::session::RestartingSession;
 
 /// How many queries there are without a word: they take half a minute on two cores.
 const QUERIES: u64 = 300;
@@ -21,7 +21,7 @@ fn random_queries_return_the_same_however_they_are_run() {
     random_query::write_tables(folder.path()).expect("tables");
     let plain = Plain::open(folder.path()).expect("tables");
     let tables = plain::create_tables(folder.path()).expect("tables");
-    let mut ways = Restarted::one_and_three_ranks(&tables);
+    let mut ways = RestartingSession::one_and_three_ranks(&tables);
 
     let (mut failures, mut compared) = (Vec::new(), 0);
     let seeds = seeds();

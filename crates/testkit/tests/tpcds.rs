@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use harrier_testkit::plain::{self, Plain};
-use harrier_testkit::session::Restarted;
+use harrier_testkit::session::RestartingSession;
 use harrier_testkit::tpcds;
 
 #[test]
@@ -12,7 +12,7 @@ fn every_query_returns_the_same_however_it_is_run() {
     tpcds::generate(&folder, tpcds::SCALE).expect("data");
     let plain = Plain::open(&folder).expect("tables");
     let tables = plain::create_tables(&folder).expect("tables");
-    let mut ways = Restarted::one_and_three_ranks(&tables);
+    let mut ways = RestartingSession::one_and_three_ranks(&tables);
 
     // HARRIER_TPCDS=q39 runs only the queries with that in their names.
     let wanted = std::env::var("HARRIER_TPCDS").unwrap_or_default();

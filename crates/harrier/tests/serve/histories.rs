@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 
 use harrier_testkit::history::{
-    Deed, History, Key, Level, Moment, Outcome, Picture, Step, Transaction, Value, check,
+    History, Key, Level, Moment, Observation, Operation, Outcome, Step, Transaction, Value, check,
 };
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -195,11 +195,11 @@ impl<'a> Session<'a> {
                 68..80 => self.insert(work)?,
                 80..88 => self.delete(work)?,
                 88..93 => {
-                    self.does(work, "SAVEPOINT here", |_, _| Ok(Deed::Savepoint))?;
+                    self.does(work, "SAVEPOINT here", |_, _| Ok(Operation::Savepoint))?;
                     work.savepoints += 1;
                 }
                 93..95 if work.savepoints > 0 => {
-                    self.does(work, "RELEASE here", |_, _| Ok(Deed::Release))?;
+                    self.does(work, "RELEASE here", |_, _| Ok(Operation::Release))?;
                     work.savepoints -= 1;
                 }
                 95..100 if work.savepoints > 0 => self.go_back(work)?,
@@ -214,14 +214,14 @@ impl<'a> Session<'a> {
         &mut self,
         work: &mut Work,
         sql: &str,
-        deed: impl FnOnce(Vec<Vec<Option<String>>>, &str) -> Result<Deed, String>,
+        operation: impl FnOnce(Vec<Vec<Option<String>>>, &str) -> Result<Operation, String>,
     ) -> Result<(), Failure> {
         let begun = self.shared.tick();
         let rows = self.client().query(sql)?;
         let ended = self.shared.tick();
         let tag = self.client().tag.clone();
-        match deed(rows, &tag) {
-            Ok(deed) => work.transaction.steps.push(Step { begun, ended, deed }),
+        match operation(rows, &tag) {
+            Ok(operation) => work.transaction.steps.push(Step { begun, ended, operation }),
             Err(odd) => work.odd.push(format!("{sql}: {odd}")),
         }
         Ok(())
@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
         self.does(work, &select("k, n, l", "lists", &keys), |rows, _| {
             let (lists, said) = lists_of(&keys, rows);
             odd = said;
-            Ok(Deed::Read(Picture { lists, items: BTreeMap::new() }))
+            Ok(Operation::Read(Observation { lists, items: BTreeMap::new() }))
         })?;
         work.odd.extend(odd);
         Ok(())
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
             let (items, said) = items_of(&keys, rows);
             odd = said;
             seen = items.iter().flat_map(|(key, values)| values.iter().map(|value| (*key, *value))).collect();
-            Ok(Deed::Read(Picture { lists: BTreeMap::new(), items }))
+            Ok(Operation::Read(Observation { lists: BTreeMap::new(), items }))
         })?;
         work.odd.extend(odd);
         self.known = seen;
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
         let mut odd = None;
         self.does(work, &sql, |_, tag| {
             odd = (tag != "UPDATE 1").then(|| format!("{sql}: {tag}"));
-            Ok(Deed::Append { key, value })
+            Ok(Operation::Append { key, value })
         })?;
         work.odd.extend(odd);
         Ok(())
@@ -276,7 +276,7 @@ impl<'a> Session<'a> {
         let key = *KEYS.choose(&mut self.random).unwrap();
         let value = self.shared.new_value();
         let sql = format!("INSERT INTO {} VALUES ({key}, {value})", table_of("items", key));
-        self.does(work, &sql, |_, _| Ok(Deed::Insert { key, value }))?;
+        self.does(work, &sql, |_, _| Ok(Operation::Insert { key, value }))?;
         self.known.push((key, value));
         Ok(())
     }
@@ -285,8 +285,8 @@ impl<'a> Session<'a> {
         let Some((key, value)) = self.known.choose(&mut self.random).copied() else { return Ok(()) };
         let sql = format!("DELETE FROM {} WHERE k = {key} AND v = {value}", table_of("items", key));
         self.does(work, &sql, |_, tag| match tag {
-            "DELETE 0" => Ok(Deed::Delete { key, value, found: false }),
-            "DELETE 1" => Ok(Deed::Delete { key, value, found: true }),
+            "DELETE 0" => Ok(Operation::Delete { key, value, found: false }),
+            "DELETE 1" => Ok(Operation::Delete { key, value, found: true }),
             other => Err(other.to_string()),
         })
     }
@@ -294,7 +294,7 @@ impl<'a> Session<'a> {
     /// To a savepoint, now and then because a statement has failed.
     fn go_back(&mut self, work: &mut Work) -> Result<(), Failure> {
         // Not as the first statement, which takes the snapshot: it is not in the history.
-        let is_under_way = work.transaction.steps.iter().any(|step| step.deed != Deed::Savepoint);
+        let is_under_way = work.transaction.steps.iter().any(|step| step.operation != Operation::Savepoint);
         if is_under_way && self.random.random_bool(0.5) {
             match self.client().query("SELECT 1 / 0") {
                 // A conflict comes first: any statement may say that COMMIT would fail.
@@ -304,7 +304,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        self.does(work, "ROLLBACK TO here", |_, _| Ok(Deed::RollBackTo))
+        self.does(work, "ROLLBACK TO here", |_, _| Ok(Operation::RollBackTo))
     }
 
     /// Writes files anew beside the others, which may have a conflict with that.
@@ -454,7 +454,7 @@ fn run(arguments: &[&str], ranks: usize) {
 }
 
 /// What is there when nobody works any more.
-fn last(shared: &Shared) -> Picture {
+fn last(shared: &Shared) -> Observation {
     let mut client = shared.served.client();
     client.query("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
     let (lists, odd_lists) = lists_of(&KEYS, client.query(&select("k, n, l", "lists", &KEYS)).unwrap());
@@ -467,7 +467,7 @@ fn last(shared: &Shared) -> Picture {
             assert!(problems.is_empty(), "{problems:?}");
         }
     }
-    Picture { lists, items }
+    Observation { lists, items }
 }
 
 #[test]

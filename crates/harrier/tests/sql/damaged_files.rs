@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use harrier_testkit::peak;
-use harrier_testkit::session::{Configuration, LOST, Restarted};
+use harrier_testkit::session::{Configuration, LOST, RestartingSession};
 
 /// Changes of each file, unless `HARRIER_MUTATIONS` says another number.
 const MUTATIONS: u64 = 8;
@@ -110,7 +110,7 @@ fn is_allowed(sqlstate: &str) -> bool {
 }
 
 /// Writes a file of every format, in several ways, and lists those of the SQL tests beside them.
-fn files(session: &mut Restarted, folder: &Path) -> Vec<PathBuf> {
+fn files(session: &mut RestartingSession, folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (rows, name, options) in [
         (ROWS, "plain.parquet", "('format.compression' 'uncompressed')"),
@@ -151,7 +151,7 @@ fn files(session: &mut Restarted, folder: &Path) -> Vec<PathBuf> {
 }
 
 struct Oracle {
-    session: Restarted,
+    session: RestartingSession,
     found: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ impl Oracle {
 
 fn oracle() -> Oracle {
     let configuration = Configuration::embedded().with_memory("256MiB");
-    Oracle { session: Restarted::new(configuration, vec![]), found: Vec::new() }
+    Oracle { session: RestartingSession::new(configuration, vec![]), found: Vec::new() }
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! Aggregates with an order or a condition of their own, and what is asked of the keys of a group.
+//! Ordered and filtered aggregates, and expressions over the keys of a group.
 
 use super::expressions::Maker;
 use super::scope::{Column, Kind, Scope};
 
-/// Those whose text is the same in every engine.
+/// Types whose text form is the same in every engine.
 const WRITTEN: [Kind; 5] = [Kind::Int, Kind::Text, Kind::Date, Kind::Bool, Kind::Interval];
 
 impl Maker<'_> {
-    /// How many values there are of a column, or of two.
+    /// The number of distinct values of a column, or of two.
     pub(super) fn distinct_count(&mut self, scope: &Scope) -> String {
         let column = |maker: &mut Self| scope.columns[maker.choices.choose(scope.columns.len())].text.clone();
         let (first, second) = (column(self), column(self));
@@ -17,7 +17,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The place of a value among those of a group, or one of them by its place.
+    /// A hypothetical-set or ordered-set aggregate: the rank of a value in a group, or a value by its rank.
     pub(super) fn within_group(&mut self, scope: &Scope) -> String {
         let numbers = scope.of_kind(Kind::Int);
         let how = self.choices.one_of(&["", " DESC", " NULLS FIRST"]);
@@ -54,7 +54,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What a query that groups by `keys` may ask of one: whether it is left out, or its rank in its group.
+    /// GROUPING of grouping keys, or the rank of a key within its group.
     pub(super) fn of_keys(&mut self, keys: &[Column], is_plain: bool, scope: &Scope) -> Column {
         let key = &keys[self.choices.choose(keys.len())];
         let same = scope.of_kind(key.kind);

@@ -1,4 +1,4 @@
-//! BYTEA.
+//! Expressions of BYTEA.
 
 use super::expressions::Maker;
 use super::scope::{Kind, Scope};

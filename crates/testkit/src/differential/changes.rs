@@ -5,7 +5,7 @@ use super::choices::Choices;
 use super::expressions::Maker;
 use super::scope::{Column, Kind, Scope};
 
-/// The table that is changed, with its columns but the first, which identifies a row.
+/// Columns of the changed table, except the first, which identifies a row.
 const COLUMNS: [(&str, Kind); 9] = [
     ("k", Kind::Int),
     ("n", Kind::Numeric),
@@ -18,7 +18,7 @@ const COLUMNS: [(&str, Kind); 9] = [
     ("y", Kind::Bytes),
 ];
 
-/// The columns of `c`, of whose rows each meets one of the table at most, under the name `m`.
+/// The columns of `c` under the name `m`; each of its rows matches at most one row of the table.
 const SOURCE: [(&str, Kind); 3] = [("m.id", Kind::Int), ("m.k", Kind::Int), ("m.s", Kind::Text)];
 
 /// An INSERT, UPDATE, DELETE or MERGE.
@@ -49,7 +49,7 @@ fn delete(maker: &mut Maker) -> String {
     format!("DELETE FROM a WHERE {condition}{returning}")
 }
 
-/// Rows that may meet several of the other table.
+/// DELETE USING, whose rows may match several of the other table.
 fn delete_using(maker: &mut Maker) -> String {
     let both = with_source(scope("a"));
     let condition = maker.condition(1, &both);
@@ -61,7 +61,7 @@ fn delete_using(maker: &mut Maker) -> String {
     format!("DELETE FROM a USING c AS m WHERE {meet} AND {condition}{returning}")
 }
 
-/// Each row from one of the other table.
+/// UPDATE FROM, with one matching row of the other table per row.
 fn update_from(maker: &mut Maker) -> String {
     let both = with_source(scope("a"));
     let assignments = assignments(maker, &both);
@@ -73,13 +73,13 @@ fn update_from(maker: &mut Maker) -> String {
     format!("UPDATE a SET {assignments} FROM c AS m WHERE a.id = m.id + 2{condition}{returning}")
 }
 
-/// The columns of the other table beside those that are there.
+/// Adds the columns of the other table to the scope.
 fn with_source(mut scope: Scope) -> Scope {
     scope.columns.extend(SOURCE.map(|(name, kind)| Column::new(name.to_owned(), kind)));
     scope
 }
 
-/// What a statement gives of the rows that it changes, or nothing.
+/// A RETURNING clause, or none.
 fn returning(maker: &mut Maker, scope: &Scope) -> String {
     match maker.choices.choose(6) {
         0 | 1 => String::new(),
@@ -108,24 +108,28 @@ fn assignments(maker: &mut Maker, scope: &Scope) -> String {
     let first = maker.choices.choose(COLUMNS.len());
     let second = (first + 1) % COLUMNS.len();
     let columns = [COLUMNS[first], COLUMNS[second]];
-    let one =
-        |maker: &mut Maker, (name, kind): (&str, Kind)| format!("{name} = {}", stored(maker, kind, scope));
+    let one = |maker: &mut Maker, (name, kind): (&str, Kind)| {
+        format!("{name} = {}", column_value(maker, kind, scope))
+    };
     match maker.choices.choose(3) {
         0 => one(maker, columns[0]),
         1 => format!("{}, {}", one(maker, columns[0]), one(maker, columns[1])),
         _ => {
             let [(first, _), (second, _)] = columns;
-            let values =
-                format!("{}, {}", stored(maker, columns[0].1, scope), stored(maker, columns[1].1, scope));
+            let values = format!(
+                "{}, {}",
+                column_value(maker, columns[0].1, scope),
+                column_value(maker, columns[1].1, scope)
+            );
             format!("({first}, {second}) = ({values})")
         }
     }
 }
 
 /// A value that the column can hold.
-fn stored(maker: &mut Maker, kind: Kind, scope: &Scope) -> String {
+fn column_value(maker: &mut Maker, kind: Kind, scope: &Scope) -> String {
     match kind {
-        // Tables have no negative ones.
+        // Tables contain no negative intervals.
         Kind::Interval => match maker.choices.happens(1, 2) {
             true => "a.i".to_owned(),
             false => maker.choices.one_of(&["INTERVAL '1 day'", "INTERVAL '01:02:03'", "NULL"]).to_owned(),
@@ -135,7 +139,7 @@ fn stored(maker: &mut Maker, kind: Kind, scope: &Scope) -> String {
 }
 
 fn insert(maker: &mut Maker) -> String {
-    // Intervals are left out: those that are computed may be negative, which tables have none of.
+    // Intervals are excluded: computed ones may be negative, and tables contain none of those.
     let columns = COLUMNS.iter().filter(|(_, kind)| *kind != Kind::Interval);
     let kinds: Vec<Kind> = std::iter::once(Kind::Int).chain(columns.map(|(_, kind)| *kind)).collect();
     let query = maker.query(&kinds, 2, &Scope::default());
@@ -143,7 +147,7 @@ fn insert(maker: &mut Maker) -> String {
     format!("INSERT INTO a (id, k, n, s, d, f, r, x, y) {query}{returning}")
 }
 
-/// Into the rows of a table of which each matches one row at most.
+/// A MERGE in which each source row matches at most one row.
 fn merge(maker: &mut Maker) -> String {
     let both = with_source(scope("a"));
     let alone = with_source(Scope::default());

@@ -1,11 +1,11 @@
-//! The choices that a statement is made from: drawn from a seed, or given, so that a statement can be made
-//! again from fewer.
+//! Choices that determine a statement: drawn from a seed, or given, so that a statement can be regenerated
+//! from fewer of them.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// A list of numbers, each of which chooses one of several ways. Behind its end every choice is the first
-/// way, which is always the simplest, unless numbers are drawn.
+/// A list of numbers, each selecting one of several ways. After its end every choice is the first way, which
+/// is always the simplest, unless numbers are drawn.
 #[derive(Debug, Clone)]
 pub(super) struct Choices {
     numbers: Vec<u32>,
@@ -14,12 +14,12 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Draws numbers as they are needed.
+    /// Draws numbers on demand.
     pub(super) fn of_seed(seed: u64) -> Self {
         Self { numbers: vec![], next: 0, random: Some(StdRng::seed_from_u64(seed)) }
     }
 
-    pub(super) fn given(numbers: Vec<u32>) -> Self {
+    pub(super) fn of_numbers(numbers: Vec<u32>) -> Self {
         Self { numbers, next: 0, random: None }
     }
 
@@ -52,8 +52,8 @@ impl Choices {
     }
 }
 
-/// Makes a list of numbers smaller as long as `fails` says that the smaller one fails, too; asks at most
-/// `runs_max` times.
+/// Shrinks a list of numbers as long as `fails` holds for the smaller list; calls it at most `runs_max`
+/// times.
 pub(super) fn shrink(
     mut numbers: Vec<u32>,
     runs_max: usize,
@@ -100,7 +100,7 @@ mod tests {
     fn given_numbers_choose_the_same_again() {
         let mut drawn = Choices::of_seed(7);
         let first: Vec<usize> = (1..40).map(|ways| drawn.choose(ways)).collect();
-        let mut again = Choices::given(drawn.into_numbers());
+        let mut again = Choices::of_numbers(drawn.into_numbers());
         assert_eq!(first, (1..40).map(|ways| again.choose(ways)).collect::<Vec<_>>());
         assert_eq!(again.choose(9), 0);
     }

@@ -1,14 +1,14 @@
-//! Expressions of each type, conditions, and the subqueries in them.
+//! Generator of expressions of each type, conditions, and the subqueries in them.
 
 use super::choices::Choices;
 use super::scope::{KINDS, Kind, Scope};
 use super::{bytes, intervals, numbers};
 
-/// Makes the parts of one statement.
+/// Generates the parts of one statement.
 pub(super) struct Maker<'a> {
     pub(super) choices: &'a mut Choices,
     pub(super) aliases: usize,
-    /// Subqueries that the statement may still have.
+    /// Number of subqueries that the statement may still have.
     pub(super) subqueries: usize,
 }
 
@@ -17,7 +17,7 @@ impl Maker<'_> {
         Maker { choices, aliases: 0, subqueries: 4 }
     }
 
-    /// A name that nothing else in the statement has.
+    /// A name that is unique in the statement.
     pub(super) fn alias(&mut self) -> String {
         self.aliases += 1;
         format!("q{}", self.aliases)
@@ -27,7 +27,7 @@ impl Maker<'_> {
         KINDS[self.choices.choose(KINDS.len())]
     }
 
-    /// An expression of a type, at most so deep.
+    /// An expression of a type, of limited depth.
     pub(super) fn expr(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
         if depth == 0 || self.choices.happens(1, 3) {
             return self.atom(kind, scope);
@@ -166,7 +166,7 @@ impl Maker<'_> {
         format!("({left} {operator} {right})")
     }
 
-    /// A column, one of a query around this one, or a literal.
+    /// A column, an outer column, or a literal.
     pub(super) fn atom(&mut self, kind: Kind, scope: &Scope) -> String {
         let (inner, outer) = (scope.of_kind(kind), scope.outer_of_kind(kind));
         if !outer.is_empty() && self.choices.happens(1, 4) {
@@ -242,7 +242,7 @@ impl Maker<'_> {
         format!("({left} {operator} {right})")
     }
 
-    /// A condition about rows of values.
+    /// A condition on row values.
     fn row_condition(&mut self, scope: &Scope) -> String {
         let kinds = [self.kind(), self.kind()];
         let row =
@@ -264,8 +264,8 @@ impl Maker<'_> {
         }
     }
 
-    /// What stands in the brackets of IN, EXISTS, ANY and ALL.
-    fn set(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
+    /// The operand of IN, EXISTS, ANY and ALL.
+    fn set_operand(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         match self.choices.choose(8) {
             6 => self.set_operation(kinds, depth, scope),
             7 => {
@@ -287,31 +287,31 @@ impl Maker<'_> {
             0 | 1 => {
                 let not = self.choices.one_of(&["", "NOT "]);
                 let kind = self.kind();
-                format!("({not}EXISTS ({}))", self.set(&[kind], depth, &inside))
+                format!("({not}EXISTS ({}))", self.set_operand(&[kind], depth, &inside))
             }
             2 | 3 => {
                 let not = self.choices.one_of(&["", "NOT "]);
                 let kind = self.kind();
                 let of = self.expr(kind, depth, scope);
-                format!("({of} {not}IN ({}))", self.set(&[kind], depth, &inside))
+                format!("({of} {not}IN ({}))", self.set_operand(&[kind], depth, &inside))
             }
             4 => {
                 let kind = self.kind();
                 let of = self.expr(kind, depth, scope);
                 let operator = self.choices.one_of(&["=", "<>", "<", ">="]);
                 let all = self.choices.one_of(&["ANY", "ALL"]);
-                format!("({of} {operator} {all} ({}))", self.set(&[kind], depth, &inside))
+                format!("({of} {operator} {all} ({}))", self.set_operand(&[kind], depth, &inside))
             }
             _ => {
                 let kinds = [self.kind(), self.kind()];
                 let (first, second) = (self.expr(kinds[0], 0, scope), self.expr(kinds[1], 0, scope));
                 let not = self.choices.one_of(&["", "NOT "]);
-                format!("(({first}, {second}) {not}IN ({}))", self.set(&kinds, depth, &inside))
+                format!("(({first}, {second}) {not}IN ({}))", self.set_operand(&kinds, depth, &inside))
             }
         }
     }
 
-    /// A subquery of one row at most.
+    /// A subquery of at most one row.
     fn scalar_subquery(&mut self, kind: Kind, scope: &Scope) -> String {
         self.subqueries -= 1;
         let inside = scope.inside();
@@ -326,7 +326,7 @@ impl Maker<'_> {
     }
 }
 
-/// The name that a cast has for a type.
+/// The name of a type in casts.
 pub(super) fn name_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Int => "int",

@@ -1,20 +1,20 @@
-//! CASE around what would fail where it is not taken: casts, divisions, and constants out of range. And the
-//! same behind AND, OR and FILTER.
+//! Expressions guarded by CASE that would fail if evaluated: casts, divisions, and constants out of range.
+//! Also guarded by AND, OR or FILTER.
 //!
-//! PostgreSQL computes constants in any branch that may be taken before it has seen a row, so those stand
-//! only where no row can take the branch.
+//! PostgreSQL folds constants in any branch that may be taken before it has seen a row, so those appear only
+//! where no row can take the branch.
 
 use super::expressions::{Maker, name_of};
 use super::scope::{Kind, Scope};
 
-/// False of every row, as can be seen without one.
+/// Conditions that are never true, without reading a row.
 const NEVER: &[&str] = &["5 < 3", "false", "NULL", "1 = 2 AND true", "NOT (2 IN (1, 2))", "'a' = 'b'"];
 
-/// Integers that are none.
+/// Invalid integers.
 const WRONG_WHOLES: &[&str] =
     &["(1e10)::int", "'x'::text::int", "1 / 0", "(99999 * 99999)::int", "'NaN'::double precision::int"];
 
-/// NUMERIC(8,2)s that are none.
+/// Invalid values of NUMERIC(8,2).
 const WRONG_DECIMALS: &[&str] = &[
     "(1e10)::numeric(8,2)",
     "'x'::text::numeric(8,2)",
@@ -23,7 +23,7 @@ const WRONG_DECIMALS: &[&str] = &[
 ];
 
 impl Maker<'_> {
-    /// An INT behind a CASE.
+    /// A guarded INT.
     pub(super) fn guarded_whole(&mut self, depth: usize, scope: &Scope) -> String {
         let other = self.expr(Kind::Int, depth, scope);
         match self.choices.choose(6) {
@@ -61,7 +61,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A NUMERIC behind a CASE.
+    /// A guarded NUMERIC.
     pub(super) fn guarded_decimal(&mut self, depth: usize, scope: &Scope) -> String {
         let other = self.expr(Kind::Numeric, depth, scope);
         match self.choices.choose(3) {
@@ -120,7 +120,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What fails, in a branch that nothing takes.
+    /// A failing expression in a branch that is never taken.
     fn never(&mut self, wrong: &[&str], other: &str) -> String {
         let (never, wrong) = (self.choices.one_of(NEVER), self.choices.one_of(wrong));
         match self.choices.choose(4) {

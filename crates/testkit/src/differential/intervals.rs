@@ -1,7 +1,7 @@
-//! Intervals.
+//! Expressions of INTERVAL.
 //!
-//! Those that are equal may be written in several ways (`24:00:00` is `1 day`), and which of them DISTINCT
-//! leaves is open. So days, months and times are such that few of them come to the same.
+//! Equal intervals may have several text forms (`24:00:00` is `1 day`), and which one DISTINCT keeps is
+//! unspecified. So days, months and times are chosen such that few of them are equal.
 
 use super::expressions::Maker;
 use super::scope::{Kind, Scope};

@@ -1,11 +1,11 @@
-//! Queries whose columns have the names that they come with: stars, expressions of equal names, casts beside
-//! the column by which the rows are sorted, and whole rows.
+//! Queries with default column names: stars, expressions of equal names, casts beside the column of ORDER BY,
+//! and whole rows.
 
 use super::Statement;
 use super::expressions::Maker;
 use super::scope::{Column, Kind, Scope};
 
-/// Those that are written the same in a row and by themselves.
+/// Types with the same text form inside a row and alone.
 const IN_ROWS: [Kind; 7] =
     [Kind::Int, Kind::Numeric, Kind::Text, Kind::Date, Kind::Time, Kind::Bool, Kind::Interval];
 
@@ -30,7 +30,7 @@ pub(super) fn statement(maker: &mut Maker) -> Statement {
 }
 
 impl Maker<'_> {
-    /// All columns, more than once, or beside one of them.
+    /// All columns, repeated, or beside one of them.
     fn stars(&mut self) -> String {
         let (from, scope, _) = self.from(1, &Scope::default());
         let filter = self.where_or_not(&scope);
@@ -47,7 +47,7 @@ impl Maker<'_> {
         format!("SELECT {list} FROM {from}{filter}")
     }
 
-    /// Expressions that have one name: that of their function or of a cast's column, or none.
+    /// Expressions of equal names: that of their function or of a cast's column, or none.
     fn equal_names(&mut self) -> String {
         let (from, scope, _) = self.from(1, &Scope::default());
         let filter = self.where_or_not(&scope);
@@ -101,7 +101,7 @@ impl Maker<'_> {
         let keys = unique.map(|keys| keys.join(", "));
         let (order, limit) = match &keys {
             Some(keys) => (format!(" ORDER BY {key}{how}, {keys}"), self.limit()),
-            // Which of the rows that are equal comes first is open.
+            // Which of the equal rows comes first is unspecified.
             None => (String::new(), String::new()),
         };
         let ties = match (&keys, self.choices.happens(1, 6)) {
@@ -140,7 +140,7 @@ impl Maker<'_> {
         )
     }
 
-    /// Rows as values: as they are, as texts, as JSON, counted, and asked whether they are NULL.
+    /// Rows as values: plain, as text, as JSON, counted, and tested for NULL.
     fn whole_rows(&mut self) -> String {
         let alias = self.alias();
         let kinds = [self.in_row(), self.in_row()];

@@ -1,11 +1,12 @@
-//! Expressions of REAL and DOUBLE PRECISION, and of numbers of several types beside each other.
+//! Expressions of REAL and DOUBLE PRECISION, and of mixed numeric types.
 //!
-//! -0 and 0 are equal: which of both an answer has is left open, and [`super::compare`] takes them for one.
+//! -0 and 0 are equal: which of them an answer contains is unspecified, and [`super::compare`] treats them as
+//! one.
 
 use super::expressions::{Maker, name_of};
 use super::scope::{Kind, Scope};
 
-/// Numbers of 24 bits, and such as a double has other digits for.
+/// Numbers of 24 bits, and some whose digits differ in a double.
 pub(super) const REALS: &[&str] = &[
     "'0.1'::real",
     "'16777216'::real",
@@ -28,12 +29,12 @@ pub(super) const DOUBLES: &[&str] = &[
     "'-Infinity'::double precision",
 ];
 
-/// Those of other types that a REAL and a DOUBLE PRECISION are not equally near to.
+/// Literals of other types, at different distances from REAL and DOUBLE PRECISION.
 const OTHERS: &[&str] = &["1", "16777217", "16777216", "-0.0", "0.1", "16777217.0", "1e10", "0.285"];
 
 const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Numeric, Kind::Real, Kind::Double];
 
-/// A number whose sums are exact in a REAL, in any order: whole and small, or none.
+/// A number whose sums are exact in a REAL, in any order: whole and small, or NULL.
 pub(super) fn summable(number: &str) -> String {
     format!("CASE WHEN abs({number}) < 1000 OR abs({number}) > 1e30 THEN trunc({number}) END")
 }
@@ -45,7 +46,7 @@ impl Kind {
 }
 
 impl Maker<'_> {
-    /// A type that becomes this one beside it.
+    /// A type that is coerced to this one beside it.
     pub(super) fn narrower(&mut self, kind: Kind) -> Kind {
         let kinds: &[Kind] = match kind {
             Kind::Real => &[Kind::Int, Kind::Numeric],
@@ -118,19 +119,19 @@ impl Maker<'_> {
         }
     }
 
-    /// An INT of a REAL or a DOUBLE PRECISION, which halves go to the even one of.
+    /// An INT cast from a REAL or a DOUBLE PRECISION, rounding half to even.
     pub(super) fn whole(&mut self, scope: &Scope) -> String {
         let number = self.small(scope);
         format!("CASE WHEN abs({number}) < 1000 THEN ({number})::int END")
     }
 
-    /// A NUMERIC of one, which has 15 or 6 digits.
+    /// A NUMERIC cast from one, which has 15 or 6 digits.
     pub(super) fn decimal(&mut self, scope: &Scope) -> String {
         let number = self.small(scope);
         format!("CASE WHEN abs({number}) < 1000 THEN ({number})::numeric(8,2) END")
     }
 
-    /// A column, or a literal that every type of numbers can hold.
+    /// A column, or a literal that every numeric type can hold.
     fn small(&mut self, scope: &Scope) -> String {
         let kind = [Kind::Double, Kind::Real][self.choices.choose(2)];
         let columns = scope.of_kind(kind);
@@ -140,7 +141,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The text of one, of 0 also where it is -0.
+    /// The text of one, with -0 written as 0.
     pub(super) fn digits(&mut self, depth: usize, scope: &Scope) -> String {
         let kind = [Kind::Double, Kind::Real][self.choices.choose(2)];
         let zero = literal_zero(kind);
@@ -151,7 +152,7 @@ impl Maker<'_> {
         NUMBERS[self.choices.choose(NUMBERS.len())]
     }
 
-    /// A column or a literal of any type of numbers.
+    /// A column or a literal of any numeric type.
     fn number_atom(&mut self, scope: &Scope) -> String {
         match self.choices.happens(1, 4) {
             true => self.choices.one_of(OTHERS).to_owned(),
@@ -162,7 +163,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Numbers of two types that are compared.
+    /// A comparison of numbers of two types.
     pub(super) fn mixed_comparison(&mut self, depth: usize, scope: &Scope) -> String {
         let kind = [Kind::Double, Kind::Real][self.choices.choose(2)];
         let number = self.expr(kind, depth, scope);

@@ -1,8 +1,7 @@
-//! Queries whose answer is about the order of the rows of another query, and about which of them a limit
-//! leaves.
+//! Queries whose answer depends on the row order of a subquery, and on the rows that its limit keeps.
 
 use super::expressions::Maker;
-use super::queries::named;
+use super::queries::with_names;
 use super::scope::{Kind, Scope};
 
 impl Maker<'_> {
@@ -14,19 +13,19 @@ impl Maker<'_> {
             _ => {
                 let items: Vec<String> =
                     kinds.iter().map(|kind| self.of_ordered(*kind, depth, scope)).collect();
-                format!("SELECT {}", named(&items))
+                format!("SELECT {}", with_names(&items))
             }
         }
     }
 
-    /// The rows of a query in an order that leaves nothing open.
+    /// The rows of a query in a total order.
     fn ordered_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let query = self.query(kinds, depth, scope);
         let alias = self.alias();
         format!("SELECT * FROM ({query}) AS {alias}{}{}", self.total_order(kinds.len()), self.limit())
     }
 
-    /// Some of them, by their place.
+    /// Some of them, by position.
     fn numbered_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let rows = self.ordered_rows(kinds, depth, scope);
         let (inner, outer) = (self.alias(), self.alias());
@@ -40,10 +39,10 @@ impl Maker<'_> {
         )
     }
 
-    /// The first rows of a join, each side of which has an order of its own, in the order of columns of both.
+    /// The first rows of a join whose sides are ordered, in the order of columns of both.
     fn joined_rows(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let aliases = [self.alias(), self.alias()];
-        // Beside the columns that are shown, what the sides are joined by.
+        // The first column of each side is the join key.
         let mut sides = [vec![Kind::Int], vec![Kind::Int]];
         let mut items = Vec::with_capacity(kinds.len());
         for kind in kinds {
@@ -66,7 +65,7 @@ impl Maker<'_> {
                 format!("{key}{}", self.choices.one_of(&["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]))
             })
             .collect();
-        let (list, order, outer) = (named(&items), keys.join(", "), self.alias());
+        let (list, order, outer) = (with_names(&items), keys.join(", "), self.alias());
         let columns: Vec<String> = (1..=kinds.len()).map(|number| format!("c{number}")).collect();
         let columns = columns.join(", ");
         match self.choices.happens(1, 2) {
@@ -82,7 +81,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A value that is about the order of rows.
+    /// An expression that depends on row order.
     fn of_ordered(&mut self, kind: Kind, depth: usize, scope: &Scope) -> String {
         let other = [Kind::Int, Kind::Text, Kind::Date, Kind::Bool][self.choices.choose(4)];
         match (kind, self.choices.choose(4)) {

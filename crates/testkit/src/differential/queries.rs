@@ -1,4 +1,4 @@
-//! Queries: what they read from, how they join, group, order and limit it.
+//! Generator of queries: FROM, joins, grouping, order and limit.
 
 use super::Statement;
 use super::choices::Choices;
@@ -42,11 +42,11 @@ const TABLES: [(&str, &[(&str, Kind)]); 4] = [
     ("e", &[("id", Kind::Int), ("k", Kind::Int), ("n", Kind::Numeric), ("s", Kind::Text)]),
 ];
 
-/// What sides of a join are compared by, the first that both have.
+/// Types of join keys, in order of preference; the first that both sides have is used.
 const JOINED: [Kind; 8] =
     [Kind::Int, Kind::Text, Kind::Numeric, Kind::Bool, Kind::Date, Kind::Time, Kind::Interval, Kind::Bytes];
 
-/// A query that is a statement.
+/// A query as a statement.
 pub(super) fn statement(choices: &mut Choices) -> Statement {
     let mut maker = Maker::new(choices);
     let count = 1 + maker.choices.choose(3);
@@ -58,7 +58,7 @@ pub(super) fn statement(choices: &mut Choices) -> Statement {
     let mut with = String::new();
     let mut scope = Scope::default();
     if maker.choices.happens(1, 8) {
-        // A common table expression is read as a derived table by its name; it is read twice as often as not.
+        // A common table expression is read by its name as a derived table; half of them are read twice.
         let kind = maker.kind();
         with = format!("WITH w(v) AS ({}) ", maker.query(&[kind], 2, &scope));
         scope.outer.push(Column::new("(SELECT max(v) FROM w)".to_owned(), kind));
@@ -113,7 +113,7 @@ impl Maker<'_> {
             "EXCEPT ALL",
         ]);
         let left = self.query(kinds, depth, scope);
-        // The columns of both sides together are those of the left.
+        // The result columns of a set operation have the types of the left side.
         let kinds: Vec<Kind> = kinds.iter().map(|kind| self.narrower(*kind)).collect();
         let right = self.query(&kinds, depth, scope);
         format!("({left}) {operator} ({right})")
@@ -158,7 +158,7 @@ impl Maker<'_> {
     pub(super) fn plain_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let (from, scope, _) = self.from(depth, scope);
         let filter = self.filter(depth, &scope);
-        // Of a subquery that speaks of what is around it, PostgreSQL alone makes rows of arrays.
+        // In a correlated subquery, only PostgreSQL supports unnesting in the select list.
         let list = match scope.outer.is_empty() && self.choices.happens(1, 8) {
             true => self.unnested_list(kinds, depth, &scope),
             false => self.list(kinds, depth, &scope),
@@ -166,7 +166,7 @@ impl Maker<'_> {
         format!("SELECT {list} FROM {from}{filter}")
     }
 
-    /// A query of a table that reads itself, and a second one, until its number is large enough.
+    /// A recursive query that ends when its number is large enough.
     fn recursive_select(&mut self, kinds: &[Kind]) -> String {
         let tables = [(); 3].map(|()| TABLES[self.choices.choose(TABLES.len())]);
         let aliases = [(); 3].map(|()| self.alias());
@@ -199,7 +199,7 @@ impl Maker<'_> {
         )
     }
 
-    /// A list one of whose columns has a row for each element of an array.
+    /// A select list one of whose columns unnests an array.
     fn unnested_list(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let unnested = self.choices.choose(kinds.len());
         let items = kinds.iter().enumerate().map(|(at, kind)| {
@@ -210,7 +210,7 @@ impl Maker<'_> {
             }
         });
         let items: Vec<String> = items.collect();
-        named(&items)
+        with_names(&items)
     }
 
     fn distinct_select(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
@@ -218,13 +218,13 @@ impl Maker<'_> {
         let filter = self.filter(depth, &scope);
         let items: Vec<String> = kinds.iter().map(|kind| self.expr(*kind, depth.min(2), &scope)).collect();
         if self.choices.happens(1, 2) {
-            return format!("SELECT DISTINCT {} FROM {from}{filter}", named(&items));
+            return format!("SELECT DISTINCT {} FROM {from}{filter}", with_names(&items));
         }
-        // Distinct on the first column; the others decide which row, so that equal rows are the same.
+        // DISTINCT ON the first column; the others decide which row, so that the result is deterministic.
         let order: Vec<String> = (1..=items.len()).map(|number| number.to_string()).collect();
         let query = format!(
             "SELECT DISTINCT ON (c1) * FROM (SELECT {} FROM {from}{filter}) AS {}",
-            named(&items),
+            with_names(&items),
             self.alias()
         );
         format!("{query} ORDER BY {}", order.join(", ")).replacen("SELECT", "SELECT * FROM (SELECT", 1)
@@ -233,7 +233,7 @@ impl Maker<'_> {
 
     fn list(&mut self, kinds: &[Kind], depth: usize, scope: &Scope) -> String {
         let items: Vec<String> = kinds.iter().map(|kind| self.expr(*kind, depth.min(2), scope)).collect();
-        named(&items)
+        with_names(&items)
     }
 
     fn filter(&mut self, depth: usize, scope: &Scope) -> String {
@@ -243,7 +243,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What is read: its text, its columns, and those that identify a row where there are some.
+    /// A FROM clause: its text, its columns, and those that identify a row, if any.
     pub(super) fn from(&mut self, depth: usize, outer: &Scope) -> (String, Scope, Option<Vec<String>>) {
         let mut scope = Scope { columns: vec![], outer: outer.outer.clone() };
         let (mut text, mut keys) = match depth > 0 && self.choices.happens(1, 14) {
@@ -274,7 +274,7 @@ impl Maker<'_> {
         (text, scope, keys)
     }
 
-    /// A table with the elements of one of its arrays beside each row.
+    /// A table joined with the elements of one of its arrays.
     fn unnested_table(&mut self, scope: &mut Scope) -> String {
         let [table, elements] = [(); 2].map(|()| self.alias());
         let (array, kind) = match self.choices.happens(1, 2) {
@@ -294,7 +294,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Equality of a column of either side.
+    /// Equality of one column of each side.
     fn join_condition(&mut self, before: usize, scope: &Scope) -> String {
         let (left, right) = scope.columns.split_at(before);
         if self.choices.happens(1, 6) {
@@ -329,7 +329,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A table, or a query in its place, whose columns come to those of the scope.
+    /// A table or a derived table, whose columns are added to the scope.
     fn relation(
         &mut self,
         depth: usize,
@@ -358,7 +358,7 @@ impl Maker<'_> {
                 };
                 let outside = match is_lateral {
                     true => inside,
-                    // Only what stands around this query is known in a derived table.
+                    // A derived table sees only the outer columns of this query.
                     false => inside.clone_outer(),
                 };
                 let query = self.query(&kinds, depth.min(1), &outside);
@@ -379,7 +379,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A query of one aggregate without GROUP BY.
+    /// An aggregate query without GROUP BY.
     pub(super) fn one_aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
         let (from, scope, _) = self.from(1, scope);
         let filter = self.filter(1, &scope);
@@ -389,7 +389,7 @@ impl Maker<'_> {
 
     /// An aggregate of a type.
     pub(super) fn aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
-        // Aggregates over columns of outer queries alone belong to those.
+        // Aggregates over outer columns alone belong to the outer query.
         let inner = Scope { columns: scope.columns.clone(), outer: vec![] };
         let saved = std::mem::take(&mut self.subqueries);
         let of = match inner.of_kind(kind).is_empty() {
@@ -462,7 +462,7 @@ impl Maker<'_> {
         columns[self.choices.choose(columns.len())].text.clone()
     }
 
-    /// Something of a type that speaks of a column of the scope, which has none of the type.
+    /// An expression of a type that references a column of the scope, if no column has the type.
     fn first_column_as(&mut self, kind: Kind, scope: &Scope) -> String {
         let column = &scope.columns[0].text;
         let value = self.atom(kind, &Scope::default());
@@ -503,7 +503,7 @@ impl Maker<'_> {
             above.columns.push(Column::value(format!("(max({0}) - min({0}))", time.text), Kind::Interval));
         }
         if !is_plain {
-            // What stands for a key is NULL in some sets; subqueries that speak of it are tried as well.
+            // Grouping keys are NULL in some sets; correlated subqueries on them are generated as well.
             above.outer.clear();
         }
         for kind in kinds {
@@ -521,8 +521,8 @@ impl Maker<'_> {
                 false => self.column(*kind, &above),
             })
             .collect();
-        let list = named(&items);
-        // Without a group, an aggregate must be there for the query to be one of one row.
+        let list = with_names(&items);
+        // Without GROUP BY, an aggregate is needed to make the query return one row.
         let having = match (group.is_empty(), having.is_empty()) {
             (true, true) => " HAVING count(*) >= 0".to_owned(),
             _ => having,
@@ -540,10 +540,10 @@ impl Maker<'_> {
                 false => self.expr(*kind, 1, &scope),
             })
             .collect();
-        format!("SELECT {} FROM {from}{filter}", named(&items))
+        format!("SELECT {} FROM {from}{filter}", with_names(&items))
     }
 
-    /// A function over a window whose answer is determined.
+    /// A window function whose answer is deterministic.
     fn window(&mut self, kind: Kind, scope: &Scope, unique: Option<&[String]>) -> String {
         let partition = match self.choices.happens(1, 2) {
             true => {
@@ -588,7 +588,7 @@ impl Maker<'_> {
         call
     }
 
-    /// A function that tells the rows of a window apart.
+    /// A function that distinguishes the rows of a window.
     fn row_function(&mut self, kind: Kind, scope: &Scope) -> String {
         let of = match scope.of_kind(kind).is_empty() {
             true => self.first_column_as(kind, scope),
@@ -623,7 +623,7 @@ impl Maker<'_> {
         ])
     }
 
-    /// An aggregate that does not mind the order of its rows; of bytes, that of their hexadecimal digits.
+    /// An order-insensitive aggregate; bytes are aggregated as hexadecimal digits.
     fn order_free_aggregate(&mut self, kind: Kind, scope: &Scope) -> String {
         let of = match scope.of_kind(kind).is_empty() {
             true => self.first_column_as(kind, scope),
@@ -650,13 +650,13 @@ impl Maker<'_> {
 }
 
 impl Scope {
-    /// The same without columns of its own.
+    /// The outer columns only.
     fn clone_outer(&self) -> Scope {
         Scope { columns: vec![], outer: self.outer.clone() }
     }
 }
 
-pub(super) fn named(items: &[String]) -> String {
+pub(super) fn with_names(items: &[String]) -> String {
     let items = items.iter().enumerate().map(|(number, item)| format!("{item} AS c{}", number + 1));
     items.collect::<Vec<_>>().join(", ")
 }

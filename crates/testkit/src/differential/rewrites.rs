@@ -1,11 +1,11 @@
-//! Pairs of statements that have the same answer, for an oracle without another engine.
+//! Pairs of equivalent statements (metamorphic testing), for tests without another engine.
 //!
 //! | way | a statement | the same |
 //! |---|---|---|
 //! | partitioned condition (TLP) | a query | its rows where a condition is true, where it is false, and where it is NULL |
 //! | equivalent expressions (EET) | values and a condition | `CASE WHEN p THEN e ELSE e END`, `w AND (p OR NOT p OR p IS NULL)`, … |
-//! | constants (CODDTest) | a query with a subquery that is about no row | its value in the place of the subquery |
-//! | joins (JoinEquiv) | a join | one of another kind, with sides changed, or taken apart |
+//! | constants (CODDTest) | a query with an uncorrelated subquery | its value in place of the subquery |
+//! | joins (JoinEquiv) | a join | one of another kind, with sides swapped, or decomposed |
 //!
 //! Sources: Rigger and Su, Finding Bugs in Database Systems via Query Partitioning, OOPSLA 2020; Jiang and
 //! Su, Detecting Logic Bugs in Database Engines via Equivalent Expression Transformation, OSDI 2024; Zhang
@@ -14,25 +14,25 @@
 use super::Statement;
 use super::choices::Choices;
 use super::expressions::{Maker, name_of};
-use super::queries::named;
+use super::queries::with_names;
 use super::scope::{Kind, Scope};
 
-/// What stands for the value of the subquery in [`Rewrite::rewritten`].
+/// Placeholder of the subquery's value in [`Rewrite::rewritten`].
 const VALUE: &str = "{value}";
 
-/// Two statements with the same answer.
+/// Two equivalent statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
-    /// How the second was made of the first.
+    /// The rewrite applied.
     pub way: &'static str,
     pub plain: Statement,
-    /// A query of one value that the second statement has to be told, and the name of its type.
+    /// A scalar query whose value the second statement needs, and the name of its type.
     pub subquery: Option<(String, &'static str)>,
     rewritten: Statement,
 }
 
 impl Rewrite {
-    /// The pair of a seed; the same for ever, as long as the generator is not changed.
+    /// The pair of a seed; stable as long as the generator is not changed.
     pub fn new(seed: u64) -> Self {
         Self::made_from(&mut Choices::of_seed(seed))
     }
@@ -40,10 +40,10 @@ impl Rewrite {
     fn made_from(choices: &mut Choices) -> Self {
         let mut maker = Maker::new(choices);
         match maker.choices.choose(4) {
-            0 => partitioned(&mut maker),
+            0 => partition_pair(&mut maker),
             1 => equivalent(&mut maker),
             2 => constant(&mut maker),
-            _ => joined(&mut maker),
+            _ => join_pair(&mut maker),
         }
     }
 
@@ -63,11 +63,11 @@ impl Rewrite {
     }
 }
 
-/// The smallest pair found, made from the choices of `seed`, of which `differs` holds.
+/// The smallest pair found for the choices of `seed` for which `differs` holds.
 pub fn shrink_rewrite(seed: u64, mut differs: impl FnMut(&Rewrite) -> bool) -> Rewrite {
     let mut choices = Choices::of_seed(seed);
     Rewrite::made_from(&mut choices);
-    let made_from = |numbers: &[u32]| Rewrite::made_from(&mut Choices::given(numbers.to_vec()));
+    let made_from = |numbers: &[u32]| Rewrite::made_from(&mut Choices::of_numbers(numbers.to_vec()));
     let numbers = choices.into_numbers();
     made_from(&super::choices::shrink(numbers, super::SHRINK_RUNS_MAX, |numbers| {
         differs(&made_from(numbers))
@@ -87,20 +87,20 @@ fn texts(items: &[(Kind, String)]) -> Vec<String> {
     items.iter().map(|(_, item)| item.clone()).collect()
 }
 
-fn partitioned(maker: &mut Maker) -> Rewrite {
+fn partition_pair(maker: &mut Maker) -> Rewrite {
     let (from, scope, _) = maker.from(2, &Scope::default());
-    let list = named(&texts(&items(maker, &scope)));
+    let list = with_names(&texts(&items(maker, &scope)));
     let base = maker.condition(1, &scope);
     let part = maker.condition(2, &scope);
     let query = |condition: String| format!("SELECT {list} FROM {from} WHERE {condition}");
     let parts = [part.clone(), format!("NOT {part}"), format!("{part} IS NULL")];
     match maker.choices.choose(3) {
-        // Each part a query of its own.
+        // Parts combined by UNION ALL.
         0 => {
             let parts = parts.map(|part| query(format!("({base}) AND ({part})")));
             Rewrite::of("partitioned condition", query(base), parts.join(" UNION ALL "))
         }
-        // Counted.
+        // Parts counted.
         1 => {
             let plain = format!("SELECT count(*) FROM {from} WHERE {base}");
             let counts =
@@ -108,7 +108,7 @@ fn partitioned(maker: &mut Maker) -> Rewrite {
             let sum = format!("SELECT sum(c1) FROM ({}) AS z", counts.join(" UNION ALL "));
             Rewrite::of("partitioned count", plain, sum)
         }
-        // Without repetitions.
+        // Parts combined by UNION.
         _ => {
             let plain = query(base.clone()).replacen("SELECT", "SELECT DISTINCT", 1);
             let parts = parts.map(|part| query(format!("({base}) AND ({part})")));
@@ -121,7 +121,7 @@ fn equivalent(maker: &mut Maker) -> Rewrite {
     let (from, scope, _) = maker.from(2, &Scope::default());
     let plain_items = items(maker, &scope);
     let filter = maker.condition(2, &scope);
-    let plain = format!("SELECT {} FROM {from} WHERE {filter}", named(&texts(&plain_items)));
+    let plain = format!("SELECT {} FROM {from} WHERE {filter}", with_names(&texts(&plain_items)));
     let changed: Vec<String> = plain_items
         .iter()
         .map(|(kind, item)| {
@@ -146,7 +146,7 @@ fn equivalent(maker: &mut Maker) -> Rewrite {
     Rewrite::of(
         "equivalent expressions",
         plain,
-        format!("SELECT {} FROM {from} WHERE {filter}", named(&changed)),
+        format!("SELECT {} FROM {from} WHERE {filter}", with_names(&changed)),
     )
 }
 
@@ -154,7 +154,7 @@ fn constant(maker: &mut Maker) -> Rewrite {
     let (from, scope, _) = maker.from(2, &Scope::default());
     let kind = maker.kind();
     let subquery = maker.one_aggregate(kind, &Scope::default());
-    let list = named(&texts(&items(maker, &scope)));
+    let list = with_names(&texts(&items(maker, &scope)));
     let beside = maker.expr(kind, 1, &scope);
     let filter = maker.condition(1, &scope);
     let query = |value: &str| match kind {
@@ -168,9 +168,9 @@ fn constant(maker: &mut Maker) -> Rewrite {
     pair
 }
 
-fn joined(maker: &mut Maker) -> Rewrite {
+fn join_pair(maker: &mut Maker) -> Rewrite {
     let outer = Scope::default();
-    // Sides without joins of their own, so that they can change places.
+    // Sides without joins of their own, so that they can be swapped.
     let (left, left_scope, _) = maker.from(0, &outer);
     let (right, right_scope, _) = maker.from(0, &outer);
     let both =
@@ -183,11 +183,11 @@ fn joined(maker: &mut Maker) -> Rewrite {
         _ => odd,
     };
     let list_items = items(maker, &both);
-    let list = named(&texts(&list_items));
+    let list = with_names(&texts(&list_items));
     let filter = maker.condition(1, &both);
     let query = |from: String, filter: &str| format!("SELECT {list} FROM {from} WHERE {filter}");
     let matched = |side: &str| format!("EXISTS (SELECT 1 FROM {side} WHERE {on})");
-    // The other side of what has no partner: no row of it, so NULLs.
+    // Unmatched rows: the other side is NULL.
     let alone = |kept: &str, other: &str| {
         let rows = format!("{kept} LEFT JOIN {other} ON false");
         query(rows, &format!("({filter}) AND NOT {}", matched(other)))
@@ -222,14 +222,14 @@ fn joined(maker: &mut Maker) -> Rewrite {
             Rewrite::of("full join taken apart", plain, parts.join(" UNION ALL "))
         }
         5 => {
-            let list = named(&[left_scope.columns[0].text.clone()]);
+            let list = with_names(&[left_scope.columns[0].text.clone()]);
             let plain = format!("SELECT {list} FROM {left} WHERE {}", matched(&right));
             let row =
                 format!("{left} CROSS JOIN LATERAL (SELECT 1 AS one FROM {right} WHERE {on} LIMIT 1) AS l");
             Rewrite::of("semijoin by LATERAL", plain, format!("SELECT {list} FROM {row}"))
         }
         _ => {
-            let list = named(&[left_scope.columns[0].text.clone()]);
+            let list = with_names(&[left_scope.columns[0].text.clone()]);
             let plain = format!("SELECT {list} FROM {left} WHERE NOT {}", matched(&right));
             let count = format!("(SELECT count(*) FROM {right} WHERE {on}) = 0");
             Rewrite::of("antijoin by count", plain, format!("SELECT {list} FROM {left} WHERE {count}"))

@@ -1,6 +1,6 @@
-//! What the expressions of a statement can speak of.
+//! Columns visible to the expressions of a statement.
 
-/// Types, as far as expressions mind.
+/// Types, as distinguished by the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
@@ -28,12 +28,12 @@ pub(super) const KINDS: [Kind; 10] = [
     Kind::Bytes,
 ];
 
-/// A column, or what stands for one, as an aggregate does above a GROUP BY.
+/// A column, or an expression in its place, such as an aggregate above a GROUP BY.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) text: String,
     pub(super) kind: Kind,
-    /// Subqueries may speak of it, which an aggregate may not.
+    /// Subqueries may reference it, unlike an aggregate.
     pub(super) is_name: bool,
 }
 
@@ -47,7 +47,7 @@ impl Column {
     }
 }
 
-/// The columns of one query, and those of the queries around it.
+/// The columns of one query, and those of its outer queries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope {
     pub(super) columns: Vec<Column>,
@@ -55,10 +55,10 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// What a subquery at this place finds around it.
+    /// The scope of a subquery at this place.
     pub(super) fn inside(&self) -> Scope {
         let names = self.columns.iter().filter(|column| column.is_name);
-        // Correlation over one level only is what most subqueries have; the next levels come last.
+        // Most correlations reach one level up; outer levels come last.
         let outer = names.chain(&self.outer).cloned().collect();
         Scope { columns: vec![], outer }
     }

@@ -1,32 +1,33 @@
-//! Who must have come before whom, and whether that goes round in a circle.
+//! Dependency graph of transactions, and its forbidden cycles.
 //!
 //! ```text
 //!   writer ─ww─► next writer      writer ─wr─► reader      reader ─rw─► writer it did not see      ended ─time─► begun later
 //! ```
 //!
-//! A circle is forbidden if no two of its rw edges are side by side: with two of them it is write skew, which
-//! snapshot isolation allows. So circles are looked for among edges that are one of the others, and perhaps
-//! one rw edge behind it.
+//! A cycle is forbidden if no two of its rw edges are adjacent: with two of them it is write skew, which
+//! snapshot isolation allows. So the search is for cycles of steps that consist of one other edge, optionally
+//! followed by one rw edge.
 //!
-//! A node has one snapshot: it is a transaction of level snapshot, or a statement of one of level read
-//! committed that read. What the latter wrote is a node of its own, from which no rw edge goes.
+//! A node has one snapshot: it is a transaction of level snapshot, or a reading statement of one of level
+//! read committed. The writes of the latter transaction are a node of their own, which has no outgoing rw
+//! edges.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::writes::{Number, Writes};
-use super::{Anomaly, Deed, Key, Kind, Level, Moment, Outcome, Picture};
+use super::{Anomaly, Key, Kind, Level, Moment, Observation, Operation, Outcome};
 
-/// Circles are looked for from so many nodes, when there are any, to find a short one.
-const BEGINNINGS_MAX: usize = 300;
+/// Maximum number of start nodes of the search for a short cycle, once one is found.
+const START_NODES_MAX: usize = 300;
 
 #[derive(Debug, Clone, Copy)]
 enum Why {
-    /// Wrote to it next.
+    /// ww: the next writer of the key.
     Next(Key),
     Seen(Key),
-    /// Did not see what the other wrote to it.
+    /// rw: a write that was not observed.
     Missed(Key),
-    /// Began when the other had been heard to end.
+    /// Real time: began after the other's acknowledged end.
     Later,
     /// A statement of the transaction.
     Part,
@@ -36,11 +37,11 @@ enum Why {
 struct Node {
     name: String,
     begun: Moment,
-    /// None: nobody heard of its end.
+    /// `None`: its end was not observed.
     ended: Option<Moment>,
 }
 
-/// An edge, and perhaps one of missing behind it.
+/// An edge, optionally followed by an rw edge.
 #[derive(Debug, Clone, Copy)]
 struct Edge {
     to: usize,
@@ -57,11 +58,11 @@ impl Edge {
 pub(super) struct Graph<'a> {
     writes: &'a Writes<'a>,
     nodes: Vec<Node>,
-    /// Of what a transaction wrote.
+    /// Nodes of the transactions' writes.
     writers: BTreeMap<Number, usize>,
-    /// Of statements, by transaction and place in it.
+    /// Nodes of statements, by transaction and position in it.
     readers: BTreeMap<(Number, usize), usize>,
-    /// From each node.
+    /// Edges of each node, except rw.
     edges: Vec<Vec<(usize, Why)>>,
     missed: Vec<Vec<(usize, Why)>>,
 }
@@ -89,9 +90,11 @@ impl<'a> Graph<'a> {
 
     fn add_transaction(&mut self, number: Number) {
         let transaction = &self.writes.history.transactions[number];
-        let is_work = |deed: &Deed| !matches!(deed, Deed::Savepoint | Deed::RollBackTo | Deed::Release);
-        // Its snapshot is taken by the first statement that looks or writes.
-        let Some(first) = transaction.steps.iter().find(|step| is_work(&step.deed)) else { return };
+        let is_work = |operation: &Operation| {
+            !matches!(operation, Operation::Savepoint | Operation::RollBackTo | Operation::Release)
+        };
+        // The snapshot is taken by the first statement that reads or writes.
+        let Some(first) = transaction.steps.iter().find(|step| is_work(&step.operation)) else { return };
         let last = transaction.steps.last().unwrap_or(first);
         let ended = match transaction.outcome {
             Outcome::Committed => Some(transaction.ended),
@@ -102,7 +105,7 @@ impl<'a> Graph<'a> {
         let mut parts = Vec::new();
         if transaction.level == Level::ReadCommitted {
             for (at, step) in transaction.steps.iter().enumerate() {
-                if let Deed::Read(_) = step.deed {
+                if let Operation::Read(_) = step.operation {
                     let name = format!("statement {at} of {}", transaction.name);
                     let node = self.add_node(Node { name, begun: step.begun, ended: Some(step.ended) });
                     self.readers.insert((number, at), node);
@@ -139,8 +142,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// A statement of a transaction has seen this of what others wrote.
-    pub fn saw(&mut self, number: Number, at: usize, seen: &Picture) {
+    /// Adds the edges of a read, from the observed writes of others.
+    pub fn add_read(&mut self, number: Number, at: usize, seen: &Observation) {
         let reader = self.readers.get(&(number, at)).or_else(|| self.writers.get(&number)).copied();
         let Some(reader) = reader else { return };
         let writes = self.writes;
@@ -156,7 +159,7 @@ impl<'a> Graph<'a> {
         for (key, items) in &seen.items {
             let of_key = writes.items.iter().filter(|(_, life)| life.key == *key);
             for (value, life) in of_key {
-                // What came and went within one transaction, and its own, tells nothing.
+                // Its own items, and those inserted and deleted by one transaction, yield no edges.
                 if life.inserted == number || life.deleted == Some(life.inserted) {
                     continue;
                 }
@@ -172,7 +175,7 @@ impl<'a> Graph<'a> {
                 match deleter {
                     None if life.is_uncertain => {}
                     None => self.add_missed(reader, inserter, *key),
-                    // It was not there yet, or not any more: the time may tell.
+                    // Not yet inserted, or already deleted: real time may decide.
                     Some(deleter) if self.is_before(reader, deleter) => {
                         self.add_missed(reader, inserter, *key)
                     }
@@ -189,8 +192,8 @@ impl<'a> Graph<'a> {
         self.nodes[one].ended.is_some_and(|ended| ended < self.nodes[other].begun)
     }
 
-    /// Adds who had ended before whom: an edge where no other is between.
-    pub fn close(&mut self) {
+    /// Adds real-time edges, between transactions without another in between.
+    pub fn add_time_edges(&mut self) {
         for node in 0..self.nodes.len() {
             let earlier: Vec<usize> = (0..self.nodes.len())
                 .filter(|other| *other != node && self.is_before(*other, node))
@@ -204,7 +207,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// A circle that is forbidden, a short one if there are several.
+    /// A forbidden cycle, a short one if there are several.
     pub fn cycle(&self) -> Option<Anomaly> {
         let steps: Vec<Vec<Edge>> = (0..self.nodes.len()).map(|from| self.steps(from)).collect();
         let mut before = vec![0_usize; steps.len()];
@@ -223,19 +226,19 @@ impl<'a> Graph<'a> {
         let left = (0..steps.len()).filter(|node| before[*node] > 0);
         let mut shortest: Option<(usize, Vec<Edge>)> = None;
         for (tried, node) in left.enumerate() {
-            if tried > BEGINNINGS_MAX && shortest.is_some() {
+            if tried > START_NODES_MAX && shortest.is_some() {
                 break;
             }
-            if let Some(way) = around(&steps, node)
+            if let Some(way) = shortest_cycle(&steps, node)
                 && shortest.as_ref().is_none_or(|(_, other)| way.len() < other.len())
             {
                 shortest = Some((node, way));
             }
         }
-        shortest.map(|(node, way)| self.told(node, &way))
+        shortest.map(|(node, way)| self.describe(node, &way))
     }
 
-    /// Edges from a node, each alone and with those of missing behind it.
+    /// Edges from a node, each alone and followed by rw edges.
     fn steps(&self, from: usize) -> Vec<Edge> {
         let mut steps = Vec::new();
         for (to, why) in &self.edges[from] {
@@ -246,7 +249,7 @@ impl<'a> Graph<'a> {
         steps
     }
 
-    fn told(&self, first: usize, way: &[Edge]) -> Anomaly {
+    fn describe(&self, first: usize, way: &[Edge]) -> Anomaly {
         let name = |node: usize| self.nodes[node].name.as_str();
         let mut said = name(first).to_string();
         let mut misses = false;
@@ -272,8 +275,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The shortest way from a node to itself.
-fn around(steps: &[Vec<Edge>], first: usize) -> Option<Vec<Edge>> {
+/// The shortest path from a node to itself.
+fn shortest_cycle(steps: &[Vec<Edge>], first: usize) -> Option<Vec<Edge>> {
     let mut came: Vec<Option<(usize, Edge)>> = vec![None; steps.len()];
     let mut waiting = VecDeque::from([first]);
     while let Some(node) = waiting.pop_front() {

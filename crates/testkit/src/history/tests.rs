@@ -1,17 +1,17 @@
-//! Histories that are well, and bad ones, each of which the checker has to find.
+//! Valid histories, and anomalous ones that the checker must detect.
 
 use super::*;
 
-/// A history as it is told, moment after moment.
+/// Builder of a history, one event after another.
 #[derive(Default)]
-struct Story {
+struct HistoryBuilder {
     now: Moment,
     history: History,
 }
 
 use Level::{ReadCommitted as RC, Snapshot as SI};
 
-impl Story {
+impl HistoryBuilder {
     fn tick(&mut self) -> Moment {
         self.now += 1;
         self.now
@@ -29,44 +29,44 @@ impl Story {
         number
     }
 
-    fn does(&mut self, number: usize, deed: Deed) {
+    fn step(&mut self, number: usize, operation: Operation) {
         let (begun, ended) = (self.tick(), self.tick());
-        self.history.transactions[number].steps.push(Step { begun, ended, deed });
+        self.history.transactions[number].steps.push(Step { begun, ended, operation });
     }
 
     fn append(&mut self, number: usize, key: Key, value: Value) {
-        self.does(number, Deed::Append { key, value });
+        self.step(number, Operation::Append { key, value });
     }
 
     fn insert(&mut self, number: usize, key: Key, value: Value) {
-        self.does(number, Deed::Insert { key, value });
+        self.step(number, Operation::Insert { key, value });
     }
 
     fn delete(&mut self, number: usize, key: Key, value: Value, found: bool) {
-        self.does(number, Deed::Delete { key, value, found });
+        self.step(number, Operation::Delete { key, value, found });
     }
 
     fn read<const N: usize>(&mut self, number: usize, lists: [(Key, &[Value]); N]) {
         let lists = lists.into_iter().map(|(key, list)| (key, list.to_vec())).collect();
-        self.does(number, Deed::Read(Picture { lists, items: BTreeMap::new() }));
+        self.step(number, Operation::Read(Observation { lists, items: BTreeMap::new() }));
     }
 
-    fn look<const N: usize>(&mut self, number: usize, items: [(Key, &[Value]); N]) {
+    fn read_items<const N: usize>(&mut self, number: usize, items: [(Key, &[Value]); N]) {
         let items = items.into_iter().map(|(key, items)| (key, items.iter().copied().collect())).collect();
-        self.does(number, Deed::Read(Picture { lists: BTreeMap::new(), items }));
+        self.step(number, Operation::Read(Observation { lists: BTreeMap::new(), items }));
     }
 
-    fn ends(&mut self, number: usize, outcome: Outcome) {
+    fn end(&mut self, number: usize, outcome: Outcome) {
         let ended = self.tick();
         let transaction = &mut self.history.transactions[number];
         (transaction.outcome, transaction.ended) = (outcome, ended);
     }
 
     fn commit(&mut self, number: usize) {
-        self.ends(number, Outcome::Committed);
+        self.end(number, Outcome::Committed);
     }
 
-    /// One that only does this.
+    /// A transaction with only this append.
     fn appends(&mut self, key: Key, value: Value) -> usize {
         let number = self.begin(SI);
         self.append(number, key, value);
@@ -103,413 +103,413 @@ fn kinds<const N: usize>(kinds: [Kind; N]) -> BTreeSet<Kind> {
 
 #[test]
 fn what_snapshot_isolation_allows_is_well() {
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(SI));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(SI));
     // Write skew.
-    story.read(a, [(1, &[]), (2, &[])]);
-    story.read(b, [(1, &[]), (2, &[])]);
-    story.append(a, 1, 10);
-    story.append(b, 2, 20);
-    story.read(a, [(1, &[10]), (2, &[])]);
-    story.commit(a);
-    story.read(b, [(1, &[]), (2, &[20])]);
-    story.commit(b);
-    // One that was rolled back, which saw what there was; savepoints; two values in one list.
-    let c = story.begin(SI);
-    story.append(c, 1, 11);
-    story.does(c, Deed::Savepoint);
-    story.append(c, 1, 12);
-    story.insert(c, 7, 70);
-    story.does(c, Deed::RollBackTo);
-    story.append(c, 1, 13);
-    story.read(c, [(1, &[10, 11, 13])]);
-    story.look(c, [(7, &[])]);
-    story.commit(c);
-    let d = story.begin(SI);
-    story.read(d, [(1, &[10, 11, 13]), (2, &[20])]);
-    story.append(d, 2, 21);
-    story.read(d, [(2, &[20, 21])]);
-    story.ends(d, Outcome::RolledBack);
-    assert_eq!(story.kinds([(1, &[10, 11, 13]), (2, &[20])], [(7, &[])]), kinds([]));
+    history.read(a, [(1, &[]), (2, &[])]);
+    history.read(b, [(1, &[]), (2, &[])]);
+    history.append(a, 1, 10);
+    history.append(b, 2, 20);
+    history.read(a, [(1, &[10]), (2, &[])]);
+    history.commit(a);
+    history.read(b, [(1, &[]), (2, &[20])]);
+    history.commit(b);
+    // A rolled back transaction with valid reads; savepoints; two values in one list.
+    let c = history.begin(SI);
+    history.append(c, 1, 11);
+    history.step(c, Operation::Savepoint);
+    history.append(c, 1, 12);
+    history.insert(c, 7, 70);
+    history.step(c, Operation::RollBackTo);
+    history.append(c, 1, 13);
+    history.read(c, [(1, &[10, 11, 13])]);
+    history.read_items(c, [(7, &[])]);
+    history.commit(c);
+    let d = history.begin(SI);
+    history.read(d, [(1, &[10, 11, 13]), (2, &[20])]);
+    history.append(d, 2, 21);
+    history.read(d, [(2, &[20, 21])]);
+    history.end(d, Outcome::RolledBack);
+    assert_eq!(history.kinds([(1, &[10, 11, 13]), (2, &[20])], [(7, &[])]), kinds([]));
 }
 
 #[test]
 fn statements_of_read_committed_have_snapshots_of_their_own() {
-    let mut story = Story::default();
-    let a = story.begin(RC);
-    story.read(a, [(1, &[]), (2, &[])]);
-    story.appends(1, 10);
-    story.read(a, [(1, &[10]), (2, &[])]);
-    story.append(a, 2, 20);
-    let b = story.begin(RC);
-    story.read(b, [(1, &[10]), (2, &[])]);
-    story.commit(a);
-    story.read(b, [(1, &[10]), (2, &[20])]);
-    story.append(b, 2, 21);
-    story.commit(b);
-    // It is going to fail, as others wrote where it has written, and may see anything there.
-    let c = story.begin(RC);
-    story.append(c, 2, 22);
-    story.appends(2, 23);
-    story.read(c, [(2, &[20, 21, 22, 20, 21, 23])]);
-    story.ends(c, Outcome::RolledBack);
-    assert_eq!(story.kinds([(1, &[10]), (2, &[20, 21, 23])], []), kinds([]));
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(RC);
+    history.read(a, [(1, &[]), (2, &[])]);
+    history.appends(1, 10);
+    history.read(a, [(1, &[10]), (2, &[])]);
+    history.append(a, 2, 20);
+    let b = history.begin(RC);
+    history.read(b, [(1, &[10]), (2, &[])]);
+    history.commit(a);
+    history.read(b, [(1, &[10]), (2, &[20])]);
+    history.append(b, 2, 21);
+    history.commit(b);
+    // It will fail, as others wrote where it has written, and may observe anything there.
+    let c = history.begin(RC);
+    history.append(c, 2, 22);
+    history.appends(2, 23);
+    history.read(c, [(2, &[20, 21, 22, 20, 21, 23])]);
+    history.end(c, Outcome::RolledBack);
+    assert_eq!(history.kinds([(1, &[10]), (2, &[20, 21, 23])], []), kinds([]));
 }
 
 #[test]
 fn items_come_and_go() {
-    let mut story = Story::default();
-    story.inserts(1, 10);
-    let (a, b) = (story.begin(SI), story.begin(SI));
-    story.look(a, [(1, &[10])]);
-    story.delete(b, 1, 10, true);
-    story.insert(b, 1, 11);
-    story.look(b, [(1, &[11])]);
-    story.delete(b, 1, 11, true);
-    story.look(b, [(1, &[])]);
-    story.commit(b);
-    story.look(a, [(1, &[10])]);
-    story.insert(a, 1, 12);
-    story.look(a, [(1, &[10, 12])]);
-    story.commit(a);
-    let c = story.begin(RC);
-    story.look(c, [(1, &[12])]);
-    story.delete(c, 1, 10, false);
-    story.delete(c, 1, 12, true);
-    story.look(c, [(1, &[])]);
-    story.ends(c, Outcome::RolledBack);
-    assert_eq!(story.kinds([], [(1, &[12])]), kinds([]));
+    let mut history = HistoryBuilder::default();
+    history.inserts(1, 10);
+    let (a, b) = (history.begin(SI), history.begin(SI));
+    history.read_items(a, [(1, &[10])]);
+    history.delete(b, 1, 10, true);
+    history.insert(b, 1, 11);
+    history.read_items(b, [(1, &[11])]);
+    history.delete(b, 1, 11, true);
+    history.read_items(b, [(1, &[])]);
+    history.commit(b);
+    history.read_items(a, [(1, &[10])]);
+    history.insert(a, 1, 12);
+    history.read_items(a, [(1, &[10, 12])]);
+    history.commit(a);
+    let c = history.begin(RC);
+    history.read_items(c, [(1, &[12])]);
+    history.delete(c, 1, 10, false);
+    history.delete(c, 1, 12, true);
+    history.read_items(c, [(1, &[])]);
+    history.end(c, Outcome::RolledBack);
+    assert_eq!(history.kinds([], [(1, &[12])]), kinds([]));
 }
 
 #[test]
 fn of_whom_nothing_was_heard_their_writes_tell() {
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(SI));
-    story.append(a, 1, 10);
-    story.append(b, 2, 20);
-    story.ends(a, Outcome::Unknown);
-    story.ends(b, Outcome::Unknown);
-    let c = story.begin(SI);
-    // It may be done later than it was asked for.
-    story.read(c, [(1, &[]), (2, &[])]);
-    story.commit(c);
-    let d = story.begin(SI);
-    story.read(d, [(1, &[10]), (2, &[])]);
-    story.commit(d);
-    assert_eq!(story.kinds([(1, &[10]), (2, &[])], []), kinds([]));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(SI));
+    history.append(a, 1, 10);
+    history.append(b, 2, 20);
+    history.end(a, Outcome::Unknown);
+    history.end(b, Outcome::Unknown);
+    let c = history.begin(SI);
+    // The commit may take effect after the request.
+    history.read(c, [(1, &[]), (2, &[])]);
+    history.commit(c);
+    let d = history.begin(SI);
+    history.read(d, [(1, &[10]), (2, &[])]);
+    history.commit(d);
+    assert_eq!(history.kinds([(1, &[10]), (2, &[])], []), kinds([]));
 }
 
 #[test]
 fn what_somebody_has_deleted_had_been_there() {
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(RC));
-    story.insert(a, 1, 10);
-    story.ends(a, Outcome::Unknown);
-    story.look(b, [(1, &[10])]);
-    story.delete(b, 1, 10, true);
-    story.ends(b, Outcome::Unknown);
-    let c = story.begin(SI);
-    story.look(c, [(1, &[])]);
-    story.commit(c);
-    assert_eq!(story.kinds([], [(1, &[])]), kinds([]));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(RC));
+    history.insert(a, 1, 10);
+    history.end(a, Outcome::Unknown);
+    history.read_items(b, [(1, &[10])]);
+    history.delete(b, 1, 10, true);
+    history.end(b, Outcome::Unknown);
+    let c = history.begin(SI);
+    history.read_items(c, [(1, &[])]);
+    history.commit(c);
+    assert_eq!(history.kinds([], [(1, &[])]), kinds([]));
 }
 
 #[test]
 fn a_read_of_what_was_rolled_back_is_found() {
     for level in [RC, SI] {
-        let mut story = Story::default();
-        let (a, b) = (story.begin(level), story.begin(level));
-        story.append(a, 1, 10);
-        story.insert(a, 2, 20);
-        story.read(b, [(1, &[10])]);
-        story.commit(b);
-        story.ends(a, Outcome::RolledBack);
-        assert_eq!(story.kinds([(1, &[])], []), kinds([Kind::Aborted]));
+        let mut history = HistoryBuilder::default();
+        let (a, b) = (history.begin(level), history.begin(level));
+        history.append(a, 1, 10);
+        history.insert(a, 2, 20);
+        history.read(b, [(1, &[10])]);
+        history.commit(b);
+        history.end(a, Outcome::RolledBack);
+        assert_eq!(history.kinds([(1, &[])], []), kinds([Kind::Aborted]));
     }
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(RC));
-    story.insert(a, 2, 20);
-    story.look(b, [(2, &[20])]);
-    story.commit(b);
-    story.ends(a, Outcome::RolledBack);
-    assert_eq!(story.kinds([], [(2, &[])]), kinds([Kind::Aborted]));
-    // It stays.
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.append(a, 1, 10);
-    story.ends(a, Outcome::RolledBack);
-    assert_eq!(story.kinds([(1, &[10])], []), kinds([Kind::Aborted]));
-    // Undone to a savepoint.
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.does(a, Deed::Savepoint);
-    story.insert(a, 1, 10);
-    story.does(a, Deed::RollBackTo);
-    story.commit(a);
-    assert_eq!(story.kinds([], [(1, &[10])]), kinds([Kind::Aborted]));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(RC));
+    history.insert(a, 2, 20);
+    history.read_items(b, [(2, &[20])]);
+    history.commit(b);
+    history.end(a, Outcome::RolledBack);
+    assert_eq!(history.kinds([], [(2, &[])]), kinds([Kind::Aborted]));
+    // The final state contains it.
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.append(a, 1, 10);
+    history.end(a, Outcome::RolledBack);
+    assert_eq!(history.kinds([(1, &[10])], []), kinds([Kind::Aborted]));
+    // Rolled back to a savepoint.
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.step(a, Operation::Savepoint);
+    history.insert(a, 1, 10);
+    history.step(a, Operation::RollBackTo);
+    history.commit(a);
+    assert_eq!(history.kinds([], [(1, &[10])]), kinds([Kind::Aborted]));
 }
 
 #[test]
 fn a_read_of_a_part_of_a_transaction_is_found() {
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(RC));
-    story.append(a, 1, 10);
-    story.read(b, [(1, &[10])]);
-    story.append(a, 1, 11);
-    story.commit(a);
-    story.commit(b);
-    assert_eq!(story.kinds([(1, &[10, 11])], []), kinds([Kind::Intermediate]));
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(RC));
-    story.insert(a, 1, 10);
-    story.look(b, [(1, &[10])]);
-    story.delete(a, 1, 10, true);
-    story.commit(a);
-    story.commit(b);
-    assert_eq!(story.kinds([], [(1, &[])]), kinds([Kind::Intermediate]));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(RC));
+    history.append(a, 1, 10);
+    history.read(b, [(1, &[10])]);
+    history.append(a, 1, 11);
+    history.commit(a);
+    history.commit(b);
+    assert_eq!(history.kinds([(1, &[10, 11])], []), kinds([Kind::Intermediate]));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(RC));
+    history.insert(a, 1, 10);
+    history.read_items(b, [(1, &[10])]);
+    history.delete(a, 1, 10, true);
+    history.commit(a);
+    history.commit(b);
+    assert_eq!(history.kinds([], [(1, &[])]), kinds([Kind::Intermediate]));
 }
 
 #[test]
 fn values_of_nobody_are_found() {
-    let mut story = Story::default();
-    story.appends(1, 10);
-    assert_eq!(story.kinds([(1, &[10, 99])], [(1, &[98])]), kinds([Kind::Unborn]));
-    let mut story = Story::default();
-    story.appends(1, 10);
-    assert!(story.kinds([(1, &[10, 10])], []).contains(&Kind::Unborn));
+    let mut history = HistoryBuilder::default();
+    history.appends(1, 10);
+    assert_eq!(history.kinds([(1, &[10, 99])], [(1, &[98])]), kinds([Kind::Unborn]));
+    let mut history = HistoryBuilder::default();
+    history.appends(1, 10);
+    assert!(history.kinds([(1, &[10, 10])], []).contains(&Kind::Unborn));
 }
 
 #[test]
 fn lists_that_part_are_found() {
-    let mut story = Story::default();
-    let (a, b) = (story.begin(RC), story.begin(RC));
-    story.appends(1, 10);
-    story.appends(1, 11);
-    story.read(a, [(1, &[10, 11])]);
-    story.read(b, [(1, &[11])]);
-    story.commit(a);
-    story.commit(b);
-    assert_eq!(story.kinds([(1, &[10, 11])], []), kinds([Kind::Order]));
-    // What one transaction has appended has other values between.
-    let mut story = Story::default();
-    let a = story.begin(RC);
-    story.append(a, 1, 10);
-    story.append(a, 1, 12);
-    let b = story.begin(RC);
-    story.append(b, 1, 11);
-    story.commit(a);
-    story.commit(b);
-    assert!(story.kinds([(1, &[10, 11, 12])], []).contains(&Kind::Order));
-    // What it saw itself is not what came of it.
-    let mut story = Story::default();
-    let a = story.begin(RC);
-    story.append(a, 1, 12);
-    story.read(a, [(1, &[12])]);
-    let b = story.begin(RC);
-    story.append(b, 1, 11);
-    story.commit(b);
-    story.commit(a);
-    assert!(story.kinds([(1, &[11, 12])], []).contains(&Kind::Order));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(RC), history.begin(RC));
+    history.appends(1, 10);
+    history.appends(1, 11);
+    history.read(a, [(1, &[10, 11])]);
+    history.read(b, [(1, &[11])]);
+    history.commit(a);
+    history.commit(b);
+    assert_eq!(history.kinds([(1, &[10, 11])], []), kinds([Kind::Order]));
+    // Another transaction's value between two appends of one transaction.
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(RC);
+    history.append(a, 1, 10);
+    history.append(a, 1, 12);
+    let b = history.begin(RC);
+    history.append(b, 1, 11);
+    history.commit(a);
+    history.commit(b);
+    assert!(history.kinds([(1, &[10, 11, 12])], []).contains(&Kind::Order));
+    // Its own read differs from the final order.
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(RC);
+    history.append(a, 1, 12);
+    history.read(a, [(1, &[12])]);
+    let b = history.begin(RC);
+    history.append(b, 1, 11);
+    history.commit(b);
+    history.commit(a);
+    assert!(history.kinds([(1, &[11, 12])], []).contains(&Kind::Order));
 }
 
 #[test]
 fn a_transaction_that_does_not_see_itself_is_found() {
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.append(a, 1, 10);
-    story.read(a, [(1, &[])]);
-    story.commit(a);
-    assert_eq!(story.kinds([(1, &[10])], []), kinds([Kind::Own]));
-    // What it has undone.
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.does(a, Deed::Savepoint);
-    story.append(a, 1, 10);
-    story.insert(a, 1, 11);
-    story.does(a, Deed::RollBackTo);
-    story.read(a, [(1, &[10])]);
-    story.look(a, [(1, &[11])]);
-    story.commit(a);
-    assert_eq!(story.kinds([(1, &[])], [(1, &[])]), kinds([Kind::Own]));
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.append(a, 1, 10);
+    history.read(a, [(1, &[])]);
+    history.commit(a);
+    assert_eq!(history.kinds([(1, &[10])], []), kinds([Kind::Own]));
+    // Values that it has undone.
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.step(a, Operation::Savepoint);
+    history.append(a, 1, 10);
+    history.insert(a, 1, 11);
+    history.step(a, Operation::RollBackTo);
+    history.read(a, [(1, &[10])]);
+    history.read_items(a, [(1, &[11])]);
+    history.commit(a);
+    assert_eq!(history.kinds([(1, &[])], [(1, &[])]), kinds([Kind::Own]));
     // Items.
-    let mut story = Story::default();
-    story.inserts(1, 9);
-    let a = story.begin(SI);
-    story.insert(a, 1, 10);
-    story.delete(a, 1, 9, true);
-    story.look(a, [(1, &[9])]);
-    story.commit(a);
-    assert_eq!(story.kinds([], [(1, &[10])]), kinds([Kind::Own]));
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.insert(a, 1, 10);
-    story.delete(a, 1, 10, false);
-    story.commit(a);
-    assert_eq!(story.kinds([], [(1, &[10])]), kinds([Kind::Own]));
+    let mut history = HistoryBuilder::default();
+    history.inserts(1, 9);
+    let a = history.begin(SI);
+    history.insert(a, 1, 10);
+    history.delete(a, 1, 9, true);
+    history.read_items(a, [(1, &[9])]);
+    history.commit(a);
+    assert_eq!(history.kinds([], [(1, &[10])]), kinds([Kind::Own]));
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.insert(a, 1, 10);
+    history.delete(a, 1, 10, false);
+    history.commit(a);
+    assert_eq!(history.kinds([], [(1, &[10])]), kinds([Kind::Own]));
 }
 
 #[test]
 fn reads_that_do_not_repeat_are_found() {
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.read(a, [(1, &[])]);
-    story.appends(1, 10);
-    story.read(a, [(1, &[10])]);
-    story.commit(a);
-    assert!(story.kinds([(1, &[10])], []).contains(&Kind::Unrepeatable));
-    let mut story = Story::default();
-    let a = story.begin(SI);
-    story.look(a, [(1, &[])]);
-    story.inserts(1, 10);
-    story.delete(a, 1, 10, true);
-    story.ends(a, Outcome::RolledBack);
-    assert!(story.kinds([], [(1, &[10])]).contains(&Kind::Unrepeatable));
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.read(a, [(1, &[])]);
+    history.appends(1, 10);
+    history.read(a, [(1, &[10])]);
+    history.commit(a);
+    assert!(history.kinds([(1, &[10])], []).contains(&Kind::Unrepeatable));
+    let mut history = HistoryBuilder::default();
+    let a = history.begin(SI);
+    history.read_items(a, [(1, &[])]);
+    history.inserts(1, 10);
+    history.delete(a, 1, 10, true);
+    history.end(a, Outcome::RolledBack);
+    assert!(history.kinds([], [(1, &[10])]).contains(&Kind::Unrepeatable));
 }
 
 #[test]
 fn what_is_lost_is_found() {
-    let mut story = Story::default();
-    story.appends(1, 10);
-    story.inserts(1, 20);
-    assert_eq!(story.kinds([(1, &[])], [(1, &[])]), kinds([Kind::Lost]));
-    let mut story = Story::default();
-    story.inserts(1, 20);
-    let a = story.begin(SI);
-    story.delete(a, 1, 20, true);
-    story.commit(a);
-    assert_eq!(story.kinds([], [(1, &[20])]), kinds([Kind::Lost]));
+    let mut history = HistoryBuilder::default();
+    history.appends(1, 10);
+    history.inserts(1, 20);
+    assert_eq!(history.kinds([(1, &[])], [(1, &[])]), kinds([Kind::Lost]));
+    let mut history = HistoryBuilder::default();
+    history.inserts(1, 20);
+    let a = history.begin(SI);
+    history.delete(a, 1, 20, true);
+    history.commit(a);
+    assert_eq!(history.kinds([], [(1, &[20])]), kinds([Kind::Lost]));
 }
 
 #[test]
 fn two_that_deleted_the_same_are_found() {
     for level in [RC, SI] {
-        let mut story = Story::default();
-        story.inserts(1, 10);
-        let (a, b) = (story.begin(level), story.begin(level));
-        story.delete(a, 1, 10, true);
-        story.delete(b, 1, 10, true);
-        story.commit(a);
-        story.commit(b);
-        assert!(story.kinds([], [(1, &[])]).contains(&Kind::FirstCommitter));
+        let mut history = HistoryBuilder::default();
+        history.inserts(1, 10);
+        let (a, b) = (history.begin(level), history.begin(level));
+        history.delete(a, 1, 10, true);
+        history.delete(b, 1, 10, true);
+        history.commit(a);
+        history.commit(b);
+        assert!(history.kinds([], [(1, &[])]).contains(&Kind::FirstCommitter));
     }
 }
 
 #[test]
 fn a_lost_update_is_found() {
-    // Both have read the same, and both have committed; nothing is missing at the end.
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(SI));
-    story.read(a, [(1, &[])]);
-    story.read(b, [(1, &[])]);
-    story.append(a, 1, 10);
-    story.append(b, 1, 11);
-    story.commit(a);
-    story.commit(b);
-    assert_eq!(story.kinds([(1, &[10, 11])], []), kinds([Kind::Skew]));
+    // A lost update: both read the same state and committed; the final state is complete.
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(SI));
+    history.read(a, [(1, &[])]);
+    history.read(b, [(1, &[])]);
+    history.append(a, 1, 10);
+    history.append(b, 1, 11);
+    history.commit(a);
+    history.commit(b);
+    assert_eq!(history.kinds([(1, &[10, 11])], []), kinds([Kind::Skew]));
 }
 
 #[test]
 fn read_skew_is_found() {
-    // In one statement, too.
+    // Also in one statement.
     for (level, in_one) in [(SI, false), (SI, true), (RC, true)] {
-        let mut story = Story::default();
-        let (reader, writer) = (story.begin(level), story.begin(RC));
+        let mut history = HistoryBuilder::default();
+        let (reader, writer) = (history.begin(level), history.begin(RC));
         if !in_one {
-            story.read(reader, [(1, &[])]);
+            history.read(reader, [(1, &[])]);
         }
-        story.append(writer, 1, 10);
-        story.append(writer, 2, 20);
-        story.commit(writer);
+        history.append(writer, 1, 10);
+        history.append(writer, 2, 20);
+        history.commit(writer);
         match in_one {
-            true => story.read(reader, [(1, &[]), (2, &[20])]),
-            false => story.read(reader, [(2, &[20])]),
+            true => history.read(reader, [(1, &[]), (2, &[20])]),
+            false => history.read(reader, [(2, &[20])]),
         }
-        story.commit(reader);
-        assert_eq!(story.kinds([(1, &[10]), (2, &[20])], []), kinds([Kind::Skew]), "{level:?} {in_one}");
+        history.commit(reader);
+        assert_eq!(history.kinds([(1, &[10]), (2, &[20])], []), kinds([Kind::Skew]), "{level:?} {in_one}");
     }
-    // Of items: one has come, and one has not gone.
-    let mut story = Story::default();
-    story.inserts(1, 10);
-    let (reader, writer) = (story.begin(SI), story.begin(SI));
-    story.delete(writer, 1, 10, true);
-    story.insert(writer, 2, 20);
-    story.commit(writer);
-    story.look(reader, [(1, &[10]), (2, &[20])]);
-    story.commit(reader);
-    assert_eq!(story.kinds([], [(1, &[]), (2, &[20])]), kinds([Kind::Skew]));
+    // Items: one inserted too early, and one not deleted.
+    let mut history = HistoryBuilder::default();
+    history.inserts(1, 10);
+    let (reader, writer) = (history.begin(SI), history.begin(SI));
+    history.delete(writer, 1, 10, true);
+    history.insert(writer, 2, 20);
+    history.commit(writer);
+    history.read_items(reader, [(1, &[10]), (2, &[20])]);
+    history.commit(reader);
+    assert_eq!(history.kinds([], [(1, &[]), (2, &[20])]), kinds([Kind::Skew]));
 }
 
 #[test]
 fn a_long_fork_is_found() {
-    let mut story = Story::default();
-    let (a, b, x, y) = (story.begin(SI), story.begin(SI), story.begin(SI), story.begin(SI));
-    story.append(x, 1, 10);
-    story.append(y, 2, 20);
-    story.read(a, [(1, &[10]), (2, &[])]);
-    story.read(b, [(1, &[]), (2, &[20])]);
+    let mut history = HistoryBuilder::default();
+    let (a, b, x, y) = (history.begin(SI), history.begin(SI), history.begin(SI), history.begin(SI));
+    history.append(x, 1, 10);
+    history.append(y, 2, 20);
+    history.read(a, [(1, &[10]), (2, &[])]);
+    history.read(b, [(1, &[]), (2, &[20])]);
     for number in [a, b, x, y] {
-        story.commit(number);
+        history.commit(number);
     }
-    assert_eq!(story.kinds([(1, &[10]), (2, &[20])], []), kinds([Kind::Skew]));
+    assert_eq!(history.kinds([(1, &[10]), (2, &[20])], []), kinds([Kind::Skew]));
 }
 
 #[test]
 fn snapshots_that_go_back_are_found() {
     for level in [RC, SI] {
-        let mut story = Story::default();
-        story.appends(1, 10);
-        let a = story.begin(level);
-        story.read(a, [(1, &[])]);
-        story.commit(a);
-        assert_eq!(story.kinds([(1, &[10])], []), kinds([Kind::Skew]), "{level:?}");
-        let mut story = Story::default();
-        story.inserts(1, 10);
-        let a = story.begin(level);
-        story.look(a, [(1, &[])]);
-        story.commit(a);
-        assert_eq!(story.kinds([], [(1, &[10])]), kinds([Kind::Skew]), "{level:?}");
-        // What has gone comes back.
-        let mut story = Story::default();
-        story.inserts(1, 10);
-        let a = story.begin(SI);
-        story.delete(a, 1, 10, true);
-        story.commit(a);
-        let b = story.begin(level);
-        story.look(b, [(1, &[10])]);
-        story.commit(b);
-        assert_eq!(story.kinds([], [(1, &[])]), kinds([Kind::Skew]), "{level:?}");
+        let mut history = HistoryBuilder::default();
+        history.appends(1, 10);
+        let a = history.begin(level);
+        history.read(a, [(1, &[])]);
+        history.commit(a);
+        assert_eq!(history.kinds([(1, &[10])], []), kinds([Kind::Skew]), "{level:?}");
+        let mut history = HistoryBuilder::default();
+        history.inserts(1, 10);
+        let a = history.begin(level);
+        history.read_items(a, [(1, &[])]);
+        history.commit(a);
+        assert_eq!(history.kinds([], [(1, &[10])]), kinds([Kind::Skew]), "{level:?}");
+        // A deleted item reappears.
+        let mut history = HistoryBuilder::default();
+        history.inserts(1, 10);
+        let a = history.begin(SI);
+        history.delete(a, 1, 10, true);
+        history.commit(a);
+        let b = history.begin(level);
+        history.read_items(b, [(1, &[10])]);
+        history.commit(b);
+        assert_eq!(history.kinds([], [(1, &[])]), kinds([Kind::Skew]), "{level:?}");
     }
-    // Within one transaction, of what was not heard to commit.
-    let mut story = Story::default();
-    let (a, x) = (story.begin(RC), story.begin(SI));
-    story.append(x, 1, 10);
-    story.read(a, [(1, &[10])]);
-    story.read(a, [(1, &[])]);
-    story.commit(a);
-    story.commit(x);
-    assert_eq!(story.kinds([(1, &[10])], []), kinds([Kind::Skew]));
+    // Two reads of one transaction, of a write whose commit was not acknowledged.
+    let mut history = HistoryBuilder::default();
+    let (a, x) = (history.begin(RC), history.begin(SI));
+    history.append(x, 1, 10);
+    history.read(a, [(1, &[10])]);
+    history.read(a, [(1, &[])]);
+    history.commit(a);
+    history.commit(x);
+    assert_eq!(history.kinds([(1, &[10])], []), kinds([Kind::Skew]));
 }
 
 #[test]
 fn writes_that_pass_one_another_are_found() {
     // G0: the order of two writers differs from list to list.
-    let mut story = Story::default();
-    let (a, b) = (story.begin(RC), story.begin(RC));
-    story.append(a, 1, 10);
-    story.append(b, 1, 11);
-    story.append(b, 2, 20);
-    story.append(a, 2, 21);
-    story.commit(a);
-    story.commit(b);
-    assert_eq!(story.kinds([(1, &[10, 11]), (2, &[20, 21])], []), kinds([Kind::Cycle]));
-    // G1c: each has read of the other.
-    let mut story = Story::default();
-    let (a, b) = (story.begin(SI), story.begin(SI));
-    story.append(a, 1, 10);
-    story.append(b, 2, 20);
-    story.read(a, [(2, &[20])]);
-    story.read(b, [(1, &[10])]);
-    story.commit(a);
-    story.commit(b);
-    assert!(story.kinds([(1, &[10]), (2, &[20])], []).contains(&Kind::Cycle));
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(RC), history.begin(RC));
+    history.append(a, 1, 10);
+    history.append(b, 1, 11);
+    history.append(b, 2, 20);
+    history.append(a, 2, 21);
+    history.commit(a);
+    history.commit(b);
+    assert_eq!(history.kinds([(1, &[10, 11]), (2, &[20, 21])], []), kinds([Kind::Cycle]));
+    // G1c: each has read the other's write.
+    let mut history = HistoryBuilder::default();
+    let (a, b) = (history.begin(SI), history.begin(SI));
+    history.append(a, 1, 10);
+    history.append(b, 2, 20);
+    history.read(a, [(2, &[20])]);
+    history.read(b, [(1, &[10])]);
+    history.commit(a);
+    history.commit(b);
+    assert!(history.kinds([(1, &[10]), (2, &[20])], []).contains(&Kind::Cycle));
 }

@@ -1,23 +1,23 @@
-//! Who wrote what in a history, what came of it, and in which order.
+//! Writes of a history: their transactions, outcomes, and order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Anomaly, Deed, History, Key, Kind, Outcome, Value};
+use super::{Anomaly, History, Key, Kind, Operation, Outcome, Value};
 
-/// Who is anybody in a history.
+/// Index of a transaction in the history.
 pub(super) type Number = usize;
 
-/// A value's only write.
+/// The only write of a value.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     by: Number,
     key: Key,
     is_item: bool,
-    /// The transaction has rolled it back itself, to a savepoint.
+    /// The transaction itself has rolled it back, to a savepoint.
     is_undone: bool,
 }
 
-/// Of one transaction in one list: a part of it without a gap.
+/// Contiguous range of one transaction's values in one list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub by: Number,
@@ -25,13 +25,13 @@ pub(super) struct Run {
     pub end: usize,
 }
 
-/// An item that has been there.
+/// Lifetime of an item.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Life {
     pub key: Key,
     pub inserted: Number,
     pub deleted: Option<Number>,
-    /// Somebody may have deleted it of whom nobody knows whether they committed.
+    /// A transaction with unknown outcome may have deleted it.
     pub is_uncertain: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Writes<'a> {
     pub history: &'a History,
     committed: Vec<bool>,
     writes: BTreeMap<Value, Write>,
-    /// By transaction: what it had written at its end.
+    /// By transaction: its writes at its end.
     owns: Vec<Own>,
     runs: BTreeMap<Key, Vec<Run>>,
     pub items: BTreeMap<Value, Life>,
@@ -52,12 +52,12 @@ impl<'a> Writes<'a> {
         for (by, transaction) in history.transactions.iter().enumerate() {
             let mut own = Own::default();
             for step in &transaction.steps {
-                own.apply(&step.deed);
+                own.apply(&step.operation);
             }
             for step in &transaction.steps {
-                let (key, value, is_item) = match step.deed {
-                    Deed::Append { key, value } => (key, value, false),
-                    Deed::Insert { key, value } => (key, value, true),
+                let (key, value, is_item) = match step.operation {
+                    Operation::Append { key, value } => (key, value, false),
+                    Operation::Insert { key, value } => (key, value, true),
                     _ => continue,
                 };
                 let stays =
@@ -71,16 +71,16 @@ impl<'a> Writes<'a> {
         let committed = vec![false; history.transactions.len()];
         let mut all =
             Self { history, committed, writes, owns, runs: BTreeMap::new(), items: BTreeMap::new() };
-        all.find_out_who_committed();
+        all.resolve_outcomes();
         all.order_lists(found);
         all.live_items(found);
         all
     }
 
-    fn find_out_who_committed(&mut self) {
+    fn resolve_outcomes(&mut self) {
         let history = self.history;
         let last = &history.last;
-        // They were found, so that they must have been there.
+        // They were found, so they must have existed.
         let deleted: BTreeSet<(Key, Value)> = (0..self.owns.len())
             .filter(|number| self.outcome(*number) != Outcome::RolledBack)
             .flat_map(|number| self.owns[number].state.deleted.iter().copied())
@@ -116,7 +116,7 @@ impl<'a> Writes<'a> {
         self.committed[number]
     }
 
-    /// The runs of the lists as they are at the end.
+    /// Computes the runs of the final lists.
     fn order_lists(&mut self, found: &mut Vec<Anomaly>) {
         let history = self.history;
         for (key, list) in &history.last.lists {
@@ -143,7 +143,7 @@ impl<'a> Writes<'a> {
                         format!("what {name} appended to list {key} has other values between: {list:?}");
                     found.push(anomaly(Kind::Order, said));
                 }
-                let mine = self.owns[run.by].appended(*key);
+                let mine = self.owns[run.by].appended_values(*key);
                 if list[run.start..run.end] != mine {
                     let said =
                         format!("{name} appended {mine:?} to list {key}, which is {list:?} at the end");
@@ -183,7 +183,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Sees that at the end everything is there that committed, and nothing else.
+    /// Checks that the final state contains all committed writes, and nothing else.
     pub fn check_last(&self, found: &mut Vec<Anomaly>) {
         let last = &self.history.last;
         for number in (0..self.owns.len()).filter(|number| self.committed[*number]) {
@@ -211,14 +211,14 @@ impl<'a> Writes<'a> {
         }
         for (key, items) in &last.items {
             for value in items {
-                if let Err((kind, said)) = self.look_at_item(*key, *value) {
+                if let Err((kind, said)) = self.check_item(*key, *value) {
                     found.push(anomaly(kind, format!("at the end item {value} of {key} is there: {said}")));
                 }
             }
         }
     }
 
-    /// Who wrote a value that others see.
+    /// The transaction that wrote a value seen by others.
     fn source(&self, key: Key, value: Value, is_item: bool) -> Result<Number, (Kind, String)> {
         let Some(write) =
             self.writes.get(&value).filter(|write| write.key == key && write.is_item == is_item)
@@ -233,8 +233,8 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Whether somebody may see a list like this, by what was committed.
-    pub fn look_at(&self, key: Key, list: &[Value]) -> Result<(), (Kind, String)> {
+    /// Checks whether a list may be observed in this state, given the committed writes.
+    pub fn check_list(&self, key: Key, list: &[Value]) -> Result<(), (Kind, String)> {
         for value in list {
             self.source(key, *value, false)?;
         }
@@ -248,8 +248,8 @@ impl<'a> Writes<'a> {
         })
     }
 
-    /// Whether somebody may see this item, by what was committed.
-    pub fn look_at_item(&self, key: Key, value: Value) -> Result<(), (Kind, String)> {
+    /// Checks whether an item may be observed, given the committed writes.
+    pub fn check_item(&self, key: Key, value: Value) -> Result<(), (Kind, String)> {
         let by = self.source(key, value, true)?;
         match self.owns[by].state.deleted.contains(&(key, value)) {
             true => Err((Kind::Intermediate, format!("{} has deleted it again", self.name(by)))),
@@ -257,7 +257,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// What was appended to a list, transaction after transaction.
+    /// Appends to a list, by transaction.
     pub fn runs(&self, key: Key) -> &[Run] {
         self.runs.get(&key).map_or(&[], Vec::as_slice)
     }
@@ -266,7 +266,7 @@ impl<'a> Writes<'a> {
         self.runs.iter().map(|(key, runs)| (*key, runs.as_slice()))
     }
 
-    /// Where what a transaction appended to a list begins at the end.
+    /// Start position of a transaction's values in the final list.
     pub fn start_of(&self, key: Key, number: Number) -> Option<usize> {
         self.runs(key).iter().find(|run| run.by == number).map(|run| run.start)
     }
@@ -276,12 +276,12 @@ fn anomaly(kind: Kind, said: String) -> Anomaly {
     Anomaly { kind, said }
 }
 
-/// What a transaction has written itself, up to some statement.
+/// A transaction's own writes, up to some statement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Own {
     state: Written,
     savepoints: Vec<Written>,
-    /// Undone or not.
+    /// All values written, undone or not.
     ever: BTreeSet<Value>,
 }
 
@@ -293,41 +293,41 @@ struct Written {
 }
 
 impl Own {
-    pub fn apply(&mut self, deed: &Deed) {
-        match *deed {
-            Deed::Append { key, value } => {
+    pub fn apply(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Append { key, value } => {
                 self.state.appended.push((key, value));
                 self.ever.insert(value);
             }
-            Deed::Insert { key, value } => {
+            Operation::Insert { key, value } => {
                 self.state.inserted.insert((key, value));
                 self.ever.insert(value);
             }
-            Deed::Delete { key, value, found } => {
+            Operation::Delete { key, value, found } => {
                 if found {
                     self.state.inserted.remove(&(key, value));
                     self.state.deleted.insert((key, value));
                 }
             }
-            Deed::Savepoint => self.savepoints.push(self.state.clone()),
-            Deed::RollBackTo => self.state = self.savepoints.last().cloned().unwrap_or_default(),
-            Deed::Release => drop(self.savepoints.pop()),
-            Deed::Read(_) => {}
+            Operation::Savepoint => self.savepoints.push(self.state.clone()),
+            Operation::RollBackTo => self.state = self.savepoints.last().cloned().unwrap_or_default(),
+            Operation::Release => drop(self.savepoints.pop()),
+            Operation::Read(_) => {}
         }
     }
 
-    /// To a list, in order.
-    pub fn appended(&self, key: Key) -> Vec<Value> {
+    /// Values appended to a list, in order.
+    pub fn appended_values(&self, key: Key) -> Vec<Value> {
         self.state.appended.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value).collect()
     }
 
-    /// And not deleted again.
-    pub fn inserted(&self, key: Key) -> BTreeSet<Value> {
+    /// Items inserted and not deleted again.
+    pub fn inserted_items(&self, key: Key) -> BTreeSet<Value> {
         of_key(&self.state.inserted, key)
     }
 
-    /// Its own and those of others.
-    pub fn deleted(&self, key: Key) -> BTreeSet<Value> {
+    /// Deleted items, its own and those of others.
+    pub fn deleted_items(&self, key: Key) -> BTreeSet<Value> {
         of_key(&self.state.deleted, key)
     }
 

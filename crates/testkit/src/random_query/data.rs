@@ -1,4 +1,4 @@
-//! The tables that random queries read: small, with nulls, duplicates, long and odd strings, skew, and nested
+//! Tables of the random queries: small, with nulls, duplicates, long and unusual strings, skew, and nested
 //! values.
 
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use rand::{Rng, SeedableRng};
 
 use super::query::Kind::{self, Boolean, Date, Decimal, Float, Integer, Nested, Text};
 
-/// A table's name and its columns. A column is an expression over the table's alias, which stands for `$`.
+/// A table's name and its columns. A column is an expression in which `$` is the table's alias.
 pub struct Table {
     pub name: &'static str,
     pub columns: &'static [(&'static str, Kind)],
@@ -62,8 +62,7 @@ pub static DIMS: Table = Table {
 /// Like `dims`, without a row.
 pub static NOTHING: Table = Table { name: "nothing", columns: DIMS.columns };
 
-/// Like `dims` too, in one file: few rows in one file are one output partition where those of several files
-/// are two.
+/// Like `dims`, in one file: few rows in one file are one output partition, those in several files are two.
 pub static LONE: Table = Table { name: "lone", columns: DIMS.columns };
 
 const FACTS_ROWS: usize = 600;
@@ -75,7 +74,7 @@ const FILES: usize = 3;
 /// Small, so that a file has several row groups.
 const ROW_GROUP_ROWS: usize = 64;
 
-/// The tables never change, so that a seed means the same query on the same data.
+/// Fixed, so that a seed means the same query on the same data.
 const SEED: u64 = 20260101;
 
 const WORDS: [&str; 10] = [
@@ -164,7 +163,7 @@ fn word(random: &mut StdRng) -> &'static str {
     WORDS[random.random_range(0..WORDS.len())]
 }
 
-/// Join keys from 0 to 24, the small ones more often, some missing.
+/// Join keys from 0 to 24, small ones more frequent, some NULL.
 fn keys(random: &mut StdRng, n: usize) -> ArrayRef {
     let key = |r: &mut StdRng| r.random_range(0..5) * r.random_range(0..7);
     Arc::new((0..n).map(|_| some(random, 10, key)).collect::<Int64Array>())
@@ -176,7 +175,7 @@ fn words(random: &mut StdRng, n: usize, of: usize) -> ArrayRef {
     Arc::new((0..n).map(|_| some(random, 9, word)).collect::<StringArray>())
 }
 
-/// Nearly all different.
+/// Mostly distinct texts.
 fn texts(random: &mut StdRng, n: usize) -> ArrayRef {
     let text = |r: &mut StdRng| format!("{}{}", word(r), r.random_range(0..10_000));
     Arc::new((0..n).map(|_| some(random, 15, text)).collect::<StringArray>())
@@ -194,7 +193,7 @@ fn decimals(random: &mut StdRng, n: usize, precision: u8, scale: i8) -> ArrayRef
     Arc::new(numbers.with_precision_and_scale(precision, scale).expect("the numbers have seven digits"))
 }
 
-/// Multiples of 1/4, whose sums are exact whatever their order.
+/// Multiples of 1/4, whose sums are exact in any order.
 fn floats(random: &mut StdRng, n: usize) -> ArrayRef {
     let number = |r: &mut StdRng| f64::from(r.random_range(-4000..4000)) / 4.0;
     Arc::new((0..n).map(|_| some(random, 10, number)).collect::<Float64Array>())

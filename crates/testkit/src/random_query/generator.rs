@@ -1,6 +1,6 @@
-//! Makes the query of a seed.
+//! Generator of the query of a seed.
 //!
-//! Everything random is drawn from one generator in a fixed order, so the same seed gives the same query.
+//! All random choices are drawn from one generator in a fixed order, so the same seed gives the same query.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -10,7 +10,7 @@ use super::data::{DIMS, EVENTS, FACTS, LONE, NOTHING, Table};
 use super::query::Kind::{self, Boolean, Date, Decimal, Float, Integer, Nested, Text};
 use super::query::{Expression, Grouping, Join, Piece, Query, Relation, Select, Source};
 
-/// Joins are made only up to about this many rows, so that a query takes milliseconds.
+/// Approximate limit of a join's rows, so that a query takes milliseconds.
 const JOIN_ROWS_MAX: usize = 50_000;
 
 pub fn query(seed: u64) -> Query {
@@ -23,11 +23,11 @@ pub fn query(seed: u64) -> Query {
 struct Column {
     sql: String,
     kind: Kind,
-    /// A column's name and nothing more: what correlated conditions and total orders are made of.
+    /// Whether it is a plain column name: correlated conditions and total orders need one.
     simple: bool,
 }
 
-/// The columns in scope, and about how many rows there are.
+/// The columns in scope, and the approximate number of rows.
 #[derive(Clone)]
 struct Scope {
     columns: Vec<Column>,
@@ -60,7 +60,7 @@ impl Generator {
         Query { with, ..query }
     }
 
-    /// A query, and about how many rows it returns. `depth` is how deep queries may stand in it.
+    /// A query, and the approximate number of its rows. `depth` limits the nesting of queries.
     fn query(&mut self, depth: usize) -> (Query, usize) {
         let (first, mut rows) = self.select(depth, None);
         let kinds: Vec<Kind> = first.items.iter().map(|item| item.kind).collect();
@@ -90,7 +90,7 @@ impl Generator {
         (query, rows)
     }
 
-    /// A select with columns of the given kinds, else with one to four columns of any kind.
+    /// A select with columns of the given kinds, otherwise with one to four columns of any kind.
     fn select(&mut self, depth: usize, kinds: Option<&[Kind]>) -> (Select, usize) {
         let (from, joins, scope) = self.relations(depth);
         let mut select = Select {
@@ -133,7 +133,7 @@ impl Generator {
         (select, rows)
     }
 
-    /// Kinds for one to four columns; nested values only where there are some.
+    /// Kinds for one to four columns; nested values only if the scope has some.
     fn kinds(&mut self, scope: &Scope) -> Vec<Kind> {
         let nested = scope.columns.iter().any(|column| column.kind == Nested);
         (0..self.random.random_range(1..=4))
@@ -246,8 +246,8 @@ impl Generator {
             let column = self.plain_column(scope);
             select.items.push(column);
         }
-        // Rows that are equal in every column stay as the sort of a window leaves them: of two windows that
-        // number such rows it is open which numbers meet in one row, so that a query has at most one.
+        // The sort of one window determines the order of equal rows; with two windows that number such rows,
+        // the combination of their numbers is unspecified, so a query has at most one.
         let mut may_tell_peers_apart = true;
         for _ in 0..self.random.random_range(1..=2) {
             let (item, tells_peers_apart) = self.window(scope, may_tell_peers_apart);
@@ -310,7 +310,7 @@ impl Generator {
         (text(kind, format!("{call} over ({})", over.trim_end())), [2, 5, 6, 7].contains(&choice))
     }
 
-    /// Something to group, partition or order by; never a mere literal, which would be a column's position.
+    /// A key to group, partition or order by; never a mere literal, which would be a column's position.
     fn key(&mut self, scope: &Scope) -> Expression {
         let kind = self.pick(&[Integer, Integer, Text, Text, Date, Boolean]);
         let Some(column) = self.column(kind, scope) else {
@@ -327,7 +327,7 @@ impl Generator {
         }
     }
 
-    /// A column that is not nested, or whether one is null where all are.
+    /// A column that is not nested, or an IS NULL test if all are nested.
     fn plain_column(&mut self, scope: &Scope) -> Expression {
         let columns: Vec<Column> = scope.columns.iter().filter(|c| c.kind != Nested).cloned().collect();
         match columns.is_empty() {
@@ -355,7 +355,7 @@ impl Generator {
         (from, joins, scope)
     }
 
-    /// `None` where the join would have too many rows, or nothing to join on.
+    /// `None` if the join would have too many rows, or no join key.
     fn join(&mut self, left: &Scope, source: Source, right: &Scope) -> Option<(Join, Scope)> {
         let how = self.pick(&[
             "join",
@@ -416,28 +416,28 @@ impl Generator {
             0..3 if depth > 0 => {
                 let (query, rows) = self.query(depth - 1);
                 let alias = self.alias();
-                let scope = numbered(&alias, &query.kinds(), rows);
+                let scope = derived_scope(&alias, &query.kinds(), rows);
                 let relation = Relation::Query(Box::new(query));
                 (Source { relation, alias }, scope)
             }
             3..8 if !self.with.is_empty() => {
                 let alias = self.alias();
                 let with = &self.with[0];
-                let scope = numbered(&alias, &with.kinds, with.rows);
+                let scope = derived_scope(&alias, &with.kinds, with.rows);
                 let relation = Relation::Text(with.name.clone());
                 (Source { relation, alias }, scope)
             }
             8 => {
                 let alias = self.alias();
                 let relation = "(select id as c1, unnest(tags) as c2 from facts)".to_owned();
-                let scope = numbered(&alias, &[Integer, Text], 900);
+                let scope = derived_scope(&alias, &[Integer, Text], 900);
                 let relation = Relation::Text(relation);
                 (Source { relation, alias }, scope)
             }
             9 => {
                 let alias = self.alias();
                 let relation = "(select column1 as c1, column2 as c2 from (values (1, 'red'), (2, null), (null, ''), (3, 'blue')))";
-                let scope = numbered(&alias, &[Integer, Text], 4);
+                let scope = derived_scope(&alias, &[Integer, Text], 4);
                 let relation = Relation::Text(relation.to_owned());
                 (Source { relation, alias }, scope)
             }
@@ -527,7 +527,7 @@ impl Generator {
         Query { with: Vec::new(), first, others: Vec::new(), order: Vec::new(), limit: None }
     }
 
-    /// A column's name, if there is one of this kind.
+    /// A plain column name of this kind, if there is one.
     fn simple(&mut self, kind: Kind, scope: &Scope) -> Option<Expression> {
         let simple = |c: &&Column| c.simple && c.kind == kind;
         let columns: Vec<Column> = scope.columns.iter().filter(simple).cloned().collect();
@@ -604,7 +604,7 @@ impl Generator {
 
     fn condition(&mut self, scope: &Scope, depth: usize) -> Expression {
         let kind = self.pick(&[Integer, Integer, Decimal, Float, Text, Date]);
-        // The arguments' kinds, `None` standing for the one that was drawn.
+        // Kinds of the arguments; `None` is the kind that was drawn.
         let (template, kinds): (&str, &[Option<Kind>]) = self.pick(&[
             ("({} = {})", &[None, None] as &[Option<Kind>]),
             ("({} <> {})", &[None, None]),
@@ -652,8 +652,8 @@ impl Generator {
     }
 }
 
-/// The columns of a query in a from clause, by the names that queries give them.
-fn numbered(alias: &str, kinds: &[Kind], rows: usize) -> Scope {
+/// The columns of a derived table, under the names that queries give them.
+fn derived_scope(alias: &str, kinds: &[Kind], rows: usize) -> Scope {
     let column =
         |(i, kind): (usize, &Kind)| Column { sql: format!("{alias}.c{}", i + 1), kind: *kind, simple: true };
     Scope { columns: kinds.iter().enumerate().map(column).collect(), rows }
@@ -667,12 +667,12 @@ fn text(kind: Kind, sql: String) -> Expression {
     Expression { kind, pieces: vec![Piece::Text(sql)] }
 }
 
-/// Puts one argument in the place of each `{}`.
+/// Replaces each `{}` by one argument.
 fn fill(kind: Kind, template: &str, arguments: Vec<Expression>) -> Expression {
     pieces(kind, template, arguments.into_iter().map(Piece::Expression))
 }
 
-/// As [`fill`], with the query in the place of the last `{}`.
+/// As [`fill`], with the query in place of the last `{}`.
 fn with_query(kind: Kind, template: &str, arguments: Vec<Expression>, query: Query) -> Expression {
     let query = Piece::Query(Box::new(query));
     let arguments = arguments.into_iter().map(Piece::Expression);

@@ -1,10 +1,10 @@
-//! A query as a tree that prints itself as SQL and knows its smaller versions.
+//! Query tree that prints itself as SQL and enumerates its smaller versions.
 //!
-//! Smaller versions need not be valid: one that the oracle refuses is just not taken.
+//! Smaller versions need not be valid: those that the oracle rejects are not used.
 
 use std::fmt;
 
-/// The type of an expression, as far as the generator tells types apart.
+/// The type of an expression, as distinguished by the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Integer,
@@ -13,7 +13,7 @@ pub enum Kind {
     Text,
     Date,
     Boolean,
-    /// A list or a struct: it is passed on, not computed with, and not ordered by.
+    /// A list or a struct: passed through, but not computed with, and not ordered by.
     Nested,
 }
 
@@ -33,7 +33,7 @@ pub struct Expression {
 
 #[derive(Debug, Clone)]
 pub enum Relation {
-    /// A table, or anything else that stands where a table can.
+    /// A table, or anything else allowed in its place.
     Text(String),
     Query(Box<Query>),
 }
@@ -46,7 +46,7 @@ pub struct Source {
 
 #[derive(Debug, Clone)]
 pub struct Join {
-    /// As `left join`.
+    /// For example `left join`.
     pub how: &'static str,
     pub source: Source,
     pub on: Vec<Expression>,
@@ -77,9 +77,9 @@ pub struct Select {
 pub struct Query {
     pub with: Vec<(String, Query)>,
     pub first: Select,
-    /// As `union all`, with what follows it.
+    /// Set operations, such as `union all`, with their right sides.
     pub others: Vec<(&'static str, Select)>,
-    /// One entry per column, as `2 desc nulls last`, or none.
+    /// One entry per column, such as `2 desc nulls last`, or none.
     pub order: Vec<String>,
     /// Limit and offset.
     pub limit: Option<(usize, usize)>,
@@ -94,7 +94,7 @@ impl Query {
         self.first.items.iter().map(|item| item.kind).collect()
     }
 
-    /// Queries with something taken away, the largest cuts first.
+    /// Reduced queries, largest reductions first.
     pub fn smaller(&self) -> Vec<Self> {
         let mut smaller = Vec::new();
         let mut push = |change: &dyn Fn(&mut Self)| {
@@ -240,7 +240,7 @@ impl Source {
 }
 
 impl Expression {
-    /// Each expression in it that has its kind, and itself with a smaller expression or query in it.
+    /// Each subexpression of the same kind, and itself with a smaller expression or query in it.
     fn smaller(&self) -> Vec<Self> {
         let mut smaller = Vec::new();
         for piece in &self.pieces {
