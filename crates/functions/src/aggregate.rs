@@ -1,4 +1,4 @@
-//! Aggregates: sums that fail where they are out of range, averages, modes, samples, and lists.
+//! Aggregates: overflow-checked sums, averages, modes, samples, and lists.
 
 pub mod average;
 pub mod checked_sum;

@@ -1,4 +1,4 @@
-//! What `ARRAY(SELECT …)` is without rows: an empty array, where an aggregate is null.
+//! Result of `ARRAY(SELECT …)` without rows: an empty array, where an aggregate is NULL.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl ScalarUDFImpl for ArrayOrEmpty {
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
         match given {
             [list @ DataType::List(_)] => Ok(list.clone()),
-            // An array that is a text, as in `coalesce(x, '{}')`.
+            // An array literal as text, as in `coalesce(x, '{}')`.
             [DataType::Utf8] => Ok(DataType::Utf8),
             _ => plan_err!("function array_or_empty does not exist for these arguments"),
         }
@@ -51,7 +51,7 @@ impl ScalarUDFImpl for ArrayOrEmpty {
         if list.null_count() == 0 {
             return Ok(ColumnarValue::Array(array));
         }
-        // A null may have elements behind it, which have to go.
+        // A NULL list may still reference elements, which must be dropped.
         let rows = (0..list.len()).map(|row| list.is_valid(row).then(|| list.value(row))).collect::<Vec<_>>();
         let offsets =
             OffsetBuffer::from_lengths(rows.iter().map(|row| row.as_ref().map_or(0, |row| row.len())));

@@ -1,7 +1,7 @@
-//! `array_remove`: an array without the elements that are what a value is, which NULL is of NULL.
+//! `array_remove`: an array without the elements that are not distinct from a value; NULL matches NULL.
 //!
-//! DataFusion's wants both to be of one type, leaves all but the first out only under another name, and takes
-//! no NULL away. It travels to ranks by its name, which is DataFusion's.
+//! DataFusion's requires both to be of one type, removes all matches only under another name, and never
+//! removes NULL. Ranks know it by its name, which is DataFusion's.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 
 use crate::datetime::interval_span;
 
-/// (array, value) → array; of one that is NULL, NULL.
+/// (array, value) → array; NULL for a NULL array.
 pub(crate) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(ArrayRemove { signature, aliases: vec!["list_remove".to_string()] }))
@@ -53,7 +53,7 @@ impl ScalarUDFImpl for ArrayRemove {
             other => return plan_err!("function {}({other}, {value}) does not exist", self.name()),
         };
         let value = match value {
-            // A literal in quotes is of the type of the elements.
+            // A string literal takes the type of the elements.
             value if value.is_null() || value.is_string() => item.data_type().clone(),
             value if compared_as(item.data_type(), value).is_some() => value.clone(),
             value => return plan_err!("function {}({list}, {value}) does not exist", self.name()),
@@ -86,12 +86,12 @@ impl ScalarUDFImpl for ArrayRemove {
     }
 }
 
-/// As what an element and a value are compared; `None`: they are not.
+/// The common type to compare an element and a value; `None`: not comparable.
 fn compared_as(item: &DataType, value: &DataType) -> Option<DataType> {
     match (item, value) {
         (item, value) if item == value => Some(item.clone()),
         (DataType::Null, kind) | (kind, DataType::Null) => Some(kind.clone()),
-        // As the coercion of comparisons makes of them.
+        // As comparison coercion does.
         (item, value) if item.is_decimal() && value.is_floating() => Some(DataType::Float64),
         (item, value) if item.is_floating() && value.is_decimal() => Some(DataType::Float64),
         (item, value) => comparison_coercion(item, value),
@@ -116,7 +116,7 @@ fn removed(lists: &ListArray, values: &ArrayRef) -> Result<ListArray> {
     Ok(ListArray::try_new(Arc::clone(field), offsets, kept, lists.nulls().cloned())?)
 }
 
-/// Whether elements are other ones than the values in the same places; never NULL.
+/// Whether elements are distinct from the values in the same positions; never NULL.
 fn are_distinct(items: &ArrayRef, others: &ArrayRef) -> Result<BooleanArray> {
     let Some(kind) = compared_as(items.data_type(), others.data_type()) else {
         return internal_err!("{} is not compared with {}", items.data_type(), others.data_type());
@@ -155,7 +155,7 @@ mod tests {
             Some(vec![None, Some(3)]),
         ]);
         assert_eq!(removed(&lists, &values).unwrap(), expected);
-        // A part of an array.
+        // A slice of an array.
         assert_eq!(removed(&lists.slice(3, 2), &values.slice(3, 2)).unwrap(), expected.slice(3, 2));
     }
 

@@ -1,15 +1,15 @@
-//! Functions whose results can be far larger than their arguments, with bounds: a call says how much it is
-//! going to make before it does.
+//! Functions whose results can be far larger than their arguments, with memory bounds computed before each
+//! call.
 //!
-//! - One value of a gibibyte is refused (54000), as PostgreSQL does, before anything is made of it.
-//! - The results of a batch are taken from the account of memory ([`harrier_resources::value_account`]),
-//!   which refuses what it has not (53200), and stay there for as long as the results do. Where a bound is
-//!   far above what comes out, the batch is computed in parts.
-//! - A value that stands for all rows counts for each of them: what comes next may write it out.
-//! - While a statement is planned, a constant of more than 64 KiB is not computed. The optimizer leaves such
-//!   a call to the plan, where the account is.
+//! - A value of a gibibyte or more is refused (54000), as in PostgreSQL, before it is computed.
+//! - The results of a batch are reserved in the memory account ([`harrier_resources::value_account`]), which
+//!   refuses requests beyond the limit (53200), and stay reserved for as long as the results live. If a bound
+//!   is far above the actual size, the batch is computed in parts.
+//! - A scalar for all rows counts for each of them: the next operator may expand it.
+//! - At planning time, constants of more than 64 KiB are not folded. The optimizer leaves such a call in the
+//!   plan, where the account is available.
 //!
-//! The functions are DataFusion's and travel to ranks by the names that they have there.
+//! The functions are DataFusion's, and ranks know them by DataFusion's names.
 
 mod bounds;
 mod sizes;
@@ -45,17 +45,17 @@ use harrier_error::{SqlError, SqlState};
 use harrier_resources::value_account::{Account, Held};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Bytes of a value at most, as PostgreSQL has it.
+/// Maximum bytes of a value, as in PostgreSQL.
 const VALUE_BYTES_MAX: u64 = (1 << 30) - 1;
 
-/// Bytes of a constant that is computed while a statement is planned, at most: plans are copied many times,
-/// and in a batch a constant may be written out for each row.
+/// Maximum bytes of a constant folded at planning time: plans are copied many times, and a batch may expand a
+/// constant for each row.
 pub const CONSTANT_BYTES_MAX: u64 = 1 << 16;
 
-/// Bytes of the results of a batch that are not worth an account.
+/// Results of a batch below this size are not accounted.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// Bytes of the results that are computed at once where a batch is computed in parts, unless one has more.
+/// Bytes of results computed at once if a batch is computed in parts, unless one value has more.
 const PART_BYTES: u64 = 16 << 20;
 
 static FUNCTIONS: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
@@ -102,19 +102,19 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     callable().chain([concatenation()])
 }
 
-/// Those that statements call by their names; the other one stands for an operator.
+/// The functions callable from SQL; the other one implements an operator.
 pub(crate) fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
     FUNCTIONS.values().cloned()
 }
 
-/// What is to be called in the place of `function`, if that is one of these without its bounds.
+/// The bounded version of `function`, if there is one.
 pub fn bounded(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     if function.inner().is::<Bounded>() {
         return None;
     }
     let found = FUNCTIONS.get(function.name())?;
     let bounded = found.inner().downcast_ref::<Bounded>()?;
-    // A function of the same name may be another one.
+    // Another function may have the same name.
     (bounded.inner.as_ref() == function).then(|| Arc::clone(found))
 }
 
@@ -123,7 +123,7 @@ pub fn concatenation() -> Arc<ScalarUDF> {
     Arc::clone(&CONCATENATION)
 }
 
-/// Whether [`concatenation`] is of values of this type.
+/// Whether [`concatenation`] supports values of this type.
 pub fn is_concatenated(kind: &DataType) -> bool {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
     matches!(kind, Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
@@ -137,8 +137,7 @@ struct Bounded {
 
 impl Bounded {
     fn call(&self, mut arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        // A length below 0 is none; DataFusion's functions would reserve memory for what it is without a
-        // sign.
+        // A negative length counts as 0; DataFusion's functions would reserve memory for its unsigned value.
         if self.rule == Rule::Pad
             && let Some(ColumnarValue::Array(lengths)) = arguments.args.get_mut(1)
             && let Some(signed) = lengths.as_primitive_opt::<Int64Type>()
@@ -150,7 +149,7 @@ impl Bounded {
         self.inner.inner().invoke_with_args(arguments)
     }
 
-    /// Errors: one value would be too large, or all together for the offsets of their type (54000).
+    /// Errors: one value would be too large, or all together exceed the offsets of their type (54000).
     fn check(&self, bound: Bound, kind: &DataType) -> Result<()> {
         if bound.value <= VALUE_BYTES_MAX && !overflows(bound, kind) {
             return Ok(());
@@ -162,7 +161,7 @@ impl Bounded {
         Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion())
     }
 
-    /// The result of rows one after the other, where their bounds are too high to be reserved all at once.
+    /// Computes the result in slices of rows, if their bounds are too high to be reserved all at once.
     fn in_parts(
         &self,
         arguments: &ScalarFunctionArgs,
@@ -223,11 +222,11 @@ impl ScalarUDFImpl for Bounded {
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         match self.name() {
             "concat" | "concat_ws" => {}
-            // Bytes in an array may be laid out differently, and stand beside NULL.
+            // Binary layouts in an array may differ, and NULLs may be among them.
             "make_array" if let Some(bytes) = bytes_of_all(arguments) => {
                 return Ok(vec![bytes; arguments.len()]);
             }
-            // DataFusion's take bytes for a text.
+            // DataFusion's treat bytes as text.
             name @ ("lpad" | "rpad" | "repeat" | "replace" | "translate")
                 if arguments.first().is_some_and(DataType::is_binary) =>
             {
@@ -236,7 +235,7 @@ impl ScalarUDFImpl for Bounded {
             }
             _ => return self.inner.inner().coerce_types(arguments),
         }
-        // These are of texts, whatever they are given; DataFusion's put bytes together.
+        // These are functions of texts for any input; DataFusion's concatenate bytes.
         let texts = arguments.iter().map(|kind| match format::value::are_shown(kind) {
             true => DataType::Utf8,
             false => kind.clone(),
@@ -258,7 +257,7 @@ impl ScalarUDFImpl for Bounded {
 
     fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         Ok(match self.inner.inner().simplify(arguments, info)? {
-            // It knows itself without bounds.
+            // The simplification returns the unbounded function.
             ExprSimplifyResult::Simplified(expr) => {
                 ExprSimplifyResult::Simplified(expr.transform_up(with_bounds)?.data)
             }
@@ -311,7 +310,7 @@ impl ScalarUDFImpl for Bounded {
             }
             None => Account::of_process(),
         };
-        // Whether a constant is written out for each row is not known here.
+        // A constant may later be expanded for each row.
         let times = if is_constant { rows.max(1) as u64 } else { 1 };
         let bytes = total.bytes.saturating_mul(times);
         if bytes <= SMALL_BYTES {
@@ -341,7 +340,7 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// The type of bytes that all of these are, or NULL; `None`: others are among them.
+/// The common binary type of all arguments, ignoring NULL; `None`: others are among them.
 fn bytes_of_all(kinds: &[DataType]) -> Option<DataType> {
     let mut bytes = kinds.iter().filter(|kind| !kind.is_null());
     let first = bytes.next().filter(|kind| kind.is_binary())?;
@@ -368,7 +367,7 @@ fn sum_of(one: Bound, other: Bound) -> Bound {
     }
 }
 
-/// Whether offsets of 32 bits do not reach so far.
+/// Whether 32-bit offsets overflow.
 fn overflows(bound: Bound, kind: &DataType) -> bool {
     const MAX: u64 = i32::MAX as u64;
     match kind {
@@ -381,7 +380,7 @@ fn overflows(bound: Bound, kind: &DataType) -> bool {
     }
 }
 
-/// Bytes of all arguments together at most, without looking at each row, a number of times.
+/// Upper bound on the bytes of all arguments together, without looking at each row, times a factor.
 fn at_most(arguments: &[ColumnarValue], rows: usize, times: u64) -> u64 {
     let bytes = arguments.iter().map(|argument| match argument {
         ColumnarValue::Array(array) => array.get_buffer_memory_size() as u64,
@@ -408,7 +407,7 @@ fn of_each_row(result: ColumnarValue, rows: usize, held: Held) -> Result<Columna
     }
 }
 
-/// Arrays hold what they take for as long as they are there; of texts nobody can tell.
+/// Ties the reservation to the lifetime of an array; the lifetime of a scalar text cannot be tracked.
 fn of_all_rows(result: ColumnarValue, held: Held) -> Result<ColumnarValue> {
     let array: ArrayRef = match &result {
         ColumnarValue::Array(array) => Arc::clone(array),
@@ -422,7 +421,7 @@ fn of_all_rows(result: ColumnarValue, held: Held) -> Result<ColumnarValue> {
     }
 }
 
-/// `||`, NULL where one of its values is.
+/// `||`; NULL if any operand is.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Concatenation {
     signature: Signature,
@@ -482,7 +481,7 @@ impl ScalarUDFImpl for Concatenation {
     }
 }
 
-/// Of several arrays of one length and type, the values of each row one behind the other.
+/// Concatenates several arrays of one length and type row by row.
 fn chain(arrays: &[ArrayRef], kind: &DataType) -> Result<ArrayRef> {
     let nulls = arrays.iter().fold(None, |nulls, array| NullBuffer::union(nulls.as_ref(), array.nulls()));
     let rows = arrays.first().map_or(0, |array| array.len());

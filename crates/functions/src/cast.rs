@@ -1,4 +1,4 @@
-//! Casts: to types as columns declare them, and with the type in their name.
+//! Casts: to declared column types, and with the type in the column name.
 
 pub mod declared_type;
 pub mod named_cast;

@@ -1,4 +1,4 @@
-//! Days, times, timestamps and intervals.
+//! Dates, times, timestamps and intervals.
 
 pub mod clock;
 pub mod date_part;

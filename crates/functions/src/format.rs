@@ -1,4 +1,4 @@
-//! Values as texts, as PostgreSQL writes them.
+//! Output functions: values as texts in PostgreSQL's format.
 
 pub mod datetime;
 pub mod double;

@@ -1,4 +1,4 @@
-//! Functions that the planner puts into plans: barriers to the optimizer, and checks that fail for a row.
+//! Functions that the planner inserts into plans: optimizer barriers, and checks that fail for a row.
 
 pub mod check_constraint;
 pub mod never_true;

@@ -1,13 +1,12 @@
-//! Functions that can take long for a batch, or for one value: they look at the flag of their statement
-//! ([`harrier_resources::cancellation`]) on the way.
+//! Functions that may run long for a batch, or for one value: they check the cancellation flag of their
+//! statement ([`harrier_resources::cancellation`]) while they run.
 //!
-//! - What a value takes is bounded where PostgreSQL bounds it: `levenshtein` is for texts of 255 characters
+//! - A value is bounded where PostgreSQL bounds it: `levenshtein` accepts texts of up to 255 characters
 //!   (22023).
-//! - Patterns are looked for in some rows at a time.
-//! - Which elements arrays have in common is found out by comparing each with each. Where these are many, one
-//!   list is looked for in parts.
+//! - Pattern functions process a limited number of rows at a time.
+//! - Array intersections compare all pairs of elements. If these are many, one list is searched in parts.
 //!
-//! The functions are DataFusion's and travel to ranks by the names that they have there.
+//! The functions are DataFusion's, and ranks know them by DataFusion's names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -33,21 +32,21 @@ use harrier_resources::cancellation::Canceled;
 use harrier_resources::value_account::Account;
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Characters of a text whose distance is measured, at most, as PostgreSQL has it.
+/// Maximum characters of the texts of a distance, as in PostgreSQL.
 const DISTANCE_CHARACTERS_MAX: usize = 255;
 
-/// Rows, and bytes of their arguments, between two looks at the flag.
+/// Rows, and bytes of their arguments, between two checks of the flag.
 const ROWS: usize = 256;
 const BYTES: usize = 1 << 20;
 
-/// Pairs of elements that are compared between two looks.
+/// Pairs of elements compared between two checks.
 const PAIRS: usize = 1 << 22;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
-    /// How far two texts are from each other.
+    /// The edit distance of two texts.
     Distance,
-    /// Something about a text and a pattern.
+    /// A function of a text and a pattern.
     Pattern,
     /// Whether the first array has all elements of the second.
     All,
@@ -75,15 +74,15 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     FUNCTIONS.values().cloned()
 }
 
-/// What is to be called in the place of `function`, if that is one of these as DataFusion has it.
+/// The interruptible version of `function`, if it is one of these in DataFusion's form.
 pub fn heard(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     let found = FUNCTIONS.get(function.name())?;
     let long = found.inner().downcast_ref::<Long>()?;
-    // A function of the same name may be another one.
+    // Another function may have the same name.
     (long.inner.as_ref() == function).then(|| Arc::clone(found))
 }
 
-/// The flag of the statement whose expressions have these settings.
+/// The cancellation flag of the statement whose expressions have these settings.
 pub(crate) fn flag(options: &ConfigOptions) -> Canceled {
     let account = Account::of(options).map(|account| account.canceled().clone());
     account.or_else(Canceled::current).unwrap_or_default()
@@ -117,8 +116,7 @@ impl Long {
         self.call(arguments, arguments.args.iter().map(part).collect(), rows)
     }
 
-    /// Whether the arrays of some rows have elements in common. Those of one row are compared in parts if
-    /// they are many.
+    /// Whether the arrays of some rows have elements in common. Long arrays of one row are compared in parts.
     fn compared(&self, arguments: &ScalarFunctionArgs, canceled: &Canceled) -> Result<ColumnarValue> {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };
@@ -261,7 +259,7 @@ impl ScalarUDFImpl for Long {
     }
 }
 
-/// Rows of which the arguments take some bytes together; at least one.
+/// Number of rows whose arguments stay within the byte limit; at least one.
 fn rows_at_once(arguments: &ScalarFunctionArgs) -> usize {
     let rows = arguments.number_rows.max(1);
     let bytes = arguments.args.iter().map(|argument| match argument {
@@ -272,9 +270,9 @@ fn rows_at_once(arguments: &ScalarFunctionArgs) -> usize {
     (BYTES / bytes_of_row).clamp(1, rows)
 }
 
-/// Errors: a text is longer than it may be (22023).
+/// Errors: a text is longer than allowed (22023).
 fn check_length(argument: &ColumnarValue) -> Result<()> {
-    // No more characters than bytes: most texts need not be counted.
+    // There are no more characters than bytes: most texts need not be counted.
     let is_long =
         |text: &str| text.len() > DISTANCE_CHARACTERS_MAX && text.chars().count() > DISTANCE_CHARACTERS_MAX;
     let has_long = match argument {

@@ -1,21 +1,20 @@
-//! JSON as PostgreSQL has it: texts of type `json`, which stay as they were written, and of `jsonb`, which
-//! have one form for one value.
+//! JSON with PostgreSQL's semantics: texts of type `json`, which keep their input form, and of `jsonb`, which
+//! are normalized.
 //!
 //! ```text
 //! json    '{"b":1,  "a":[1.50]}'   ──►  the same text, checked
 //! jsonb   '{"b":1,  "a":[1.50]}'   ──►  '{"a": [1.50], "b": 1}'     keys by length and bytes, the last of equal keys, numbers as numeric
 //! ```
 //!
-//! Both are columns of texts; which one it is stands in the metadata of their fields under [`TYPE_KEY`].
-//! `serde_json` says whether a text is JSON and what its strings are, and does so without recursion; what it
-//! has found to be JSON is walked by [`scan`], which keeps numbers and duplicate keys as they are written.
-//! Values of `jsonb` are made of trees ([`value`]), no deeper than [`DEPTH_MAX`].
+//! Both are text columns; the field metadata under [`TYPE_KEY`] distinguishes them. `serde_json` validates
+//! texts and parses strings, without recursion; valid JSON is walked by [`scan`], which keeps numbers and
+//! duplicate keys as they are written. Values of `jsonb` are parsed into trees ([`value`]), no deeper than
+//! [`DEPTH_MAX`].
 //!
-//! Memory bound: a function gives back a small multiple of what it is given, and has the account of memory
-//! asked for what is more than a few mebibytes ([`texts`]). The digits that exponents stand for are bounded
-//! in each value ([`value`]).
+//! Memory bound: a function returns a small multiple of its input, and reserves more than a few mebibytes in
+//! the memory account ([`texts`]). The digits expanded from exponents are bounded per value ([`value`]).
 //!
-//! Errors: a text is no JSON (22P02), is nested too deeply (54001), or a number has more digits than numeric
+//! Errors: invalid JSON (22P02), nested too deeply (54001), or a number with more digits than numeric
 //! (22003).
 
 mod build;
@@ -39,12 +38,11 @@ use harrier_sqlstate::IntoDataFusionError;
 
 pub use functions::{callable, functions, named};
 
-/// The key of a field's metadata whose value is the name of a type in PostgreSQL, the same as in
-/// `harrier_pgcatalog`.
+/// The metadata key of a field for its PostgreSQL type name, the same as in `harrier_pgcatalog`.
 pub const TYPE_KEY: &str = "pg.type";
 
-/// Arrays and objects within each other at most, in what is made a tree: writing one down takes stack for
-/// each. PostgreSQL has room for a few thousand.
+/// Maximum nesting of arrays and objects in trees: writing one takes stack for each level. PostgreSQL allows
+/// a few thousand.
 pub const DEPTH_MAX: usize = 500;
 
 /// The two types.
@@ -55,7 +53,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As PostgreSQL calls it.
+    /// PostgreSQL's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -68,7 +66,7 @@ impl Kind {
         [Self::Json, Self::Jsonb].into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What a field's metadata says its texts are.
+    /// The JSON type of a field, by its metadata.
     pub fn of_field(field: &Field) -> Option<Self> {
         match field.data_type().is_string() {
             true => field.metadata().get(TYPE_KEY).and_then(|name| Self::of_name(name)),
@@ -83,9 +81,9 @@ impl Kind {
     }
 }
 
-/// A text as a value of a type.
+/// Validates a text as a value of a type, and normalizes `jsonb`.
 ///
-/// Errors: it is none (22P02, 22003, 54001).
+/// Errors: it is invalid (22P02, 22003, 54001).
 pub fn normal(kind: Kind, text: &str) -> Result<Cow<'_, str>> {
     match kind {
         Kind::Json => scan::check(text).map(|()| Cow::Borrowed(text)),

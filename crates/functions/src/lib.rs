@@ -1,17 +1,16 @@
-//! Functions of SQL as PostgreSQL has them, by their names: scalar functions, aggregates and window
-//! functions.
+//! SQL functions with PostgreSQL's semantics, by name: scalar functions, aggregates and window functions.
 //!
-//! A plan that travels to other ranks has functions by name alone, so that every session which decodes plans
-//! has all of them ([`registry::install`]), and each gives the same value on every rank. They do no I/O and
-//! know of no plan.
+//! A plan that travels to other ranks contains functions by name only, so every session that decodes plans
+//! has all of them ([`registry::install`]), and each returns the same value on every rank. They do no I/O and
+//! do not depend on plans.
 //!
-//! - Rooms by what functions are about: [`math`], [`string`], [`datetime`], [`json`], [`aggregate`],
-//!   [`window`], [`cast`], [`hash`]; [`parse`] and [`format`] are PostgreSQL's input and output functions of
-//!   types; [`to_char`] its patterns. [`postgres_functions`] are tables of definitions that are evaluated row
-//!   by row: most new functions belong there.
-//! - [`guard`]: what planners put into plans and nobody calls.
+//! - Modules by topic: [`math`], [`string`], [`datetime`], [`json`], [`aggregate`], [`window`], [`cast`],
+//!   [`hash`]; [`parse`] and [`format`] are PostgreSQL's input and output functions of types; [`to_char`] its
+//!   patterns. [`postgres_functions`] are tables of definitions that are evaluated row by row: most new
+//!   functions belong there.
+//! - [`guard`]: functions inserted by planners, not called by users.
 //! - [`bounded_result`] and [`interruptible`] wrap DataFusion's functions: those with large results, and
-//!   those that take long.
+//!   those that run long.
 
 pub mod aggregate;
 pub mod array_or_empty;

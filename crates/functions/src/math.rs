@@ -1,5 +1,4 @@
-//! Numbers: operators that fail where a result is out of range, quotients, rounding, decimals as doubles, and
-//! floats as decimals.
+//! Numbers: overflow-checked operators, quotients, rounding, decimals as doubles, and floats as decimals.
 
 pub mod checked;
 pub mod decimal_to_double;

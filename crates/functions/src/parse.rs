@@ -1,4 +1,4 @@
-//! Texts as values, as PostgreSQL reads them.
+//! Input functions: texts as values, parsed as in PostgreSQL.
 
 pub mod byte_size;
 pub mod bytea;

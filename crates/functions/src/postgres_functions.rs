@@ -1,8 +1,8 @@
-//! Scalar functions that PostgreSQL has and DataFusion has not, or has otherwise: tables of definitions,
-//! which one type evaluates row by row.
+//! Scalar functions of PostgreSQL that DataFusion lacks or implements differently: tables of definitions,
+//! evaluated row by row by one type.
 //!
-//! They travel to ranks by their names. What is another function with other arguments is rewritten before it
-//! is planned (`desugar/calls.rs` of crate sql).
+//! Ranks know them by their names. A name that is another function for other arguments is rewritten before
+//! planning (`desugar/calls.rs` of crate sql).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -32,19 +32,19 @@ const SECOND_US: i64 = 1_000_000;
 enum Kind {
     Text,
     Bytes,
-    /// Of 64 bits, also for those of less.
+    /// 64-bit integer, also for narrower arguments.
     Int,
-    /// Of 32 bits.
+    /// 32-bit integer.
     Int4,
     Double,
-    /// Of 38 digits, none of them behind the point.
+    /// Decimal of 38 digits and scale 0.
     Whole,
-    /// As it is: whole numbers and decimals, which have no type of their own here.
+    /// Unchanged: integers and decimals, which have no type of their own here.
     Number,
     Bool,
-    /// Of months, days and nanoseconds.
+    /// Months, days and nanoseconds.
     Interval,
-    /// Microseconds since 1970; of an argument with a zone, what clocks showed there.
+    /// Microseconds since 1970; for an argument with a zone, its local time there.
     Timestamp,
     /// Microseconds since midnight.
     Time,
@@ -55,7 +55,7 @@ enum Kind {
 use Kind::{Any, Bool, Bytes, Double, Int, Int4, Interval, List, Number, Text, Time, Timestamp, Whole};
 
 impl Kind {
-    /// What an argument of this type becomes; `None`: it is none.
+    /// The type to which an argument of this kind is coerced; `None`: not accepted.
     fn coerced(self, given: &DataType) -> Option<DataType> {
         let is_open = given.is_null() || given.is_string();
         let fits = match self {
@@ -72,7 +72,7 @@ impl Kind {
             }
             Text => is_open,
             Bytes => given.is_binary() || is_open,
-            // A literal in quotes is of the type that is wanted.
+            // A string literal takes the expected type.
             Int | Int4 => given.is_integer() || is_open,
             Double => given.is_numeric() || is_open,
             Whole => given.is_integer() || given.is_null(),
@@ -82,7 +82,7 @@ impl Kind {
             Time => matches!(given, DataType::Time64(_) | DataType::Time32(_)) || is_open,
         };
         fits.then(|| match (self, given) {
-            // It is a local time only when it is known where.
+            // Local time requires a known zone.
             (Timestamp, DataType::Timestamp(_, zone)) => {
                 DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
             }
@@ -107,16 +107,16 @@ impl Kind {
     }
 }
 
-/// A function for arguments of certain types.
+/// A function for certain argument types.
 struct Definition {
     name: &'static str,
     arguments: &'static [Kind],
-    /// How many arguments there are at least; any number of the last type if there are none.
+    /// Minimum number of arguments; variadic in the last type if there are none.
     least: usize,
-    /// `List`: of the type of the first argument. `Number`: of that, or a decimal with as many digits behind
-    /// the point as any of them has.
+    /// `List`: the type of the first argument. `Number`: the same, or a decimal with the largest scale of the
+    /// arguments.
     result: Kind,
-    /// Of values of the types of the arguments, none of which is NULL unless [`Definition::takes_nulls`].
+    /// Evaluates values of the argument types, none of which is NULL unless [`Definition::takes_nulls`].
     evaluate: fn(&[ScalarValue]) -> Result<ScalarValue>,
 }
 
@@ -130,13 +130,13 @@ impl Definition {
         Self { name, arguments, least: arguments.len(), result, evaluate }
     }
 
-    /// The same function, whose arguments from this number on may be left out.
+    /// Makes the arguments from this position on optional.
     const fn from(mut self, least: usize) -> Self {
         self.least = least;
         self
     }
 
-    /// A function of any number of arguments, NULL or not.
+    /// Whether it accepts any number of arguments, including NULL.
     fn takes_nulls(&self) -> bool {
         self.least == 0
     }
@@ -178,7 +178,7 @@ impl Hash for Function {
     }
 }
 
-/// What there is of bytes by the name of a function of texts.
+/// Definitions for bytes of a function of texts.
 pub(crate) fn of_bytes(name: &str) -> Function {
     let overloads = bytes::OF_TEXTS_TOO.iter().filter(|definition| definition.name == name);
     Function { overloads: overloads.collect(), ..Function::none(name) }
@@ -217,7 +217,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 impl Function {
-    /// One that is of no arguments.
+    /// A function without arguments.
     pub(crate) fn none(name: &str) -> Self {
         let signature = Signature::user_defined(Volatility::Immutable);
         Self { name: name.to_string(), overloads: Vec::new(), signature }
@@ -306,9 +306,9 @@ fn scale_of(kind: &DataType) -> i8 {
     }
 }
 
-/// A number in the type of the result.
+/// Converts a number to the result type.
 ///
-/// Errors: that has no room for it (22003).
+/// Errors: it does not fit (22003).
 fn of_kind(value: ScalarValue, definition: &Definition, kind: &DataType) -> Result<ScalarValue> {
     if definition.result != Number || value.data_type() == *kind {
         return Ok(value);
@@ -318,7 +318,7 @@ fn of_kind(value: ScalarValue, definition: &Definition, kind: &DataType) -> Resu
     })
 }
 
-/// The type of a field of a list.
+/// The type of a list's field.
 fn field_of(kind: &DataType) -> Option<&Field> {
     match kind {
         DataType::List(field) => Some(field),
@@ -359,9 +359,9 @@ fn interval(value: &ScalarValue) -> (i32, i32, i64) {
     }
 }
 
-/// Microseconds since 1970 of what clocks showed.
+/// Microseconds of local time since 1970.
 ///
-/// Errors: a zone is not known; the time is of no year that is.
+/// Errors: an unknown zone; a year out of range.
 fn timestamp(value: &ScalarValue) -> Result<i64> {
     let ScalarValue::TimestampMicrosecond(Some(us), zone) = value else { return Ok(0) };
     let Some(zone) = zone else { return Ok(*us) };

@@ -1,5 +1,4 @@
-//! The functions that plans name by their names alone, so that every session which decodes a plan has to have
-//! them.
+//! Registry of the functions that plans reference by name: every session that decodes plans needs them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -77,7 +76,7 @@ pub fn scalar_function(name: &str) -> Option<Arc<ScalarUDF>> {
     scalar().find(|function| function.name() == name)
 }
 
-/// Gives a session that decodes plans all of them.
+/// Installs all functions in a session that decodes plans.
 pub fn install(builder: &mut SessionStateBuilder) {
     let account = builder.config().as_ref().and_then(|config| Account::of(config.options()).cloned());
     let framed = FramedAggregates::new(&account.unwrap_or_else(Account::of_process));
@@ -91,9 +90,9 @@ pub fn install(builder: &mut SessionStateBuilder) {
     option_wrappers::install(builder);
 }
 
-/// What stands in the place of DataFusion's functions, made once: a server has many sessions.
+/// Replacements of DataFusion's functions, created once: a server has many sessions.
 static REPLACED: LazyLock<Replaced> = LazyLock::new(|| {
-    // As PostgreSQL calls it.
+    // PostgreSQL's alias.
     let uuid = datafusion::functions::string::uuid();
     let uuid = Arc::new(uuid.as_ref().clone().with_aliases(["gen_random_uuid", "uuid_generate_v4"]));
     let single =
@@ -135,8 +134,7 @@ struct Replaced {
     windows: Vec<Arc<WindowUDF>>,
 }
 
-/// Gives a session that plans statements what stands in the place of DataFusion's functions, under their
-/// names.
+/// Replaces DataFusion's functions, under their names, in a session that plans statements.
 pub fn replace(session: &mut dyn FunctionRegistry) -> Result<()> {
     for function in &REPLACED.aggregates {
         session.register_udaf(Arc::clone(function))?;

@@ -1,18 +1,16 @@
-//! `generate_series(first, last, step)` as the list of its values, with the types that PostgreSQL has it
-//! take.
+//! `generate_series(first, last, step)` as a list of its values, with PostgreSQL's argument types.
 //!
 //! | first, last | step | values |
 //! |---|---|---|
-//! | whole numbers | a whole number, 1 by itself | `BIGINT` |
-//! | numerics | a numeric, 1 by itself | numerics of the most digits behind the point |
-//! | doubles | a double, 1 by itself | doubles; PostgreSQL has none of these |
+//! | integers | an integer, 1 by default | `BIGINT` |
+//! | numerics | a numeric, 1 by default | numerics of the largest scale |
+//! | doubles | a double, 1 by default | doubles; not in PostgreSQL |
 //! | timestamps, texts beside one | an interval | timestamps |
-//! | moments, days, texts | an interval | moments |
+//! | timestamptz, dates, texts | an interval | timestamptz |
 //!
-//! Months and days of a step are counted by the clocks of the moments' zone, as `+` does it: a day at 02:30
-//! goes on at 02:30, also where the clocks were changed in between. DataFusion's function takes whole
-//! numbers, days and nanoseconds alone, ends a series where clocks are put forward, and takes a text for
-//! nothing of these.
+//! Months and days of a step are added in local time of the session's zone, as `+` does: a series at 02:30
+//! continues at 02:30, also across DST changes. DataFusion's function supports only integers, dates and
+//! nanoseconds, ends a series at a DST gap, and does not accept texts.
 
 use std::sync::Arc;
 
@@ -41,23 +39,23 @@ use harrier_sqlstate::IntoDataFusionError;
 /// Digits of a numeric in a series.
 const DIGITS: u8 = 38;
 
-/// Digits behind the point of a whole number.
+/// Scale of an integer.
 const WHOLE_SCALE: i8 = 0;
 
 const MONTH_DAYS: i128 = 30;
 const DAY_US: i128 = 86_400_000_000;
 const SECOND_US: i64 = 1_000_000;
 
-/// The function; it travels to ranks by its name.
+/// The function; ranks know it by its name.
 ///
-/// Errors: a step of nothing (22023), other types (42883).
+/// Errors: a step of zero (22023), other types (42883).
 pub(crate) fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Series::new("UTC".into())))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Series {
-    /// That of the session, in which days begin.
+    /// The session's zone, which defines days.
     zone: Arc<str>,
     signature: Signature,
 }
@@ -67,7 +65,7 @@ impl Series {
         Self { zone, signature: Signature::user_defined(Volatility::Immutable) }
     }
 
-    /// What the values are; `None`: there are no such series.
+    /// The type of the values; `None`: there are no such series.
     fn kind(&self, arguments: &[DataType]) -> Option<DataType> {
         let (ends, step) = match arguments {
             [first, last] => ([first, last], None),
@@ -199,7 +197,7 @@ struct Lists<T: ArrowPrimitiveType> {
 }
 
 impl<T: ArrowPrimitiveType> Lists<T> {
-    /// For values of the type of `like`.
+    /// A builder for values of the type of `like`.
     fn new(like: &ArrayRef) -> Self {
         Self {
             values: PrimitiveBuilder::<T>::new().with_data_type(like.data_type().clone()),
@@ -208,8 +206,7 @@ impl<T: ArrowPrimitiveType> Lists<T> {
         }
     }
 
-    /// The lists of what `made` makes of each row whose arguments all are there; steps where none are told
-    /// are `one`.
+    /// Builds the list of `made` for each row whose arguments are all non-null; missing steps are `one`.
     fn of<I: Iterator<Item = T::Native>>(
         first: &ArrayRef,
         last: &ArrayRef,
@@ -259,7 +256,7 @@ impl<T: ArrowPrimitiveType> Lists<T> {
     }
 }
 
-/// Values from `first` to `last`. The next one is out of range where there is none.
+/// Values from `first` to `last`; ends if the next one is out of range.
 fn numbers<N: Copy + PartialOrd + Default>(
     first: N,
     last: N,
@@ -278,7 +275,7 @@ fn doubles(first: f64, last: f64, step: f64) -> Result<impl Iterator<Item = f64>
     if step == 0.0 {
         return Err(no_step());
     }
-    // Counted, so that errors do not add up.
+    // Multiplied, so that errors do not accumulate.
     let values = (0_u32..).map(move |count| step.mul_add(f64::from(count), first));
     Ok(values.take_while(move |value| if step > 0.0 { *value <= last } else { *value >= last }))
 }
@@ -311,11 +308,11 @@ struct Step {
     months: i32,
     days: i32,
     us: i64,
-    /// Of all of it, a month being 30 days.
+    /// Sign of the whole step, with months of 30 days.
     sign: i128,
 }
 
-/// As an interval of PostgreSQL is, which has no more digits: a step of less is none.
+/// Rounds to microseconds, the precision of PostgreSQL's intervals: smaller steps are zero.
 fn rounded_to_us(ns: i64) -> i64 {
     let (us, rest) = (ns.div_euclid(1000), ns.rem_euclid(1000));
     us + i64::from(rest >= 500)
@@ -328,7 +325,7 @@ impl Step {
         Self { months, days, us, sign: all.signum() }
     }
 
-    /// A time a step later, in microseconds; `None`: of no year that is known.
+    /// The time one step later, in microseconds; `None`: the year is out of range.
     fn after(&self, time: i64, zone: Option<&Tz>) -> Option<i64> {
         if self.months == 0 && self.days == 0 {
             return time.checked_add(self.us);
@@ -367,7 +364,7 @@ mod tests {
             let time = Step::new(parts).after(at(from), zone).unwrap();
             DateTime::from_timestamp_micros(time).unwrap().format("%F %T").to_string()
         };
-        // 02:30 on the day before the clocks are put forward; the day after, 02:30 again.
+        // 02:30 on the day before the DST gap; the day after, 02:30 again.
         assert_eq!(after("2024-03-30T01:30:00Z", (0, 1, 0), Some(&berlin)), "2024-03-31 01:30:00");
         assert_eq!(after("2024-03-31T01:30:00Z", (0, 1, 0), Some(&berlin)), "2024-04-01 01:30:00");
         assert_eq!(after("2024-03-30T23:00:00Z", (0, 1, 0), Some(&berlin)), "2024-03-31 22:00:00");

@@ -1,7 +1,7 @@
-//! What counts elements of arrays, or says where one is, as an integer with a sign, as in PostgreSQL.
+//! Array functions that return counts or positions, as signed integers, as in PostgreSQL.
 //!
-//! DataFusion's have none: their difference is out of range where it is negative, and `-` is not for them.
-//! They travel to ranks by their names, which are DataFusion's.
+//! DataFusion's are unsigned: a negative difference is out of range, and unary `-` is not supported. Ranks
+//! know them by their names, which are DataFusion's.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Counted {
     inner: Arc<ScalarUDF>,
 }
 
-/// The same with numbers that have a sign.
+/// The signed type of the same width.
 fn signed(kind: &DataType) -> DataType {
     match kind {
         DataType::UInt64 => DataType::Int32,

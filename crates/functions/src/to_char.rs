@@ -1,5 +1,5 @@
-//! PostgreSQL's patterns of days, times and numbers: `to_char`, `to_timestamp`, `to_date` and `to_number`.
-//! Functions of a plan, which travel to ranks by their names.
+//! PostgreSQL's formatting patterns of dates, times and numbers: `to_char`, `to_timestamp`, `to_date` and
+//! `to_number`. Ranks know the functions by their names.
 //!
 //! ```text
 //!   'DD.MM.YYYY "at" HH24:MI' ─► template.rs: pieces ─► moments.rs: text of a moment, or the moment of a text

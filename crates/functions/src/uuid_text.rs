@@ -1,5 +1,5 @@
-//! UUIDs: in plans they are texts in the one form that PostgreSQL writes, whose order is that of the bytes;
-//! in data files they are sixteen bytes.
+//! UUIDs: texts in PostgreSQL's canonical form in plans, which sort like the bytes; sixteen bytes in data
+//! files.
 
 use std::sync::Arc;
 
@@ -14,15 +14,14 @@ use harrier_sqlstate::IntoDataFusionError;
 
 /// Bytes of a UUID in a file.
 pub const WIDTH: i32 = 16;
-/// In files. No column of a table has such values of its own.
+/// Type in files. No column of a table has this type otherwise.
 pub const STORED: DataType = DataType::FixedSizeBinary(WIDTH);
-/// In plans.
+/// Type in plans.
 pub const SHOWN: DataType = DataType::Utf8View;
 
-/// The UUID that a text tells, in capitals or not, with a hyphen behind any group of four digits, in braces
-/// or not.
+/// Parses a UUID, in upper or lower case, with a hyphen after any group of four digits, in braces or not.
 ///
-/// Errors: it tells none (22P02).
+/// Errors: invalid UUID (22P02).
 pub fn of_text(text: &str) -> Result<[u8; 16]> {
     parsed(text).ok_or_else(|| {
         let message = format!("invalid input syntax for type uuid: \"{text}\"");
@@ -49,19 +48,19 @@ fn parsed(text: &str) -> Option<[u8; 16]> {
     rest.is_empty().then_some(bytes)
 }
 
-/// As PostgreSQL writes it.
+/// PostgreSQL's canonical form.
 pub fn text_of(bytes: &[u8]) -> String {
     Uuid::from_slice(bytes).unwrap_or_default().to_string()
 }
 
-/// The UUID that a text tells, as PostgreSQL writes it.
+/// A UUID in PostgreSQL's canonical form.
 ///
 /// Errors: as [`of_text`].
 pub fn normal(text: &str) -> Result<String> {
     Ok(text_of(&of_text(text)?))
 }
 
-/// Texts as bytes for a file.
+/// Converts texts to bytes for a file.
 ///
 /// Errors: as [`of_text`].
 pub fn stored(texts: &ArrayRef) -> Result<ArrayRef> {
@@ -76,7 +75,7 @@ pub fn stored(texts: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(made.finish()))
 }
 
-/// Bytes of a file as texts.
+/// Converts bytes of a file to texts.
 pub fn shown(values: &ArrayRef) -> ArrayRef {
     let values = values.as_fixed_size_binary();
     let mut texts = StringViewBuilder::with_capacity(values.len());

@@ -1,4 +1,4 @@
-//! Window functions: ranks, aggregates over frames, and what the codec of plans leaves out.
+//! Window functions: ranks, aggregates over frames, and workarounds for options that the plan codec drops.
 
 pub mod frame_aggregates;
 pub mod option_wrappers;

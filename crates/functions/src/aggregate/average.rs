@@ -1,9 +1,9 @@
-//! `avg` of decimals with the digits that a quotient has, rounded ([`crate::math::quotient`]), of floats
-//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]). DataFusion's has
-//! four more digits than its input and cuts off the rest.
+//! `avg` of decimals with the scale of a quotient, rounded ([`crate::math::quotient`]), of floats
+//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]). DataFusion's adds
+//! four digits to the scale of its input and truncates the rest.
 //!
-//! Sums are kept as decimals of 38 digits where a billion rows of the type have room in that, of 76
-//! otherwise; beside them is how many there are.
+//! Sums are decimals of 38 digits if those can hold a billion rows of the type, otherwise of 76; the state
+//! also has the count.
 
 use std::sync::Arc;
 
@@ -28,11 +28,10 @@ use datafusion::logical_expr::{
 use crate::aggregate::{float_sum, interval_sum};
 use crate::math::quotient::{out_of_range, quotient, scale_of_mean};
 
-/// Digits that a billion rows add to those of one.
+/// Digits that a sum of a billion rows needs in addition to those of one row.
 const ROWS_DIGITS: u8 = 9;
 
-/// `avg`, in the place of DataFusion's; plans name it by its name, so every session that decodes one needs it
-/// too.
+/// `avg`, replacing DataFusion's; plans name it by its name, so every session that decodes one needs it too.
 pub fn avg() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(RoundedAvg::default()))
 }
@@ -52,7 +51,7 @@ impl Default for RoundedAvg {
     }
 }
 
-/// The field of the sum of such a column; none if `avg` of it is DataFusion's.
+/// The field of the sum of such a column; `None` if its `avg` is DataFusion's.
 fn sum_field(field: &FieldRef) -> Option<FieldRef> {
     let DataType::Decimal128(precision, scale @ 0..) = field.data_type() else { return None };
     let kind = match precision + ROWS_DIGITS <= DECIMAL128_MAX_PRECISION {
@@ -66,7 +65,7 @@ fn count_field() -> FieldRef {
     Arc::new(Field::new("count", DataType::Int64, false))
 }
 
-/// What is summed up, in the width of the sum.
+/// Casts the input to the width of the sum.
 fn summands(values: &[ArrayRef], sum: &DataType) -> Result<Vec<ArrayRef>> {
     let [values] = values else { return internal_err!("avg of {} columns", values.len()) };
     Ok(vec![match sum {
@@ -167,7 +166,7 @@ impl AggregateUDFImpl for RoundedAvg {
         if float_sum::is_float(kind) && !args.is_distinct {
             return Ok(float_sum::sliding(true, kind));
         }
-        // Of different values there is none.
+        // DISTINCT is left to DataFusion.
         match Parts::of(&args).filter(|_| !args.is_distinct) {
             None => self.inner.create_sliding_accumulator(args),
             Some(parts) => parts.accumulator(args, |args, sum| match sum {
@@ -229,7 +228,7 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 }
 
-/// What an average of decimals is made of.
+/// Inputs of a decimal average.
 struct Parts {
     sum: FieldRef,
     count: FieldRef,
@@ -250,7 +249,7 @@ impl Parts {
         Some(Self { sum, count: count_field(), kind, fields: [input] })
     }
 
-    /// Of the sum and of the count.
+    /// Arguments of the sum and of the count.
     fn args<'a>(&'a self, args: AccumulatorArgs<'a>) -> (AccumulatorArgs<'a>, AccumulatorArgs<'a>) {
         let count = AccumulatorArgs {
             return_field: Arc::clone(&self.count),
@@ -275,7 +274,7 @@ impl Parts {
     }
 }
 
-/// A sum and a count, of which an average is made.
+/// Accumulator of an average: a sum and a count.
 #[derive(Debug)]
 struct Mean {
     total: Box<dyn Accumulator>,
@@ -325,7 +324,7 @@ impl Accumulator for Mean {
     }
 }
 
-/// The same of many groups.
+/// Average accumulator of many groups.
 struct MeanGroups {
     sums: Box<dyn GroupsAccumulator>,
     counts: Box<dyn GroupsAccumulator>,

@@ -1,10 +1,9 @@
-//! `sum` of integers, which fails with 22003 where it is out of their range, of floats
-//! ([`crate::aggregate::float_sum`]) and of intervals ([`crate::aggregate::interval_sum`]); of everything
-//! else it is DataFusion's.
+//! `sum` of integers, which fails with 22003 on overflow, of floats ([`crate::aggregate::float_sum`]) and of
+//! intervals ([`crate::aggregate::interval_sum`]); for all other types it is DataFusion's.
 //!
-//! DataFusion's own wraps around. Here integers are added up as decimals of 38 digits, which no table has the
-//! rows to fill, so that only the whole sum counts: whether it fits depends neither on the order of rows nor
-//! on how many ranks share them. The result keeps its type.
+//! DataFusion's own wraps around. Here integers are summed as decimals of 38 digits, which no table has the
+//! rows to overflow, so that only the final sum is checked: the result depends neither on the order of rows
+//! nor on how many ranks share them. The result type is unchanged.
 
 use std::sync::Arc;
 
@@ -27,11 +26,10 @@ use datafusion::logical_expr::{
 use crate::aggregate::{float_sum, interval_sum};
 use harrier_error::{SqlError, SqlState};
 
-/// What integers are added up as.
+/// Type in which integers are summed.
 const WIDE: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
-/// `sum`, in the place of DataFusion's; plans name it by its name, so every session that decodes one needs it
-/// too.
+/// `sum`, replacing DataFusion's; plans name it by its name, so every session that decodes one needs it too.
 pub fn sum() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(CheckedSum::default()))
 }
@@ -48,7 +46,7 @@ impl Default for CheckedSum {
     }
 }
 
-/// The field that the sum of integers has while it is added up; none if `field` is of another type.
+/// The intermediate field of a sum of integers; `None` if `field` is of another type.
 fn wide(field: &FieldRef) -> Option<FieldRef> {
     let is_checked = matches!(field.data_type(), DataType::Int64 | DataType::UInt64);
     is_checked.then(|| Arc::new(Field::new(field.name(), WIDE, true)))
@@ -106,7 +104,7 @@ impl AggregateUDFImpl for CheckedSum {
         if float_sum::is_float(field.data_type()) && !args.is_distinct {
             return Ok(float_sum::sliding(false, field.data_type()));
         }
-        // That of different values knows integers alone.
+        // DataFusion's DISTINCT accumulator supports integers only, not decimals.
         let Some(wide) = wide(&field).filter(|_| !args.is_distinct) else {
             return self.inner.create_sliding_accumulator(args);
         };
@@ -172,7 +170,7 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// Integers, or what is wide already, as decimals.
+/// Casts integers, or values already wide, to decimals.
 fn widened(values: &ArrayRef) -> Result<ArrayRef> {
     fn decimals<T: ArrowPrimitiveType>(values: &ArrayRef) -> ArrayRef
     where
@@ -195,7 +193,7 @@ fn out_of_range(kind: &DataType) -> SqlError {
         .with_hint("A sum of numerics has 38 digits: sum(n::numeric(38, 0))")
 }
 
-/// A sum in the type that it is returned in.
+/// Casts a sum to its result type.
 fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     fn integers<T: ArrowPrimitiveType>(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef>
     where
@@ -218,7 +216,7 @@ fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
 struct Widened {
     inner: Box<dyn Accumulator>,
     kind: DataType,
-    /// The sum of a batch may stand for its values.
+    /// Whether the sum of a batch may replace its values.
     adds_up: bool,
 }
 

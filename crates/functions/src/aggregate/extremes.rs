@@ -1,8 +1,8 @@
-//! `min` and `max` of floats in groups: NaN is more than all other numbers, and infinity is one, as in
-//! PostgreSQL. Of everything else, and without groups, they are DataFusion's.
+//! Grouped `min` and `max` of floats: NaN is greater than all other numbers, and infinity is a number, as in
+//! PostgreSQL. For other types, and without groups, they are DataFusion's.
 //!
-//! DataFusion's begin with the least and the greatest number that is finite, and take NaN for whatever comes
-//! after it, so that the result depends on the order of rows.
+//! DataFusion's start with the least and the greatest finite number, and replace NaN by any later value, so
+//! that the result depends on the order of rows.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
 
 use crate::aggregate::float_sum::is_float;
 
-/// `min` and `max`, in the place of DataFusion's; plans name them by their names, so every session that
-/// decodes one needs them too.
+/// `min` and `max`, replacing DataFusion's; plans name them by their names, so every session that decodes one
+/// needs them too.
 pub fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     [min_udaf(), max_udaf()].into_iter().map(|inner| Arc::new(AggregateUDF::from(Extreme { inner })))
 }
@@ -98,8 +98,8 @@ impl AggregateUDFImpl for Extreme {
     }
 }
 
-/// An integer for each float, in the order of the floats; one for every NaN. Negative zero comes before zero,
-/// so that an extreme has a sign that does not depend on the order of rows.
+/// An integer key that orders floats; all NaNs have the same key. Negative zero comes before zero, so that
+/// the sign of an extreme does not depend on the order of rows.
 fn key(number: f64) -> i64 {
     let number = if number.is_nan() { f64::NAN } else { number };
     let bits = number.to_bits() as i64;
@@ -111,7 +111,7 @@ fn number(key: i64) -> f64 {
     f64::from_bits((key ^ (((key >> 63) as u64) >> 1) as i64) as u64)
 }
 
-/// Floats by their keys.
+/// Accumulator of floats by their keys.
 struct FloatGroups {
     inner: Box<dyn GroupsAccumulator>,
     kind: DataType,

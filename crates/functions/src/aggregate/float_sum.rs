@@ -1,7 +1,6 @@
-//! Sums and averages of floats: what is none has no sign, as PostgreSQL has it, a sum of finite numbers that
-//! is infinite is out of range (22003), and a sum of floats of 32 bits is one of these, which is added up
-//! with 64 bits and rounded once, so that it depends neither on the order of rows nor on how many ranks share
-//! them.
+//! Sums and averages of floats: NaN has no sign, as in PostgreSQL, an infinite sum of finite numbers is out
+//! of range (22003), and a sum of 32-bit floats is a 32-bit float, computed with 64 bits and rounded once, so
+//! that it depends neither on the order of rows nor on how many ranks share them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::math::checked::{as_reals, without_signed_nan};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// The field that floats have while they are added up; `None`: `field` is of another type.
+/// The intermediate field of floats; `None`: `field` is of another type.
 pub(crate) fn wide(field: &FieldRef) -> Option<FieldRef> {
     is_float(field.data_type()).then(|| Arc::new(Field::new(field.name(), DataType::Float64, true)))
 }
@@ -25,17 +24,17 @@ pub(crate) fn is_float(kind: &DataType) -> bool {
     matches!(kind, DataType::Float32 | DataType::Float64)
 }
 
-/// Of an accumulator of floats of 64 bits, one of floats whose result is of the type `kind`.
+/// Wraps an accumulator of 64-bit floats into one whose result is of the type `kind`.
 pub(crate) fn accumulator(inner: Box<dyn Accumulator>, kind: &DataType) -> Box<dyn Accumulator> {
     Box::new(Floats { inner, kind: kind.clone(), has_infinite: false })
 }
 
-/// The same of many groups.
+/// Wraps an accumulator of many groups likewise.
 pub(crate) fn groups(inner: Box<dyn GroupsAccumulator>, kind: &DataType) -> Box<dyn GroupsAccumulator> {
     Box::new(FloatGroups { inner, kind: kind.clone(), infinite: Vec::new() })
 }
 
-/// Of a frame that moves over the rows: its sum or, if `is_mean`, its average.
+/// Accumulator of a sliding frame: its sum or, if `is_mean`, its average.
 pub(crate) fn sliding(is_mean: bool, kind: &DataType) -> Box<dyn Accumulator> {
     Box::new(Frame { is_mean, kind: kind.clone(), ..Frame::default() })
 }
@@ -50,7 +49,7 @@ fn narrowed(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     if *kind == DataType::Float32 { as_reals(&values) } else { Ok(values) }
 }
 
-/// Whether a value at a place is infinite, or none; of a list, whether one in it is.
+/// Whether the value at a position is infinite or NaN; for a list, whether any element is.
 fn is_beyond(values: &ArrayRef, at: usize) -> bool {
     match (values.as_primitive_opt::<Float64Type>(), values.as_list_opt::<i32>()) {
         (Some(values), _) => values.is_valid(at) && !values.value(at).is_finite(),
@@ -59,7 +58,7 @@ fn is_beyond(values: &ArrayRef, at: usize) -> bool {
     }
 }
 
-/// Whether any value of a column of floats is infinite, or none.
+/// Whether any value of a column of floats is infinite or NaN.
 fn has_beyond(values: &ArrayRef) -> bool {
     match (values.as_primitive_opt::<Float64Type>(), values.as_list_opt::<i32>()) {
         (Some(values), _) => values.values().iter().any(|value| !value.is_finite()),
@@ -68,7 +67,7 @@ fn has_beyond(values: &ArrayRef) -> bool {
     }
 }
 
-/// Errors: a sum is infinite of which `is_known` does not know an infinite number (22003).
+/// Errors: a sum is infinite without an infinite or NaN input, as reported by `is_known` (22003).
 fn check(sums: &ArrayRef, is_known: impl Fn(usize) -> bool) -> Result<()> {
     if !has_beyond(sums) || (0..sums.len()).all(|at| !is_beyond(sums, at) || is_known(at)) {
         return Ok(());
@@ -81,7 +80,7 @@ fn check(sums: &ArrayRef, is_known: impl Fn(usize) -> bool) -> Result<()> {
 struct Floats {
     inner: Box<dyn Accumulator>,
     kind: DataType,
-    /// What was added has an infinite number, or none: in a state, one that was added elsewhere.
+    /// Whether an infinite or NaN value was added, or merged from another state.
     has_infinite: bool,
 }
 
@@ -127,7 +126,7 @@ impl Accumulator for Floats {
 struct FloatGroups {
     inner: Box<dyn GroupsAccumulator>,
     kind: DataType,
-    /// The groups to which an infinite number was added, or none, as far as there is one.
+    /// Whether an infinite or NaN value was added, by group, up to the last such group.
     infinite: Vec<bool>,
 }
 
@@ -197,14 +196,14 @@ impl GroupsAccumulator for FloatGroups {
     }
 }
 
-/// The rows of a frame. What was added is not simply taken away again: infinity minus infinity is no number,
-/// and `1e20 + 1 - 1e20` is 0.
+/// The rows of a sliding frame. Values cannot simply be subtracted: infinity minus infinity is NaN, and `1e20
+/// + 1 - 1e20` is 0.
 #[derive(Debug)]
 struct Frame {
     is_mean: bool,
     kind: DataType,
     values: VecDeque<f64>,
-    /// Of the finite ones, and what its roundings have cut off.
+    /// Sum of the finite values, and its rounding error.
     sum: f64,
     rest: f64,
     nans: usize,
@@ -221,7 +220,7 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// Rows of a frame that are added up anew, in their order, as PostgreSQL does.
+    /// Maximum number of rows of a frame that are summed anew, in order, as PostgreSQL does.
     const ADDED_MAX: usize = 1 << 10;
 
     fn count(&mut self, value: f64) -> Option<&mut usize> {

@@ -1,16 +1,16 @@
 //! Aggregates whose states grow with their input: lists, texts, sets of texts. Their operators reserve the
-//! bytes of a state once, after it has grown. But while a state is sent, spilled or told, it is there as it
-//! was collected, as the array it is made into, and as that array sorted or on its way: a statement that was
-//! to hold 256 MiB took more than a gigabyte, and a batch job was killed.
+//! bytes of a state once, after it has grown. But while a state is sent, spilled or returned, it exists as
+//! collected, as the array it is converted to, and as that array sorted or in flight: a statement with a
+//! limit of 256 MiB took more than a gigabyte, and a batch job was killed.
 //!
-//! So an accumulator of these aggregates tells its operator [`COPIES`] times its size. What does not fit is
-//! refused with 53200, or sent on by a partial aggregate, while there is still room for the copies.
+//! So an accumulator of these aggregates reports [`COPIES`] times its size to its operator. Memory requests
+//! beyond the limit are refused with 53200, or a partial aggregate emits early, while there is still room for
+//! the copies.
 //!
-//! Aggregates by groups are planned in one stage, so that states are not sent (`single_stage_aggregation` of
-//! crate planner).
+//! Grouped aggregates of this kind are planned in one stage, so that states are not sent
+//! (`single_stage_aggregation` of crate planner).
 //!
-//! They stand in the place of DataFusion's under the same names, where statements are planned and where ranks
-//! decode plans.
+//! They replace DataFusion's under the same names, where statements are planned and where ranks decode plans.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::aggregate::mode;
 
-/// A state, twice while a text or a set that has come to its capacity grows, the array that it is made into,
-/// and that array sorted, merged or on its way to another operator.
+/// Copies of a state: two while a text or a set at its capacity grows, the array that it is converted to, and
+/// that array sorted, merged or in flight to another operator.
 const COPIES: usize = 4;
 
-/// All of them.
+/// All aggregates with growing states.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     let plain = [
         array_agg::array_agg_udaf(),
@@ -48,18 +48,18 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<AggregateUDF>> {
     plain.into_iter().map(|inner| Arc::new(AggregateUDF::from(LongStates { inner })))
 }
 
-/// How the states of an aggregate grow.
+/// Growth of an aggregate's states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Growth {
-    /// They take few bytes, whatever comes.
+    /// Constant size, whatever the input.
     None,
-    /// With every value that has not come before.
+    /// Grows with every distinct value.
     ByValues,
-    /// With every row.
+    /// Grows with every row.
     ByRows,
 }
 
-/// Of the function whose states grow most.
+/// The growth of the function whose states grow most.
 ///
 /// Errors: an argument has no type.
 pub fn growth(aggregate: &AggregateExec) -> Result<Growth> {
@@ -87,8 +87,8 @@ impl LongStates {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Whether the state grows with its input. `count` keeps different values alone, and those of fixed width
-    /// take what is counted for them.
+    /// Whether the state grows with its input. `count` only keeps distinct values, and those of fixed width
+    /// are accounted for exactly.
     fn grows<'a>(&self, is_distinct: bool, types: impl IntoIterator<Item = &'a DataType>) -> bool {
         let is_fixed =
             |kind: &DataType| kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null);
@@ -99,8 +99,7 @@ impl LongStates {
         self.grows(args.is_distinct, args.expr_fields.iter().map(|field| field.data_type()))
     }
 
-    /// The order of different values that no other order is said for: PostgreSQL sorts them to tell them
-    /// apart.
+    /// Default order of distinct values: PostgreSQL sorts to deduplicate.
     fn sorted(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
         let is_list = matches!(self.name(), "array_agg" | "string_agg");
         let is_sorted = is_list && args.is_distinct && args.order_bys.is_empty();
@@ -332,7 +331,7 @@ mod tests {
     use datafusion::arrow::datatypes::{Field, Schema};
     use datafusion::physical_expr::expressions::col;
 
-    /// Bytes that a state is told to have after some texts, and what that of DataFusion's function has.
+    /// Reported size of a state after some texts, and that of DataFusion's function.
     fn sizes(ours: &AggregateUDF, plain: &AggregateUDF, is_distinct: bool) -> (usize, usize) {
         let schema = Schema::new(vec![Field::new("x", DataType::Utf8, true)]);
         let field = Arc::new(schema.field(0).clone());

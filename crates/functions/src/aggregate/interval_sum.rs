@@ -1,5 +1,5 @@
-//! `sum` and `avg` of intervals: months, days and time are added up by themselves, and what is left of months
-//! in an average becomes days, and of days time. DataFusion plans the sum, and cannot compute it.
+//! `sum` and `avg` of intervals: months, days and time are summed separately; in an average, the remainder of
+//! months becomes days, and that of days time. DataFusion plans the sum, but cannot compute it.
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -20,11 +20,11 @@ use harrier_sqlstate::IntoDataFusionError;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// Nanoseconds of more intervals than there are.
+/// Nanoseconds, wide enough for any number of intervals.
 const TIME: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
-/// The type that intervals are added up in; `None`: `kind` is none of them. What timestamps are apart from
-/// each other is an interval, too.
+/// The type in which intervals are summed; `None`: `kind` is not an interval. Differences of timestamps are
+/// intervals, too.
 pub(crate) fn summed(kind: &DataType) -> Option<DataType> {
     matches!(kind, DataType::Interval(_) | DataType::Duration(_)).then_some(INTERVAL)
 }
@@ -49,7 +49,7 @@ pub(crate) fn state_fields(args: &StateFieldsArgs) -> Vec<FieldRef> {
     }
 }
 
-/// Of intervals, how much they are together and how many there are.
+/// Sum and count of intervals.
 #[derive(Debug, Default)]
 struct Total {
     is_mean: bool,
@@ -71,7 +71,7 @@ impl Total {
         Ok(())
     }
 
-    /// Errors: an interval has no room for it (22008).
+    /// Errors: an interval cannot hold it (22008).
     fn value(&self) -> Result<Option<IntervalMonthDayNano>> {
         if self.count == 0 {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Accumulator for Total {
     }
 }
 
-/// Each of different intervals once. A day is 24 hours long in that, and a month 30 days.
+/// Distinct intervals; a day equals 24 hours, and a month 30 days.
 #[derive(Debug)]
 struct DifferentIntervals {
     is_mean: bool,

@@ -1,7 +1,7 @@
-//! `mode(value)`: the value that is there most often; of several that are as often, the first one in their
-//! order, or the last one with `mode(value, true)`. NULL is no value.
+//! `mode(value)`: the most frequent value; among equally frequent ones the first in sort order, or the last
+//! with `mode(value, true)`. NULLs are ignored.
 //!
-//! Memory: every different value once, with its count.
+//! Memory: every distinct value once, with its count.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-/// Bytes of an entry of a hash table beside its value.
+/// Bytes of a hash table entry in addition to its value.
 const ENTRY_BYTES: usize = 32;
 
 /// The function; ranks know it by its name.
@@ -74,7 +74,7 @@ impl AggregateUDFImpl for Mode {
 struct Counts {
     kind: DataType,
     counts: HashMap<ScalarValue, i64>,
-    /// Of the values.
+    /// Bytes of the values.
     bytes: usize,
     is_last: bool,
 }

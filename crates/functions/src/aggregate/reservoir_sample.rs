@@ -1,8 +1,7 @@
-//! `harrier_sample(value)`: a random sample of the values that are not null, each as likely to be in it as
-//! any other, as a list.
+//! `harrier_sample(value)`: a uniform random sample of the non-null values, as a list.
 //!
-//! Every value draws a random number, and those with the smallest are kept: the samples of parts of a table
-//! are merged by the same rule, whoever has taken them.
+//! Every value draws a random number, and those with the smallest are kept: samples of parts of a table are
+//! merged by the same rule, on any rank.
 //!
 //! Memory bound: twice [`SAMPLE_VALUES`] values and those of one batch, for every output partition that
 //! aggregates.
@@ -23,9 +22,9 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-/// Values in a sample. By it a histogram of a hundred buckets is wrong by less than half a bucket in 99 of
-/// 100 samples: 300 values a bucket, as PostgreSQL takes (Chaudhuri, Motwani and Narasayya, "Random sampling
-/// for histogram construction").
+/// Values in a sample. The error of a histogram of a hundred buckets is then less than half a bucket in 99 of
+/// 100 samples: 300 values a bucket, as in PostgreSQL (Chaudhuri, Motwani and Narasayya, "Random sampling for
+/// histogram construction").
 pub const SAMPLE_VALUES: usize = 30_000;
 
 /// The function; plans name it by its name, so every session that decodes one needs it too.
@@ -76,7 +75,7 @@ fn element(kind: DataType) -> FieldRef {
     Arc::new(Field::new_list_field(kind, true))
 }
 
-/// The type that values are kept in: a view of a text would keep the whole batch.
+/// The type in which values are kept: a text view would keep the whole batch alive.
 fn stored(kind: &DataType) -> DataType {
     match kind {
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
@@ -87,9 +86,9 @@ fn stored(kind: &DataType) -> DataType {
 #[derive(Debug)]
 struct Sampler {
     kind: DataType,
-    /// Of the random numbers.
+    /// State of the random number generator.
     state: u64,
-    /// Only smaller random numbers can still get into the sample.
+    /// Only smaller random numbers can still enter the sample.
     limit: u64,
     priorities: Vec<u64>,
     /// As many as `priorities`, in the same order.
@@ -110,7 +109,7 @@ impl Sampler {
         mixed ^ (mixed >> 31)
     }
 
-    /// Adds those values that `priority` has a random number for.
+    /// Adds the values with priorities below the limit.
     fn add(&mut self, values: &ArrayRef, mut priority: impl FnMut(&mut Self, usize) -> u64) -> Result<()> {
         let mut rows = Vec::new();
         for row in (0..values.len()).filter(|row| values.is_valid(*row)) {
@@ -128,7 +127,7 @@ impl Sampler {
         if self.priorities.len() >= 2 * SAMPLE_VALUES { self.shrink() } else { Ok(()) }
     }
 
-    /// Leaves the sample alone, in one array.
+    /// Reduces the candidates to the sample, in one array.
     fn shrink(&mut self) -> Result<()> {
         let parts: Vec<&dyn Array> = self.values.iter().map(AsRef::as_ref).collect();
         let all = if parts.is_empty() { new_empty_array(&self.kind) } else { concat(&parts)? };
@@ -236,7 +235,7 @@ mod tests {
         }
         let sample = sampled(&mut whole)?;
         assert_eq!(sample.len(), SAMPLE_VALUES);
-        // A quarter of the values: 7500, give or take 75 for every standard deviation.
+        // A quarter of the values: 7500, with a standard deviation of 75.
         let first =
             sample.as_primitive::<Int64Type>().values().iter().filter(|value| **value < 100_000).count();
         assert!((7_000..8_000).contains(&first), "{first}");

@@ -1,4 +1,4 @@
-//! How large the result of a function is at most, for each row, by what its arguments are.
+//! Upper bounds of result sizes per row, computed from the arguments.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
@@ -10,56 +10,56 @@ use datafusion::logical_expr::ColumnarValue;
 
 use super::sizes::{ELEMENT_BYTES, bytes_of, items_of, nodes_of};
 
-/// Bytes of a character at most.
+/// Maximum bytes of a character.
 const CHARACTER_BYTES_MAX: u64 = 4;
 
-/// Bytes of a place in a text.
+/// Bytes of a position in a text.
 const PLACE_BYTES: u64 = 8;
 
-/// Bytes of the text of a number or a time at most: a decimal has 76 digits.
+/// Maximum bytes of a number or a time as text: a decimal has 76 digits.
 const NUMBER_TEXT_BYTES_MAX: u64 = 96;
 
 const HOUR_NS: i128 = 3_600_000_000_000;
 
 const DAY_NS: i128 = 24 * HOUR_NS;
 
-/// From one local time to the same of the next day, at least.
+/// Minimum duration of a local day.
 const DAY_NS_MIN: i128 = 22 * HOUR_NS;
 
-/// Days of a month at least.
+/// Minimum number of days in a month.
 const MONTH_DAYS_MIN: i128 = 28;
 
-/// From so many bytes on, what a text is cut at or replaced in is counted, not estimated.
+/// From this size on, split and replace results are counted exactly, not estimated.
 const COUNTED_FROM: u64 = 1 << 16;
 
-/// What a function does with the sizes of its arguments.
+/// How a function's result size depends on its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
     /// A text, a number of times.
     Repeat,
-    /// A text, filled up to a number of characters.
+    /// A text, padded to a number of characters.
     Pad,
-    /// All arguments, one behind the other.
+    /// Concatenation of all arguments.
     Texts,
-    /// The same with the first argument between them.
+    /// Concatenation with the first argument as separator.
     JoinedTexts,
-    /// One text in a text by another.
+    /// Replacement of one text in a text by another.
     Replace,
-    /// What a pattern matches, by a text with parts of what it matched.
+    /// Replacement of matches by a text that may contain captures.
     ReplacePattern,
-    /// Each byte, or character, by so many bytes at most.
+    /// Each byte, or character, becomes at most so many bytes.
     Factor(u64),
     /// The parts of a text.
     Split,
-    /// The elements of an array as a text, with another one between them.
+    /// The elements of an array as a text, with a separator.
     Join,
-    /// Numbers or times.
+    /// A series of numbers or times.
     Series {
         includes_end: bool,
     },
     /// One element, a number of times.
     RepeatElement,
-    /// An array, filled up to a number of elements.
+    /// An array, padded to a number of elements.
     Resize,
     /// Elements, and those of arrays.
     Elements,
@@ -69,13 +69,13 @@ pub(crate) enum Rule {
     ReplaceAll,
 }
 
-/// Of one row's result, at most.
+/// Upper bound of one row's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub bytes: u64,
-    /// What the offsets of its type count: elements of a list, bytes of a text.
+    /// Units of the type's offsets: elements of a list, bytes of a text.
     pub items: u64,
-    /// Bytes of the value by itself, as PostgreSQL counts it; 0 where that is not known.
+    /// Bytes of the value as PostgreSQL counts it; 0 if unknown.
     pub value: u64,
 }
 
@@ -88,19 +88,19 @@ impl Bound {
         Self { bytes, items, value: bytes }
     }
 
-    /// The value may be much smaller.
+    /// Marks the value as possibly much smaller.
     fn estimated(self) -> Self {
         Self { value: 0, ..self }
     }
 }
 
 impl Rule {
-    /// Whether a result is as large as its bound, or nearly.
+    /// Whether results are as large as the bound, or nearly.
     pub fn is_exact(self) -> bool {
         !matches!(self, Self::Replace | Self::ReplacePattern | Self::Split | Self::Join | Self::Pad)
     }
 
-    /// How often a byte of an argument is in the result at most, where that is a small number.
+    /// Maximum number of copies of an argument's byte in the result, if that is a small number.
     pub fn factor(self) -> Option<u64> {
         match self {
             Self::Texts | Self::ReplaceOne => Some(1),
@@ -121,7 +121,7 @@ impl Rule {
             Self::Repeat => Bound::text(bytes(0).saturating_mul(number(1))),
             Self::Pad => {
                 let is_ascii = [0, 2].iter().all(|at| arguments.get(*at).is_none_or(Argument::is_ascii));
-                // Where characters have several bytes, it is written down where each begins.
+                // For multi-byte texts, the start of each character is recorded.
                 let width = if is_ascii { 1 } else { CHARACTER_BYTES_MAX + PLACE_BYTES };
                 let filled = bytes(0).saturating_add(number(1).saturating_mul(width));
                 Bound { value: number(1).saturating_mul(CHARACTER_BYTES_MAX), ..Bound::text(filled) }
@@ -196,7 +196,7 @@ impl Rule {
     }
 }
 
-/// Bytes of an element that is NULL in the array of the first argument.
+/// Bytes of a NULL element in the array of the first argument.
 fn element_bytes(arguments: &[Argument<'_>]) -> u64 {
     let kind = match arguments.first().map(|array| array.value.data_type()) {
         Some(DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _)) => {
@@ -207,14 +207,14 @@ fn element_bytes(arguments: &[Argument<'_>]) -> u64 {
     match (kind.primitive_width(), &kind) {
         (Some(width), _) => width as u64,
         (None, DataType::FixedSizeBinary(width)) => u64::try_from(*width).unwrap_or(0),
-        // As many as it has columns, or a list of a fixed length.
+        // A struct has one per field, a fixed-size list one per element.
         (None, DataType::Struct(fields)) => 16 * fields.len() as u64,
         (None, DataType::FixedSizeList(_, width)) => 16 * u64::try_from(*width).unwrap_or(0),
         _ => 1,
     }
 }
 
-/// In how many pieces the second argument cuts the first, at most.
+/// Upper bound on the pieces into which the second argument splits the first.
 fn pieces(arguments: &[Argument<'_>], row: usize) -> u64 {
     let [text, by, ..] = arguments else { return 1 };
     let estimate = text.bytes(row) / by.bytes(row).max(1) + 1;
@@ -226,7 +226,7 @@ fn pieces(arguments: &[Argument<'_>], row: usize) -> u64 {
     }
 }
 
-/// How many values `range` and `generate_series` make, at most.
+/// Upper bound on the values of `range` and `generate_series`.
 fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
     let at = |at: usize| arguments.get(at).and_then(|argument| argument.time(row));
     let (from, to, step) = match arguments.len() {
@@ -234,11 +234,11 @@ fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
         2 => (at(0), at(1), Some(1)),
         _ => match arguments[2].interval(row) {
             Some((months, days, ns)) => {
-                // Days have no times.
+                // Dates ignore the time of a step.
                 let ns = if arguments[0].is_date() { 0 } else { ns };
                 let parts = [i128::from(months), i128::from(days), i128::from(ns)];
                 let least = (parts[0] * MONTH_DAYS_MIN + parts[1]) * DAY_NS_MIN + parts[2];
-                // Forwards and backwards by turns: it may never arrive.
+                // Mixed signs: it may never reach the end.
                 if parts.iter().any(|part| *part > 0) && parts.iter().any(|part| *part < 0) {
                     return u64::MAX;
                 }
@@ -252,7 +252,7 @@ fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
         let step = if arguments.len() < 3 { Some(1.0) } else { real(2) };
         // A step of 0 is an error of the function.
         let items = step.filter(|step| *step != 0.0).map_or(0.0, |step| (to - from) / step);
-        // Rounded, and what is no number has no end.
+        // Rounded up; NaN means no end.
         return if items < 0.0 { 0 } else { (items + 2.0) as u64 };
     }
     let (Some(from), Some(to), Some(step)) = (from, to, step) else { return 0 };
@@ -263,16 +263,16 @@ fn series(arguments: &[Argument<'_>], row: usize, includes_end: bool) -> u64 {
     u64::try_from(items).unwrap_or(u64::MAX)
 }
 
-/// An argument, one value for all rows or one for each.
+/// An argument: one value for all rows or one for each.
 pub(crate) struct Argument<'a> {
     value: &'a ColumnarValue,
-    /// The value or values; none of a text that stands for all rows, which is not copied.
+    /// The value or values; `None` for a scalar text, which is not copied.
     array: Option<ArrayRef>,
     bytes: Vec<u64>,
     nodes: Vec<u64>,
     items: Vec<u64>,
     numbers: Option<ArrayRef>,
-    /// Numbers with digits behind the point, as doubles.
+    /// Non-integer numbers, as doubles.
     reals: Option<ArrayRef>,
 }
 
@@ -321,7 +321,7 @@ impl<'a> Argument<'a> {
         self.bytes[self.at(row)]
     }
 
-    /// Of the value as a text.
+    /// Bytes of the value as text.
     fn text_bytes(&self, row: usize) -> u64 {
         match self.value.data_type() {
             DataType::Utf8
@@ -373,7 +373,7 @@ impl<'a> Argument<'a> {
         }
     }
 
-    /// The number, or the moment in nanoseconds.
+    /// The number, or the timestamp in nanoseconds.
     fn time(&self, row: usize) -> Option<i128> {
         let (numbers, at) = (self.numbers.as_ref()?, self.at(row));
         if numbers.is_null(at) {
@@ -387,7 +387,7 @@ impl<'a> Argument<'a> {
         reals.is_valid(at).then(|| reals.as_primitive::<Float64Type>().value(at))
     }
 
-    /// What one of its numbers is, where they count a time.
+    /// Nanoseconds of one unit of its numbers, for time types.
     fn unit_ns(&self) -> i128 {
         match self.value.data_type() {
             DataType::Date32 => DAY_NS,
@@ -411,7 +411,7 @@ impl<'a> Argument<'a> {
         Some(IntervalMonthDayNanoType::to_parts(interval))
     }
 
-    /// How often; a number below 0 is none.
+    /// A repeat count; negative ones count as 0.
     fn count(&self, row: usize) -> u64 {
         self.time(row).map_or(0, |number| u64::try_from(number.max(0)).unwrap_or(u64::MAX))
     }
@@ -421,7 +421,7 @@ fn text_of(scalar: &ScalarValue) -> Option<&str> {
     scalar.try_as_str().flatten()
 }
 
-/// Whole numbers, days and moments as 64 bits.
+/// Integers, dates and timestamps as 64 bits.
 fn ticks(array: &ArrayRef) -> Result<Option<ArrayRef>> {
     Ok(match array.data_type() {
         kind if kind.is_integer() => Some(cast(array, &DataType::Int64)?),

@@ -1,12 +1,12 @@
-//! How many bytes the values of an array take, one by one, and how many elements lists have.
+//! Sizes of array values in bytes, and element counts of lists, per row.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait};
 use datafusion::arrow::datatypes::DataType;
 
-/// What an element takes beside its bytes at most: a view.
+/// Maximum overhead of an element in addition to its bytes: a view.
 pub(crate) const ELEMENT_BYTES: u64 = 16;
 
-/// Of each row; a value that is NULL takes what its place does.
+/// Bytes of each row; a NULL value counts as much as its slot.
 pub(crate) fn bytes_of(array: &dyn Array) -> Vec<u64> {
     let lengths = |length: &dyn Fn(usize) -> u64| -> Vec<u64> {
         (0..array.len()).map(|row| if array.is_null(row) { 0 } else { length(row) }).collect()
@@ -37,14 +37,14 @@ pub(crate) fn bytes_of(array: &dyn Array) -> Vec<u64> {
             }
             (None, _) => match Lists::of(array) {
                 Some(lists) => lists.sums(&bytes_of(lists.elements.as_ref()), ELEMENT_BYTES),
-                // Each may be all there is.
+                // Unknown layout: each row may be the whole array.
                 None => vec![array.get_array_memory_size() as u64; array.len()],
             },
         },
     }
 }
 
-/// The elements of the list in each row, and those of lists in it, at any depth.
+/// Elements of the list in each row, including nested lists at any depth.
 pub(crate) fn nodes_of(array: &dyn Array) -> Vec<u64> {
     match Lists::of(array) {
         Some(lists) => lists.sums(&nodes_of(lists.elements.as_ref()), 1),
@@ -52,7 +52,7 @@ pub(crate) fn nodes_of(array: &dyn Array) -> Vec<u64> {
     }
 }
 
-/// The elements of the list in each row; 0 where there is none.
+/// Elements of the list in each row; 0 if it is not a list.
 pub(crate) fn items_of(array: &dyn Array) -> Vec<u64> {
     match Lists::of(array) {
         Some(lists) => lists.sums(&vec![1; lists.elements.len()], 0),
@@ -64,7 +64,7 @@ fn span<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> u64 {
     (offsets[row + 1] - offsets[row]).as_usize() as u64
 }
 
-/// An array of lists or maps: where the elements of each begin and end.
+/// An array of lists or maps, with the range of each.
 struct Lists<'a> {
     elements: &'a ArrayRef,
     spans: Vec<(usize, usize)>,
@@ -94,7 +94,7 @@ impl<'a> Lists<'a> {
         Some(Self { elements, spans })
     }
 
-    /// Of each list, what its elements have, and `each` for every one.
+    /// For each list, the sum of its elements' sizes, plus `each` per element.
     fn sums(&self, of_elements: &[u64], each: u64) -> Vec<u64> {
         let mut before = Vec::with_capacity(of_elements.len() + 1);
         let mut sum = 0_u64;

@@ -1,4 +1,4 @@
-//! What the bounds say beside what the functions make, over drawn arguments.
+//! Compares the bounds with actual results over random arguments.
 
 use super::*;
 use datafusion::arrow::array::{
@@ -13,7 +13,7 @@ const SEED: u64 = 0x5eed_0029;
 
 const ROWS: usize = 64;
 
-/// Numbers in an order that a seed gives (xorshift64*, Vigna 2016).
+/// Seeded pseudo-random numbers (xorshift64*, Vigna 2016).
 struct Draw(u64);
 
 impl Draw {
@@ -32,7 +32,7 @@ impl Draw {
         from + self.below((to - from) as u64) as i64
     }
 
-    /// A short text, sometimes of letters that take more bytes.
+    /// A short text, sometimes of multi-byte letters.
     fn text(&mut self, characters_max: u64) -> String {
         let letters = ['a', 'b', ',', ' ', 'é', '漢', '🦅', 'a'];
         let length = self.below(characters_max + 1);
@@ -109,7 +109,7 @@ impl Draw {
     }
 }
 
-/// Arguments of a function, by its name.
+/// Random arguments of a function, by its name.
 fn drawn(name: &str, draw: &mut Draw) -> Vec<ArrayRef> {
     match name {
         "repeat" => vec![draw.texts(9), draw.numbers(-2, 20)],
@@ -240,7 +240,7 @@ fn no_result_is_above_its_bound() {
             for row in 0..ROWS {
                 let bound = bounded.rule.bound(&sized, row);
                 let bytes = match result.data_type() {
-                    // What elements take beside their bytes is more here than in the array.
+                    // The bound counts more overhead per element than the array has.
                     DataType::List(_) => sizes::bytes_of(&result.as_list::<i32>().value(row)).iter().sum(),
                     _ => bytes[row],
                 };
@@ -380,7 +380,7 @@ fn a_large_constant_is_not_computed_while_a_statement_is_planned() {
     let chained = |other: &str| call(&concatenation(), vec![text(&side), text(other)], ConfigOptions::new());
     assert!(chained(&side[1..]).is_ok());
     assert_eq!(state_of(chained(&format!("{side}x"))), "54000");
-    // A text by itself, which a rule has put there.
+    // A scalar text, produced by an optimizer rule.
     let own = |bytes| call(&concatenation(), vec![text(&"x".repeat(bytes))], ConfigOptions::new());
     assert_eq!(state_of(own(100_000)), "54000");
 }

@@ -1,8 +1,8 @@
-//! Types as columns are declared with them: lengths of texts, UUIDs, which are texts, and digits of times,
-//! which values are brought to or checked against.
+//! Declared column types: text lengths, UUIDs, which are texts, and time precisions, to which values are cast
+//! or against which they are checked.
 //!
-//! A `char(n)` is kept without the blanks at its end, with which it is shown, so that it is compared, grouped
-//! and put together as in PostgreSQL, where they do not count.
+//! A `char(n)` is stored without trailing blanks, which are added when it is displayed, so that it is
+//! compared, grouped and concatenated as in PostgreSQL, where they are insignificant.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,21 +22,21 @@ use crate::uuid_text;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Characters of a text type, at most, as in PostgreSQL.
+/// Maximum length of a text type in characters, as in PostgreSQL.
 pub const LENGTH_MAX: u64 = 10_485_760;
-/// Digits of seconds, at most: times are counted in microseconds.
+/// Maximum digits of seconds: times are counted in microseconds.
 pub const DIGITS_MAX: u64 = 6;
 
-/// 2000-01-01 in microseconds, from which PostgreSQL counts.
+/// 2000-01-01 in microseconds, PostgreSQL's epoch.
 const MILLENNIUM: i64 = 946_684_800_000_000;
 const DAY: i64 = 86_400_000_000;
 
-/// A declared type, with what stands in its parentheses.
+/// A declared type, with its type modifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeclaredType {
-    /// Characters at most; `None`: as many as there are.
+    /// Maximum characters; `None`: unlimited.
     Varchar(Option<u32>),
-    /// Characters, which blanks fill up; `None`: as many as there are.
+    /// Blank-padded characters; `None`: unlimited.
     Char(Option<u32>),
     /// Digits of seconds.
     Time(u32),
@@ -46,7 +46,7 @@ pub enum DeclaredType {
 }
 
 impl DeclaredType {
-    /// PostgreSQL's name of the type in `pg_type`, with what stands in its parentheses: `varchar(5)`.
+    /// PostgreSQL's name of the type in `pg_type`, with its modifier: `varchar(5)`.
     pub fn name(self) -> String {
         let (name, size) = match self {
             Self::Varchar(size) => ("varchar", size),
@@ -62,7 +62,7 @@ impl DeclaredType {
         }
     }
 
-    /// Whether values of an Arrow type can be of it.
+    /// Whether values of an Arrow type can have this declared type.
     pub fn is_of(self, kind: &DataType) -> bool {
         match self {
             Self::Varchar(_) | Self::Char(_) | Self::Uuid => kind.is_string(),
@@ -72,7 +72,7 @@ impl DeclaredType {
         }
     }
 
-    /// Whether a value may have to become another one, or be refused.
+    /// Whether a value may have to be changed or refused.
     pub fn limits(self) -> bool {
         match self {
             Self::Varchar(size) => size.is_some(),
@@ -83,7 +83,7 @@ impl DeclaredType {
         }
     }
 
-    /// A text that is cast to it.
+    /// A text cast to this type.
     fn cut(self, text: &str) -> &str {
         match self {
             Self::Varchar(Some(size)) => first(text, size),
@@ -92,9 +92,9 @@ impl DeclaredType {
         }
     }
 
-    /// A text as it is compared with values of the type, and cast to it.
+    /// A text cast to this type, for casts and comparisons.
     ///
-    /// Errors: it is no UUID (22P02).
+    /// Errors: not a UUID (22P02).
     pub fn normal(self, text: &str) -> Result<Cow<'_, str>> {
         match self {
             Self::Uuid => uuid_text::normal(text).map(Cow::Owned),
@@ -102,15 +102,15 @@ impl DeclaredType {
         }
     }
 
-    /// A text that is put into a column of it.
+    /// A text assigned to a column of this type.
     ///
-    /// Errors: it is longer, and not only by blanks (22001); it is no UUID (22P02).
+    /// Errors: it is longer, apart from blanks (22001); not a UUID (22P02).
     pub fn assigned(self, text: &str) -> Result<Cow<'_, str>> {
         let kept = match self {
             Self::Uuid => return self.normal(text),
             _ => self.cut(text),
         };
-        // A char may have lost blanks that fit.
+        // A char may have been stripped of blanks that fit.
         if kept.len() < text.len() && text[kept.len()..].bytes().any(|byte| byte != b' ') {
             let message = format!("value too long for type {self}");
             return Err(SqlError::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message).into_datafusion());
@@ -122,7 +122,7 @@ impl DeclaredType {
 /// The first `size` characters.
 fn first(text: &str, size: u32) -> &str {
     let size = size as usize;
-    // None has less than a byte.
+    // Every character has at least one byte.
     if text.len() <= size {
         return text;
     }
@@ -132,7 +132,7 @@ fn first(text: &str, size: u32) -> &str {
     }
 }
 
-/// As SQL writes it: `character varying(5)`.
+/// The SQL name: `character varying(5)`.
 impl fmt::Display for DeclaredType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,7 +148,7 @@ impl fmt::Display for DeclaredType {
     }
 }
 
-/// By its name, or as SQL writes it.
+/// Parses the `pg_type` name or the SQL name.
 impl FromStr for DeclaredType {
     type Err = ();
 
@@ -175,11 +175,11 @@ impl FromStr for DeclaredType {
     }
 }
 
-/// What a function does with a value and its type.
+/// Purpose of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Purpose {
     Cast,
-    /// The same with NULL for what cannot be cast.
+    /// As a cast, with NULL for values that cannot be cast.
     TryCast,
     Assign,
     Show,
@@ -202,30 +202,29 @@ pub const CAST: &str = "harrier_declared";
 pub const TRY_CAST: &str = "harrier_try_declared";
 const SHOWN: &str = "harrier_padded";
 
-/// `value`, of an Arrow type of the declared one, as a cast makes it: texts are cut off, times rounded.
+/// Casts `value`, of the Arrow type, to the declared type: texts are truncated, times rounded.
 pub fn declared(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::Cast).call(vec![value, lit(to.name())])
 }
 
-/// The same with NULL for what cannot be cast.
+/// The same with NULL for values that cannot be cast.
 pub fn try_declared(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::TryCast).call(vec![value, lit(to.name())])
 }
 
-/// The same as it is written into a column. As part of what is written it is computed for all rows of that,
-/// and for no others.
+/// Converts a value for assignment to a column. It is computed for exactly the rows that are written.
 ///
-/// Errors: a text is longer, and not only by blanks (22001).
+/// Errors: a text is longer, apart from blanks (22001).
 pub fn assigned(value: Expr, to: DeclaredType) -> Expr {
     function(Purpose::Assign).call(vec![value, lit(to.name())])
 }
 
-/// The same as a client sees it: `char(n)` filled up with blanks.
+/// Converts a value for display: `char(n)` is padded with blanks.
 pub fn padded(value: Expr, of: DeclaredType) -> Expr {
     function(Purpose::Show).call(vec![value, lit(of.name())])
 }
 
-/// The declared type of what [`declared`] or [`padded`] makes, if a function is one of theirs.
+/// The declared type of a call of [`declared`] or [`padded`], if a function is one of theirs.
 pub fn type_of_call(name: &str, arguments: &[Expr]) -> Option<DeclaredType> {
     match (name, arguments) {
         (CAST | TRY_CAST | SHOWN, [_, Expr::Literal(to, _)]) => to.try_as_str()??.parse().ok(),
@@ -233,18 +232,18 @@ pub fn type_of_call(name: &str, arguments: &[Expr]) -> Option<DeclaredType> {
     }
 }
 
-/// Those that a statement is given, to plan.
+/// The functions available when statements are planned.
 pub(crate) fn planned() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Purpose::Cast, Purpose::TryCast].into_iter().map(function)
 }
 
-/// The functions; they travel to ranks by their names.
+/// All functions; ranks know them by their names.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Purpose::Cast, Purpose::TryCast, Purpose::Assign, Purpose::Show].into_iter().map(function)
 }
 
 fn function(purpose: Purpose) -> Arc<ScalarUDF> {
-    // What fails is not to be computed earlier, for more rows, or for none.
+    // A failing function must not be evaluated earlier, for more rows, or for none.
     let volatility = match purpose {
         Purpose::Assign => Volatility::Volatile,
         Purpose::Cast | Purpose::TryCast | Purpose::Show => Volatility::Immutable,
@@ -282,7 +281,7 @@ impl ScalarUDFImpl for Declared {
             return internal_err!("{} knows no type {to}", self.name());
         };
         match value {
-            // Nothing is written where there is no row.
+            // Nothing is written without a row.
             ColumnarValue::Scalar(_) if arguments.number_rows == 0 && self.purpose == Purpose::Assign => {
                 Ok(value.clone())
             }
@@ -350,7 +349,7 @@ fn texts(purpose: Purpose, values: &ArrayRef, to: DeclaredType) -> Result<ArrayR
     }
 }
 
-/// Times with so many digits of seconds; halves away from zero, which is where PostgreSQL has it.
+/// Rounds times to so many digits of seconds; halves away from PostgreSQL's epoch.
 ///
 /// Errors: a time is rounded up to the end of the day (0A000).
 fn rounded(values: &ArrayRef, digits: u32) -> Result<ArrayRef> {
@@ -381,7 +380,7 @@ fn rounded(values: &ArrayRef, digits: u32) -> Result<ArrayRef> {
     Ok(cast(&(Arc::new(counts) as ArrayRef), kind)?)
 }
 
-/// The nearest multiple of `unit` from `zero` on; of two the one farther from that.
+/// The multiple of `unit`, counted from `zero`, nearest to `count`; halves go away from `zero`.
 fn round_to(count: i64, unit: i64, zero: i64) -> i64 {
     let half = unit / 2;
     let rounded = count.checked_sub(zero).and_then(|count| {

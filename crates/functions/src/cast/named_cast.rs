@@ -1,4 +1,4 @@
-//! What a cast gives, under a name that tells its type: the name of an expression leaves casts out.
+//! A cast that shows in the column name: the name of an expression omits plain casts.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// What [`function`] is called.
+/// The name of [`function`].
 pub const NAME: &str = "harrier_named_cast";
 
-/// (value, name of its type) → the value. Simplification takes it out of plans.
+/// (value, name of its type) → the value. Simplification removes it from plans.
 pub fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(NamedCast { signature: Signature::any(2, Volatility::Immutable) }))
 }

@@ -1,4 +1,4 @@
-//! `clock_timestamp()`: the time as the clock shows it now, which goes on while a statement runs.
+//! `clock_timestamp()`: the current time, which advances while a statement runs.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,8 +1,8 @@
-//! EXTRACT and `date_part`: fields of days, times and intervals as PostgreSQL has them, decimals and doubles.
-//! What timestamps are apart from each other, which is a duration, is an interval of days and time.
-//! DataFusion has integers, cuts fractions off, and tells all of a duration's hours, minutes and so on.
+//! EXTRACT and `date_part`: fields of dates, times and intervals with PostgreSQL's semantics, as decimals and
+//! doubles. Differences of timestamps, which are durations, count as intervals of days and time. DataFusion
+//! returns integers, truncates fractions, and returns the total hours, minutes and so on of a duration.
 //!
-//! They travel to ranks by their names.
+//! Ranks know them by their names.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// The number of the first of January of 1970 among all days, as astronomers count them.
+/// The Julian day number of 1970-01-01.
 const JULIAN_1970: i64 = 2_440_588;
 
-/// `date_part`, in the place of DataFusion's: a double.
+/// `date_part`, replacing DataFusion's: a double.
 pub fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(DatePart { inner: datetime::date_part(), is_exact: false }))
 }
@@ -79,7 +79,7 @@ enum Part {
 }
 
 impl Part {
-    /// By its name and the others that PostgreSQL has for it.
+    /// The part of a name, including PostgreSQL's aliases.
     fn named(name: &str) -> Option<Self> {
         Some(match name.trim_matches(['\'', '"']).to_ascii_lowercase().as_str() {
             "microsecond" | "microseconds" | "usec" | "usecs" | "usecond" | "useconds" | "us" => {
@@ -112,19 +112,19 @@ impl Part {
         })
     }
 
-    /// Digits behind the point of an exact one.
+    /// Decimal scale of the part.
     fn scale(self, kind: &DataType) -> i8 {
         match self {
             Self::Second => 6,
             Self::Millisecond => 3,
             Self::Epoch if *kind != DataType::Date32 => 6,
-            // A fraction of a day is told to all digits.
+            // A fraction of a day keeps all its digits.
             Self::Julian if *kind != DataType::Date32 => 20,
             _ => 0,
         }
     }
 
-    /// DataFusion's name of what it tells as an integer, of timestamps and days.
+    /// DataFusion's name of the part, if it has it as an integer for timestamps and dates.
     fn of_arrow(self) -> Option<&'static str> {
         Some(match self {
             Self::Minute => "minute",
@@ -142,15 +142,15 @@ impl Part {
         })
     }
 
-    /// Whether days have it; `date_part` takes them for timestamps.
+    /// Whether it is a part of dates; `date_part` converts them to timestamps.
     fn is_of_days(self) -> bool {
         use Part::{Hour, Microsecond, Millisecond, Minute, Second, Zone, ZoneHour, ZoneMinute};
         !matches!(self, Microsecond | Millisecond | Second | Minute | Hour | Zone | ZoneHour | ZoneMinute)
     }
 }
 
-/// Which hundred or thousand of years a year is in: the first one begins with the year 1, and the first one
-/// before with the year 0, which is 1 BC.
+/// The century or millennium of a year: the first one begins with the year 1, and the one before it ends with
+/// the year 0, which is 1 BC.
 fn count_of(year: i64, years: i64) -> i64 {
     match year {
         1.. => (year - 1) / years + 1,
@@ -158,14 +158,14 @@ fn count_of(year: i64, years: i64) -> i64 {
     }
 }
 
-/// A number of units of which so many are 1.
+/// Numbers in units of 10^-`scale`.
 struct Units {
     values: Vec<Option<i128>>,
     scale: i8,
 }
 
 impl DatePart {
-    /// Errors: there is no such part (22023), or these values have none (0A000).
+    /// Errors: there is no such part (22023), or these values do not have it (0A000).
     fn part(&self, name: &str, kind: &DataType) -> Result<Part> {
         let type_name = match kind {
             DataType::Date32 => "date",
@@ -205,7 +205,7 @@ impl DatePart {
     fn kind(&self, part: Part, of: &DataType) -> DataType {
         match self.is_exact {
             true => match part.scale(of) {
-                // Some room for what is computed of it.
+                // Leaves some digits for computations.
                 0 if part != Part::Epoch => DataType::Decimal128(10, 0),
                 20 => DataType::Decimal128(30, 20),
                 scale => DataType::Decimal128(19, scale),
@@ -280,7 +280,7 @@ impl DatePart {
                 Part::Julian => {
                     const ONE: i128 = 10_i128.pow(20);
                     let day = local.div_euclid(i128::from(DAY_US)) + i128::from(JULIAN_1970);
-                    // Half is away from zero.
+                    // Rounds half away from zero.
                     let fraction = i128::from(of_day) * ONE;
                     day * ONE + (fraction + i128::from(DAY_US) / 2) / i128::from(DAY_US)
                 }
@@ -294,13 +294,13 @@ impl DatePart {
     }
 }
 
-/// Of microseconds since midnight.
+/// A part of microseconds since midnight.
 fn of_day_time(part: Part, us: i64) -> i64 {
     match part {
         Part::Minute => us / MINUTE_US % 60,
         Part::Hour => us / HOUR_US,
         Part::Epoch => us,
-        // In microseconds, too; seconds and milliseconds have these behind the point.
+        // In microseconds; the scale of seconds and milliseconds accounts for it.
         _ => us % MINUTE_US,
     }
 }
@@ -345,7 +345,7 @@ impl ScalarUDFImpl for DatePart {
         if self.is_exact { &[] } else { self.inner.aliases() }
     }
 
-    /// EXTRACT is called as `date_part` is.
+    /// EXTRACT has the column name of `date_part`.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         self.inner.inner().schema_name(arguments)
     }
@@ -401,7 +401,7 @@ impl ScalarUDFImpl for DatePart {
         })
     }
 
-    /// The days of one year, of which DataFusion knows when it is an integer.
+    /// The range of days of one year, which DataFusion computes for an integer.
     fn preimage(&self, arguments: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
         let year = match value {
             Expr::Literal(value, _) if !value.is_null() => {
@@ -422,7 +422,7 @@ impl ScalarUDFImpl for DatePart {
     }
 }
 
-/// A part that DataFusion alone has.
+/// A part that only DataFusion has.
 fn is_nanosecond(name: &str) -> bool {
     let name = name.trim_matches(['\'', '"']);
     ["nanosecond", "nanoseconds", "ns", "nsec", "nsecs"].iter().any(|other| name.eq_ignore_ascii_case(other))

@@ -1,8 +1,7 @@
-//! `date_trunc` of timestamps of any year, and of intervals. DataFusion's counts nanoseconds on the way,
-//! which begin in 1677 and end in 2262, and is of no intervals.
+//! `date_trunc` of timestamps of any year, and of intervals. DataFusion's computes in nanoseconds, which
+//! range from 1677 to 2262, and does not support intervals.
 //!
-//! The calendar repeats itself, weekdays included, after 400 years, so that other years are looked at in one
-//! in which it can.
+//! The calendar repeats, weekdays included, after 400 years, so other years are shifted into that range.
 
 use std::sync::Arc;
 
@@ -30,10 +29,10 @@ use harrier_sqlstate::IntoDataFusionError;
 /// Seconds of 400 years.
 const CYCLE: i64 = 146_097 * 86_400;
 
-/// Seconds since 1970 of the years 1700 to 2250, which are left as they are.
+/// Seconds since 1970 of the years 1700 to 2250, which are not shifted.
 const NEAR: std::ops::Range<i64> = -8_520_336_000..8_835_955_200;
 
-/// It travels to ranks by its name, which is DataFusion's.
+/// The function; ranks know it by its name, which is DataFusion's.
 pub(crate) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(AnyYear { inner: datetime::date_trunc(), signature }))
@@ -47,9 +46,9 @@ struct AnyYear {
     signature: Signature,
 }
 
-/// An interval without what is smaller than a unit.
+/// Truncates an interval to a unit.
 ///
-/// Errors: there is no such unit (22023), or intervals have none (0A000).
+/// Errors: there is no such unit (22023), or intervals do not have it (0A000).
 fn truncated(unit: &str, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, SqlError> {
     let refused = |state, how| {
         let message = format!("unit \"{unit}\" not {how} for type interval");
@@ -97,7 +96,7 @@ fn of_intervals(units: &ColumnarValue, intervals: &ColumnarValue, rows: usize) -
     }
 }
 
-/// Of a unit of several years, how many it has, and which is the first year of all of them.
+/// The number of years of a multi-year unit, and the first year of its count.
 fn years_of(unit: &str) -> Option<(i32, i32)> {
     match unit.to_ascii_lowercase().as_str() {
         "decade" | "decades" | "dec" | "decs" => Some((10, 0)),
@@ -108,7 +107,7 @@ fn years_of(unit: &str) -> Option<(i32, i32)> {
 }
 
 impl AnyYear {
-    /// Tens, hundreds or thousands of years, of which DataFusion's knows none.
+    /// Truncates to decades, centuries or millennia, which DataFusion's does not support.
     fn of_years(
         &self,
         (years, first): (i32, i32),
@@ -246,8 +245,8 @@ impl ScalarUDFImpl for AnyYear {
     }
 }
 
-/// How long before the years that can be looked at each of the moments is to be looked at, in whole cycles;
-/// `None`: none of them has to be. `second`: a second in their unit.
+/// Shift of each timestamp into the supported years, in whole cycles; `None`: no shift is needed. `second`: a
+/// second in their unit.
 fn cycles(moments: &Int64Array, second: i64) -> Option<Int64Array> {
     let near = NEAR.start * second..NEAR.end * second;
     if moments.iter().flatten().all(|moment| near.contains(&moment)) {
@@ -290,7 +289,7 @@ mod tests {
         let texts = ["9999-12-31T23:59:59.999999", "0001-03-01T12:00:00", "2024-03-01T12:30:00"];
         let expected = ["9999-12-01T00:00:00", "0001-03-01T00:00:00", "2024-03-01T00:00:00"];
         assert_eq!(trunc("month", &texts), expected);
-        // Fridays, all three but the second, which is a Thursday.
+        // All three are Fridays, except the second, which is a Thursday.
         let expected = ["9999-12-27T00:00:00", "0001-02-26T00:00:00", "2024-02-26T00:00:00"];
         assert_eq!(trunc("week", &texts), expected);
         assert_eq!(trunc("hour", &texts)[0], "9999-12-31T23:00:00");

@@ -1,5 +1,5 @@
-//! Durations, which timestamps are apart from each other, as intervals: whole days, and the time that is
-//! left, as PostgreSQL subtracts them.
+//! Durations, the differences of timestamps, as intervals: whole days, and the remaining time, as PostgreSQL
+//! subtracts them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use harrier_error::{SqlError, SqlState};
 
-/// Of the function.
+/// Name of the function.
 pub const NAME: &str = "harrier_day_time";
 
 /// (duration) → interval.
@@ -66,13 +66,13 @@ impl ScalarUDFImpl for DayTimes {
         }
     }
 
-    /// A column is called as if it were not there.
+    /// The column is named as if the call were absent.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
 }
 
-/// So many seconds, or parts of them.
+/// An interval of so many seconds, or fractions of them.
 pub(crate) fn day_time(parts: i64, unit: TimeUnit) -> std::result::Result<IntervalMonthDayNano, SqlError> {
     let second = per_second(unit);
     let day = 86_400 * second;

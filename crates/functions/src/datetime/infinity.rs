@@ -1,5 +1,5 @@
-//! Days and timestamps in the catalog that a cast does not read: `infinity`, and years before 1 or after
-//! 9999.
+//! Parsing of dates and timestamps in the catalog that a cast does not support: `infinity`, and years before
+//! 1 or after 9999.
 
 use chrono::{NaiveDate, NaiveTime};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
@@ -10,8 +10,8 @@ use datafusion::common::{Result, ScalarValue};
 
 use crate::datetime::time_unit::in_a_second;
 
-/// `values`, which a cast has made of `texts`, with those that it has not read, as far as they are days or
-/// timestamps.
+/// Completes `values`, the result of casting `texts`, with the dates or timestamps that the cast could not
+/// parse.
 pub fn with_far(values: ArrayRef, texts: &StringArray) -> Result<ArrayRef> {
     let kind = values.data_type();
     let is_time = matches!(kind, DataType::Date32 | DataType::Timestamp(..));
@@ -27,17 +27,17 @@ pub fn with_far(values: ArrayRef, texts: &StringArray) -> Result<ArrayRef> {
     Ok(zip(&is_null(&values)?, &far, &values)?)
 }
 
-/// The count that stands for a moment after all others, and with a minus for one before them.
+/// The count that stands for infinity, negated for -infinity.
 fn infinity(unit: TimeUnit) -> i64 {
     match unit {
-        // Files have all but those of nanoseconds as microseconds, and so has DuckDB its infinity.
+        // Files store all units but nanoseconds as microseconds, and DuckDB's infinity is in those.
         TimeUnit::Second => i64::MAX / 1_000_000,
         TimeUnit::Millisecond => i64::MAX / 1_000,
         TimeUnit::Microsecond | TimeUnit::Nanosecond => i64::MAX,
     }
 }
 
-/// Days or units since 1970 of days or timestamps.
+/// Days or units since 1970 of dates or timestamps.
 pub fn counts_of(values: &dyn Array) -> Result<Int64Array> {
     let counts = match values.data_type() {
         DataType::Date32 => cast(&cast(values, &DataType::Int32)?, &DataType::Int64)?,
@@ -46,7 +46,7 @@ pub fn counts_of(values: &dyn Array) -> Result<Int64Array> {
     Ok(counts.as_primitive().clone())
 }
 
-/// [`infinity`] of values of this type; of days it is the last of them.
+/// [`infinity`] of values of this type; for dates it is the largest date.
 pub fn infinity_of(kind: &DataType) -> Option<i64> {
     match kind {
         DataType::Date32 => Some(i32::MAX.into()),
@@ -55,8 +55,8 @@ pub fn infinity_of(kind: &DataType) -> Option<i64> {
     }
 }
 
-/// The day or timestamp of this type that the words `infinity` and `-infinity` stand for; `None` for other
-/// words, and other types.
+/// The date or timestamp of this type for the words `infinity` and `-infinity`; `None` for other words, and
+/// other types.
 pub fn infinite(word: &str, kind: &DataType) -> Option<ScalarValue> {
     let word = word.trim();
     let is = |text: &str| word.eq_ignore_ascii_case(text);
@@ -71,7 +71,7 @@ pub fn infinite(word: &str, kind: &DataType) -> Option<ScalarValue> {
     }
 }
 
-/// A day or timestamp in ISO 8601, such as `+12024-01-15` and `-0043-03-15 10:00:00`, as DuckDB writes it.
+/// A date or timestamp in ISO 8601, such as `+12024-01-15` and `-0043-03-15 10:00:00`, in DuckDB's format.
 pub fn in_catalog(text: String) -> String {
     if let Some(rest) = text.strip_prefix('+') {
         return rest.to_string();
@@ -89,7 +89,7 @@ pub fn in_catalog(text: String) -> String {
     format!("{:04}-{day} (BC){time}", year + 1)
 }
 
-/// Days or units of a timestamp since 1970: of `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or
+/// Days or units of a timestamp since 1970: parses `-infinity`, `12024-01-15 10:00:00`, `0044-03-15 (BC)`, or
 /// `0044-03-15 BC`.
 fn count_of(text: &str, kind: &DataType) -> Option<i64> {
     let infinity = infinity_of(kind)?;

@@ -1,10 +1,10 @@
-//! How long intervals are, which is what PostgreSQL compares: a month is thirty days, and a day 24 hours.
+//! Total lengths of intervals, by which PostgreSQL compares them: a month is thirty days, and a day 24 hours.
 //!
-//! Arrow compares months first, then days, then time. A span is a number in whose place any comparison, sort,
-//! group and join does what it does of numbers. A code is a number, too, ordered by the span, from which the
-//! interval comes back: `'1 day'` and `'24:00:00'` have one span and two codes.
+//! Arrow compares months first, then days, then time. A span is a number that replaces the interval in
+//! comparisons, sorts, groups and joins. A code is a number, too, ordered by the span, from which the
+//! interval can be decoded: `'1 day'` and `'24:00:00'` have one span and two codes.
 //!
-//! They travel to ranks by their names.
+//! Ranks know the functions by their names.
 
 use std::sync::Arc;
 
@@ -52,17 +52,17 @@ impl Measure {
     }
 }
 
-/// (interval) → nanoseconds; of lists and rows, the same with intervals replaced so.
+/// (interval) → nanoseconds; for lists and rows, the same with intervals replaced.
 pub fn span_function() -> Arc<ScalarUDF> {
     Measure::Span.function()
 }
 
-/// (interval) → a number that is less if the interval is shorter, and its own.
+/// (interval) → an order-preserving, reversible number.
 pub fn code_function() -> Arc<ScalarUDF> {
     Measure::Code.function()
 }
 
-/// (number that [`code_function`] made) → the interval.
+/// (number from [`code_function`]) → the interval.
 pub fn coded_function() -> Arc<ScalarUDF> {
     Measure::Coded.function()
 }
@@ -71,7 +71,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Measure::Span, Measure::Code, Measure::Coded].into_iter().map(Measure::function)
 }
 
-/// What is compared in the place of values of a type; `None`: the values, as there are no intervals in them.
+/// The type compared in place of a type with intervals; `None`: the type has no intervals.
 pub fn compared_as(kind: &DataType) -> Option<DataType> {
     let of_field = |field: &Arc<Field>| {
         compared_as(field.data_type())
@@ -97,15 +97,15 @@ pub fn compared_as(kind: &DataType) -> Option<DataType> {
     }
 }
 
-/// In nanoseconds.
+/// The length in nanoseconds.
 pub fn span(interval: IntervalMonthDayNano) -> i128 {
     let days = i128::from(interval.months) * 30 + i128::from(interval.days);
     days * DAY_NS + i128::from(interval.nanoseconds)
 }
 
-/// The span, and behind it 64 bits that tell how many months and days there are of it.
+/// The span, followed by 64 bits with the months and days.
 fn code(interval: IntervalMonthDayNano) -> i256 {
-    // With the sign the other way round, less is less without one, too.
+    // Flipping the sign bit preserves the order of signed numbers as unsigned ones.
     let unsigned = |number: i32| u128::from(number.cast_unsigned() ^ (1 << 31));
     let parts = unsigned(interval.months) << 32 | unsigned(interval.days);
     i256::from_i128(span(interval)) << 64 | i256::from_parts(parts, 0)
@@ -120,7 +120,7 @@ fn coded(code: i256) -> IntervalMonthDayNano {
     IntervalMonthDayNano::new(months, days, rest as i64)
 }
 
-/// Spans in the place of intervals; what has none as it is.
+/// Replaces intervals by spans; other values stay unchanged.
 pub(crate) fn spans(values: &ArrayRef) -> Result<ArrayRef> {
     let Some(kind) = compared_as(values.data_type()) else { return Ok(Arc::clone(values)) };
     Ok(match (values.data_type(), kind) {

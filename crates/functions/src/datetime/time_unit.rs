@@ -1,4 +1,4 @@
-//! Timestamps in whole units of time, for columns that have no finer ones, and for comparisons with them.
+//! Timestamps rounded to whole time units, for columns without finer ones, and for comparisons with them.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Which whole unit is taken for a timestamp between two of them.
+/// Rounding direction of a timestamp between two units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Floor,
     Ceiling,
-    /// The later one of two that are as near.
+    /// Half rounds up, to the later one.
     Nearest,
 }
 

@@ -1,6 +1,6 @@
-//! Moments and what clocks of a zone show then, as PostgreSQL has it. A local time that a zone leaves out is
-//! what clocks that were not put forward show; one that it has twice is the later of the two. A cast by
-//! itself fails on both.
+//! Conversion between timestamps and local times of a time zone, with PostgreSQL's semantics. A local time in
+//! a DST gap is interpreted with the offset before the gap; an ambiguous one is the later of the two. A plain
+//! cast fails on both.
 
 use std::sync::Arc;
 
@@ -22,18 +22,20 @@ use crate::parse::datetime::{DateOrder, Kind};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// `timezone(zone, time)`, which is `time AT TIME ZONE zone`: of a timestamp, the moment when clocks of the
-/// zone show it; of a moment, what they show then. Days and texts are moments.
+/// `timezone(zone, time)`, which is `time AT TIME ZONE zone`: converts a timestamp without time zone, as
+/// local time of the zone, to a timestamptz; converts a timestamptz to local time of the zone. Dates and
+/// texts are converted to timestamptz first.
 ///
 /// Errors: there is no such zone (22023), or the result is out of range (22008).
 pub fn timezone() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(TimeZoneOf::new("UTC".into())))
 }
 
-/// `harrier_moment(time, zone)`: of a timestamp, a day or a text, the moment when clocks of the zone show it,
-/// in microseconds and in that zone, which is a literal. A text may have a zone of its own.
+/// `harrier_moment(time, zone)`: interprets a timestamp without time zone, a date or a text as local time of
+/// the zone, a literal, and returns a timestamptz in microseconds and in that zone. A text may contain a zone
+/// of its own.
 ///
-/// Errors: as [`timezone`]; and a text that is none of these (as a cast says it).
+/// Errors: as [`timezone`]; and a text that is none of these (a cast's error).
 pub fn moment() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Moment { signature }))
@@ -41,7 +43,7 @@ pub fn moment() -> Arc<ScalarUDF> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TimeZoneOf {
-    /// That of the session, in which it has its moments.
+    /// The session's zone, used in result types.
     zone: Arc<str>,
     signature: Signature,
 }
@@ -95,7 +97,8 @@ impl ScalarUDFImpl for TimeZoneOf {
         let is_scalar = matches!((zone, time), (ColumnarValue::Scalar(_), ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { arguments.number_rows };
         let zones = zone.to_array(rows)?;
-        // A plan from elsewhere tells it: this function is that of no session there.
+        // The return field has the zone in a plan from another session, since this function has no session's
+        // zone there.
         let found = found(
             zones.as_string::<i32>().iter(),
             &time.to_array(rows)?,
@@ -114,8 +117,7 @@ impl TimeZoneOf {
     }
 }
 
-/// `times`, seen from the zone that is told beside each of them, as `wanted`, which has a zone where they
-/// have none.
+/// Converts `times` by the zone beside each of them to `wanted`, which has a zone if they have none.
 fn found<'a>(
     zones: impl Iterator<Item = Option<&'a str>>,
     times: &ArrayRef,
@@ -195,12 +197,12 @@ impl ScalarUDFImpl for Moment {
     }
 }
 
-/// Timestamps, days or texts as [`moment`] has them.
+/// Timestamps, dates or texts as [`moment`] converts them.
 pub fn moments_in(times: &ArrayRef, zone: &str) -> Result<ArrayRef> {
     moments(times, zone, &DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())))
 }
 
-/// Texts as [`moment`] has them; NULL for what is none.
+/// Texts as [`moment`] converts them; NULL for invalid ones.
 pub fn moments_or_null(texts: &StringArray, zone: &str) -> Result<ArrayRef> {
     let kind = DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into()));
     let zone = zone_of(zone)?;
@@ -208,14 +210,14 @@ pub fn moments_or_null(texts: &StringArray, zone: &str) -> Result<ArrayRef> {
     Ok(cast(&found, &kind)?)
 }
 
-/// A moment as a text, by which it is the same in every zone; `None` where it is none.
+/// A timestamptz as a text that is the same in every zone; `None` for an invalid text.
 pub fn in_utc(text: &str, zone: &str, order: DateOrder) -> Option<String> {
     let normal = Kind::TimestampWithZone.normal(text, order);
     let moment = moment_of(normal.as_deref().unwrap_or(text), &zone_of(zone).ok()?).ok()?;
     Some(DateTime::from_timestamp_micros(moment)?.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string())
 }
 
-/// What says no zone by itself, and can be in one: [`moment`] takes it.
+/// Whether values of a type have no zone, and [`moment`] accepts them.
 pub fn is_local(kind: &DataType) -> bool {
     matches!(kind, DataType::Timestamp(_, None) | DataType::Date32 | DataType::Date64) || kind.is_string()
 }
@@ -235,11 +237,11 @@ fn moments(times: &ArrayRef, zone: &str, wanted: &DataType) -> Result<ArrayRef> 
     Ok(cast(&found?, wanted)?)
 }
 
-/// In microseconds.
+/// The timestamp in microseconds.
 fn moment_of(text: &str, zone: &Tz) -> Result<i64> {
     match string_to_datetime(zone, text) {
         Ok(moment) => Ok(moment.timestamp_micros()),
-        // It has no zone of its own, else it could be read, and is not there in this one or twice.
+        // Without a zone of its own, and in a DST gap or ambiguous; otherwise it would have been parsed.
         Err(error) => match string_to_datetime(&Utc, text) {
             Ok(local) => {
                 let ahead = offset_there(zone, local.timestamp()).ok_or_else(out_of_range)?;
@@ -281,7 +283,7 @@ mod tests {
             for moment in (-3_000_000_000..4_000_000_000).step_by(1_234_567) {
                 let local = moment + offset_then(&zone, moment).unwrap();
                 let back = local - offset_there(&zone, local).unwrap();
-                // Of two the later one.
+                // The later of two.
                 assert!(back >= moment && back + offset_then(&zone, back).unwrap() == local, "{moment}");
             }
         }

@@ -1,4 +1,4 @@
-//! Time zones by their names, and by how much clocks of one are ahead of UTC.
+//! Time zones by name, and their offsets from UTC.
 
 use std::str::FromStr;
 
@@ -8,8 +8,7 @@ use datafusion::common::Result;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// How far before a local time that a zone leaves out one is looked for that it has, in hours: Samoa left out
-/// a day.
+/// Maximum hours to search before a DST gap for a valid local time: Samoa skipped a whole day.
 const GAP_HOURS_MAX: i64 = 30;
 
 /// The zone of a name, or of an offset such as `+02:00`.
@@ -24,15 +23,13 @@ pub(crate) fn zone_of(name: &str) -> Result<Tz> {
     })
 }
 
-/// Seconds that clocks of a zone are ahead of UTC at a moment, in seconds since 1970; `None`: of no year that
-/// is known.
+/// Offset of a zone from UTC in seconds at a moment, in seconds since 1970; `None`: the year is out of range.
 pub(crate) fn offset_then(zone: &Tz, moment: i64) -> Option<i64> {
     let moment = DateTime::<Utc>::from_timestamp(moment, 0)?;
     Some(zone.offset_from_utc_datetime(&moment.naive_utc()).fix().local_minus_utc().into())
 }
 
-/// Seconds that clocks of a zone are ahead of UTC when they show a local time, in seconds since they showed
-/// 1970.
+/// Offset of a zone from UTC in seconds at a local time, in seconds since the local 1970.
 pub(crate) fn offset_there(zone: &Tz, local: i64) -> Option<i64> {
     let local = DateTime::<Utc>::from_timestamp(local, 0)?.naive_utc();
     let ahead = |local: &NaiveDateTime| match zone.offset_from_local_datetime(local) {

@@ -1,5 +1,5 @@
-//! Days, timestamps and times of day as texts, as PostgreSQL writes them: a cast by itself writes a `T`
-//! between day and time, and a `Z`.
+//! Dates, timestamps and times of day as texts in PostgreSQL's format: a plain cast writes a `T` between date
+//! and time, and a `Z`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 const TIME: &str = "%H:%M:%S%.f";
 const ZONE: &str = "%:z";
 
-/// (day, timestamp or time) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
+/// (date, timestamp or time) → text, such as `2024-03-10 01:02:03.5` and `2024-03-10 01:02:03+05:30`.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
@@ -65,8 +65,8 @@ impl ScalarUDFImpl for Shown {
     }
 }
 
-/// Values as texts: intervals as PostgreSQL writes them, what timestamps are apart being days and time, and
-/// days and timestamps that are infinite, of which Arrow knows none.
+/// A formatter of values: intervals in PostgreSQL's format, durations as days and time, and infinite dates
+/// and timestamps, which Arrow does not support.
 ///
 /// Errors: as [`ArrayFormatter::try_new`].
 pub fn formatter<'a>(
@@ -139,7 +139,7 @@ impl DisplayIndex for Infinite<'_> {
     }
 }
 
-/// The texts of days, timestamps and times of day.
+/// Formats dates, timestamps and times of day.
 pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     let zoned = format!("{TIMESTAMP}{ZONE}");
     let options = FormatOptions::new()
@@ -157,7 +157,7 @@ pub(crate) fn shown(values: &ArrayRef) -> Result<StringArray> {
     Ok(texts.finish())
 }
 
-/// With a year of its own era: the year before the first one is 0 to Arrow.
+/// Formats a year BC: Arrow's year 0 is 1 BC.
 fn before_christ(text: &str) -> String {
     let years = text.trim_start_matches('-');
     let (year, rest) = years.split_once('-').unwrap_or((years, ""));
@@ -165,8 +165,7 @@ fn before_christ(text: &str) -> String {
     format!("{} BC", trimmed(format!("{year:04}-{rest}")))
 }
 
-/// Without the sign of a year of five digits, the zeros at the end of a fraction, and the minutes of a zone
-/// that has none.
+/// Removes the sign of a year of five digits, trailing zeros of a fraction, and zero minutes of a zone.
 pub fn trimmed(mut text: String) -> String {
     if text.starts_with('+') {
         text.remove(0);

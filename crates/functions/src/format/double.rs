@@ -1,4 +1,4 @@
-//! Doubles and reals as texts, as PostgreSQL writes them: a cast by itself writes `5.0`, `1e300` and `inf`.
+//! Doubles and reals as texts in PostgreSQL's format: a plain cast writes `5.0`, `1e300` and `inf`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 const REAL_DIGITS: i32 = 6;
 const DOUBLE_DIGITS: i32 = 15;
 
-/// From here on all numbers are whole, and what is between two of them may have as few digits as they.
+/// From here on all floats are integers, and the midpoint of two of them may have as few digits as they.
 const REAL_WHOLE: f32 = 16_777_216.0;
 const DOUBLE_WHOLE: f64 = 9_007_199_254_740_992.0;
 
@@ -100,14 +100,14 @@ pub fn put_double(out: &mut impl BufMut, value: f64) {
     put(out, value, &text, DOUBLE_DIGITS);
 }
 
-/// A whole number as an odd one and the power of two that it is to be multiplied with.
+/// An integer as an odd factor and a power of two.
 type Whole = (u128, i32);
 
-/// What is half the way from a number to the next smaller, and to the next larger one. The number is
-/// `(2^fraction_bits + fraction) * 2^exponent`.
+/// The midpoints between a float and its next smaller and larger neighbors. The number is `(2^fraction_bits +
+/// fraction) * 2^exponent`.
 fn halves(fraction: u128, fraction_bits: u32, exponent: i32) -> [Whole; 2] {
     let mantissa = 1_u128 << fraction_bits | fraction;
-    // Below a power of two numbers are half as far apart.
+    // Below a power of two, floats are half as far apart.
     let below = match fraction {
         0 => (4 * mantissa - 1, exponent - 2),
         _ => (2 * mantissa - 1, exponent - 1),
@@ -115,8 +115,8 @@ fn halves(fraction: u128, fraction_bits: u32, exponent: i32) -> [Whole; 2] {
     [below, (2 * mantissa + 1, exponent - 1)]
 }
 
-/// The fewest digits that are the number's, which a text half the way to another number is not to PostgreSQL.
-/// `text` is one that may be: `1e23` is between two doubles.
+/// The fewest digits that PostgreSQL accepts for the number: it rejects a text at the midpoint to a neighbor.
+/// `text` is the shortest candidate: `1e23` is between two doubles.
 fn inside(
     text: String,
     of_digits: impl Fn(usize) -> String,
@@ -132,10 +132,10 @@ fn inside(
     more.unwrap_or(text)
 }
 
-/// What a text such as `1.25e30` says without its sign; `None`: no whole number, or one that is a power of
-/// five too large to be half the way from one number to another.
+/// The absolute value of a text such as `1.25e30`; `None`: not an integer, or with a power of five too large
+/// for a midpoint.
 fn whole(text: &str) -> Option<Whole> {
-    // 5^24 has more bits than the odd part of what is between two doubles.
+    // 5^24 has more bits than the odd factor of a midpoint of doubles.
     const ZEROS_MAX: u32 = 23;
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -149,8 +149,8 @@ fn whole(text: &str) -> Option<Whole> {
     Some((number >> twos, (twos + zeros) as i32))
 }
 
-/// Writes a number: the fewest digits that tell it from others, with an exponent where PostgreSQL has one.
-/// `scientific`: how it is written with one digit before the point, as Rust does.
+/// Writes a number: the fewest digits that distinguish it from others, with an exponent where PostgreSQL
+/// writes one. `scientific`: Rust's notation with one digit before the point.
 fn put(out: &mut impl BufMut, value: f64, scientific: &str, digits_max: i32) {
     if value.is_nan() {
         return out.put_slice(b"NaN");
@@ -207,7 +207,7 @@ mod tests {
             (9_007_199_254_740_992.0, "9.007199254740992e+15"),
             (1e22, "1e+22"),
             (1e38, "1e+38"),
-            // 2^73 * 5^23, and 5^23 is half the way between two.
+            // 2^73 * 5^23, and 5^23 is a midpoint.
             (1.125_899_906_842_624e38, "1.1258999068426239e+38"),
             (1e300, "1e+300"),
         ];

@@ -1,6 +1,5 @@
-//! Elements of arrays as the texts that `array_to_string` puts together, as PostgreSQL writes values of their
-//! types. A cast by itself writes booleans as `true` and `false`, a `T` into timestamps and `5.0` for a
-//! double, and takes bytes for UTF-8.
+//! Array elements as texts for `array_to_string`, in PostgreSQL's output format. A plain cast writes booleans
+//! as `true` and `false`, a `T` into timestamps and `5.0` for a double, and interprets bytes as UTF-8.
 
 use std::sync::Arc;
 
@@ -15,14 +14,13 @@ use datafusion::logical_expr::{
 use crate::format::value::texts;
 use crate::parse::interval::IntervalStyle;
 
-/// (array, style of intervals by its name) → array of texts, of one dimension: the elements in the order in
-/// which they are stored.
+/// (array, interval style by name) → array of texts, of one dimension: the elements in storage order.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
 }
 
-/// Whether arrays of this type have elements that a cast writes otherwise.
+/// Whether the elements of an array type have another format than a cast's.
 pub fn are_shown(kind: &DataType) -> bool {
     use DataType::{
         Binary, BinaryView, Boolean, Float32, Float64, Interval, LargeBinary, List, Struct, Time32, Time64,

@@ -1,4 +1,4 @@
-//! Intervals as texts, as PostgreSQL writes them: a cast by itself writes `1 days 3 hours`.
+//! Intervals as texts in PostgreSQL's format: a plain cast writes `1 days 3 hours`.
 
 use std::sync::Arc;
 
@@ -55,13 +55,13 @@ impl ScalarUDFImpl for Shown {
         }
     }
 
-    /// It is a part of a cast, which has no name.
+    /// Part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
 }
 
-/// The texts of intervals.
+/// Formats intervals.
 pub(crate) fn shown(
     values: &PrimitiveArray<IntervalMonthDayNanoType>,
     style: IntervalStyle,

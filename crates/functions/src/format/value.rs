@@ -1,5 +1,5 @@
-//! Bytes, arrays and rows as texts, as PostgreSQL writes them: `\x6162`, `{1,NULL,"a, b"}`, `(1,,"a b")`. A
-//! cast by itself takes bytes for UTF-8, and has notations of its own for what is nested.
+//! Bytes, arrays and rows as texts in PostgreSQL's format: `\x6162`, `{1,NULL,"a, b"}`, `(1,,"a b")`. A plain
+//! cast interprets bytes as UTF-8, and has other notations for nested values.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::parse::interval::IntervalStyle;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
-/// (bytes, array or row; style of intervals by its name) → text.
+/// (bytes, array or row; interval style by name) → text.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Shown { signature }))
 }
 
-/// Whether a cast writes values of this type otherwise.
+/// Whether values of this type have another format than a cast's.
 pub fn are_shown(kind: &DataType) -> bool {
     kind.is_binary() || is_list(kind) || matches!(kind, DataType::Struct(_))
 }
@@ -67,13 +67,13 @@ impl ScalarUDFImpl for Shown {
         }
     }
 
-    /// It is a part of a cast, which has no name.
+    /// Part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
 }
 
-/// The texts of values of any type.
+/// Formats values of any type.
 pub(crate) fn texts(values: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
     match values.data_type() {
         DataType::Boolean => {
@@ -138,7 +138,7 @@ fn arrays(values: &ArrayRef, style: IntervalStyle) -> Result<StringArray> {
     Ok(all.finish())
 }
 
-/// An element of an array, in quotation marks where it would be read as something else.
+/// Writes an array element, quoted where it would be ambiguous.
 pub fn put_element(text: &mut String, value: &str) {
     let is_plain = !value.is_empty()
         && !value.eq_ignore_ascii_case("null")
@@ -173,7 +173,7 @@ fn rows(values: &StructArray, style: IntervalStyle) -> Result<StringArray> {
             if at > 0 {
                 text.push(',');
             }
-            // NULL is nothing at all.
+            // NULL is written as nothing at all.
             if column.is_valid(row) {
                 put_field(&mut text, column.value(row));
             }
@@ -184,7 +184,7 @@ fn rows(values: &StructArray, style: IntervalStyle) -> Result<StringArray> {
     Ok(all.finish())
 }
 
-/// A field of a row, in quotation marks where it would be read as something else.
+/// Writes a row field, quoted where it would be ambiguous.
 fn put_field(text: &mut String, value: &str) {
     let is_plain = !value.is_empty()
         && !value.contains(|letter: char| {

@@ -1,4 +1,4 @@
-//! A function that fails for rows which a CHECK constraint of their table refuses.
+//! CHECK constraint enforcement: fails for rows that violate a constraint of their table.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use harrier_sqlstate::IntoDataFusionError;
 
 const NAME: &str = "harrier_checked";
 
-/// How many characters of a value an error shows.
+/// Maximum number of characters of a value in an error.
 const SHOWN_CHARS_MAX: usize = 64;
 
-/// `value`, of rows for which `holds` is true or NULL. As part of what is written it is computed for all rows
-/// of that, and for no others. `row`: the values that the error shows, if any.
+/// Returns `value` for rows where `holds` is true or NULL. As part of a written value it is computed for
+/// exactly the rows that are written. `row`: the values shown in the error, if any.
 ///
-/// Errors: 23514 for another row.
+/// Errors: 23514 for other rows.
 pub fn checked(holds: Expr, constraint: &str, table: &str, row: Vec<Expr>, value: Expr) -> Expr {
     let mut arguments = vec![holds, lit(constraint), lit(table), value];
     arguments.extend(row);
     function().call(arguments)
 }
 
-/// The function; it travels to ranks by its name.
+/// The function; ranks know it by its name.
 pub(crate) fn function() -> Arc<ScalarUDF> {
-    // Volatile: nobody is to compute it earlier, for more rows, or for none.
+    // Volatile: must not be evaluated earlier, for more rows, or for none.
     Arc::new(ScalarUDF::new_from_impl(Checked { signature: Signature::variadic_any(Volatility::Volatile) }))
 }
 
@@ -85,7 +85,7 @@ impl ScalarUDFImpl for Checked {
     }
 }
 
-/// A value of one row as an error shows it.
+/// Formats a value of one row for the error.
 fn shown(value: &ColumnarValue, rows: usize, at: usize) -> Result<String> {
     let values: ArrayRef = value.to_array(rows)?;
     let text = ArrayFormatter::try_new(&values, &FormatOptions::new().with_null("null"))?

@@ -1,4 +1,4 @@
-//! A condition that is never true, which the planner does not know to be so.
+//! A condition that is never true, unknown to the planner.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// What it is called in SQL.
+/// SQL name of the function.
 pub const NAME: &str = "harrier_never";
 
 /// `harrier_never()`: false.
@@ -16,7 +16,7 @@ pub fn function() -> Arc<ScalarUDF> {
     with(Volatility::Immutable)
 }
 
-/// The same, which no rule takes for a constant. It is in no plan that runs.
+/// The same, but not folded by any rule. It occurs in no executed plan.
 pub fn unknown() -> Arc<ScalarUDF> {
     with(Volatility::Volatile)
 }

@@ -1,4 +1,4 @@
-//! A value as it is, which the optimizer cannot look into.
+//! Identity function that is opaque to the optimizer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Of a value, the value.
+/// (value) → the value.
 pub fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(AsIs { signature: Signature::any(1, Volatility::Immutable) }))
 }

@@ -1,5 +1,4 @@
-//! A function that fails for rows which row filters do not let their writer see, so that nobody writes what
-//! is out of their sight.
+//! Row filter enforcement on writes: fails for rows that row filters hide from their writer.
 
 use std::sync::Arc;
 
@@ -15,17 +14,17 @@ use harrier_sqlstate::IntoDataFusionError;
 
 const NAME: &str = "harrier_written";
 
-/// `value`, of rows for which `is_seen` is true. As part of what is written it is computed for all rows of
-/// that, and for no others.
+/// Returns `value` for rows where `is_seen` is true. As part of a written value it is computed for exactly
+/// the rows that are written.
 ///
-/// Errors: 42501 for another row, NULL included.
+/// Errors: 42501 for other rows, NULL included.
 pub fn written(is_seen: Expr, table: &str, value: Expr) -> Expr {
     function().call(vec![is_seen, lit(table), value])
 }
 
-/// The function; it travels to ranks by its name.
+/// The function; ranks know it by its name.
 pub(crate) fn function() -> Arc<ScalarUDF> {
-    // Volatile: nobody is to compute it earlier, for more rows, or for none.
+    // Volatile: must not be evaluated earlier, for more rows, or for none.
     Arc::new(ScalarUDF::new_from_impl(Written { signature: Signature::any(3, Volatility::Volatile) }))
 }
 

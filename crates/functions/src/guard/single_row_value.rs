@@ -1,4 +1,4 @@
-//! The value of a subquery that may have one row at most, once it is joined to the rows that ask for it.
+//! The value of a scalar subquery, after its join with the outer rows; fails for more than one row.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// `harrier_only`: of structures of a value and the number of rows it is one of, the value; NULL for NULL.
+/// `harrier_only`: of structs of a value and its group's row count, the value; NULL for NULL.
 ///
-/// Errors: the number is more than 1 (21000).
+/// Errors: the count is more than 1 (21000).
 pub fn only() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(Only { signature: Signature::any(1, Volatility::Immutable) }))
 }
@@ -49,7 +49,7 @@ fn value(rows: &ArrayRef) -> Result<ArrayRef> {
     let counts = rows.column(1).as_primitive::<Int64Type>();
     let is_several = |row: usize| rows.is_valid(row) && counts.is_valid(row) && counts.value(row) > 1;
     if (0..rows.len()).any(is_several) {
-        // In words by which its code is known on whatever way it comes here.
+        // The message identifies the SQLSTATE on any error path.
         return exec_err!("more than one row returned by a subquery used as an expression");
     }
     let values = rows.column(0);

@@ -1,15 +1,15 @@
-//! `harrier_bucket(n, value)`: the bucket of a value, as DuckDB's extension for DuckLake has it, which writes
-//! the same tables: Murmur3 (32 bits, seed 0) of the value's bytes.
+//! `harrier_bucket(n, value)`: the bucket of a value, compatible with DuckDB's DuckLake extension, which
+//! writes the same tables: Murmur3 (32 bits, seed 0) of the value's bytes.
 //!
-//! What is hashed of a value, by the column's type:
+//! Bytes hashed, by the column's type:
 //! - text and BLOB: their bytes;
-//! - integers with a sign, BOOLEAN, DATE, TIME, timestamps: the number that stands for the value, as 64 bits,
-//!   little-endian. Of a timestamp that is one of the column's own unit;
-//! - decimals of up to 18 digits: the same of the value without its point;
+//! - signed integers, BOOLEAN, DATE, TIME, timestamps: the integer representation, as 64 bits, little-endian.
+//!   Timestamps are in the column's own unit;
+//! - decimals of up to 18 digits: the same of the unscaled value;
 //! - floating-point numbers: the 64 bits of the DOUBLE;
-//! - integers without a sign, decimals of more digits, UUID: their text in DuckDB.
+//! - unsigned integers, decimals of more digits, UUID: their text in DuckDB.
 //!
-//! Most of that is Iceberg's, whose decimals have other bytes.
+//! Most of that is Iceberg's, except for decimals.
 //!
 //! Source: `functions/ducklake_murmur3.cpp` of DuckLake 1.0.
 
@@ -73,7 +73,7 @@ impl ScalarUDFImpl for Bucket {
 
 /// The buckets of values among `count`, 1 to 2^31 - 1: Int32, NULL for NULL.
 ///
-/// Errors: values of their type have none.
+/// Errors: the type is not supported.
 pub fn buckets_of(values: &ArrayRef, count: u32) -> Result<ArrayRef> {
     if !is_hashed(values.data_type()) {
         return plan_err!("no buckets of values of type {}", values.data_type());
@@ -84,7 +84,7 @@ pub fn buckets_of(values: &ArrayRef, count: u32) -> Result<ArrayRef> {
     Ok(Arc::new(buckets))
 }
 
-/// The bucket of one value among `count`; `None` for NULL, and for values of types that have none.
+/// The bucket of one value among `count`; `None` for NULL, and for values of unsupported types.
 pub fn bucket_of(value: &ScalarValue, count: u32) -> Result<Option<u32>> {
     if !is_hashed(&value.data_type()) {
         return Ok(None);
@@ -105,7 +105,7 @@ fn is_hashed(kind: &DataType) -> bool {
     }
 }
 
-/// Values of so many bytes are UUIDs.
+/// Binary values of this width are UUIDs.
 const UUID_BYTES: i32 = 16;
 
 fn hashes(values: &ArrayRef) -> Result<Vec<Option<i32>>> {
@@ -144,7 +144,7 @@ fn hashes(values: &ArrayRef) -> Result<Vec<Option<i32>>> {
         Float32 | Float64 => {
             let floats = cast(values, &Float64)?;
             let floats = floats.as_primitive::<Float64Type>();
-            // Zero has two signs and is one value.
+            // Normalizes negative zero.
             each(&|at| long((floats.value(at) + 0.0).to_bits() as i64), floats)
         }
         UInt8 | UInt16 | UInt32 | UInt64 => {
@@ -161,8 +161,8 @@ fn hashes(values: &ArrayRef) -> Result<Vec<Option<i32>>> {
     })
 }
 
-/// The text that DuckDB has for a decimal, given without its point: no digit is before the point where the
-/// type has none there.
+/// DuckDB's text of a decimal, given its unscaled value: without a leading zero if the type has no integer
+/// digits.
 fn decimal_text(value: i128, precision: u8, scale: u8) -> String {
     let sign = if value < 0 { "-" } else { "" };
     let places = usize::from(scale);
@@ -199,9 +199,9 @@ pub fn murmur3(bytes: &[u8]) -> i32 {
 mod tests {
     use super::*;
 
-    /// Those of Iceberg's specification, appendix B, but for decimals and timestamps of other units than
-    /// microseconds, which are what DuckDB says: `murmur3_32(CAST(… AS …))`, once its extension for DuckLake
-    /// is loaded.
+    /// Values of Iceberg's specification, appendix B, except for decimals and timestamps of other units than
+    /// microseconds, which are DuckDB's: `murmur3_32(CAST(… AS …))`, once its extension for DuckLake is
+    /// loaded.
     #[test]
     fn hashes_are_duckdbs() {
         use datafusion::arrow::array::*;

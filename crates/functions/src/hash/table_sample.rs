@@ -1,5 +1,5 @@
-//! A number between 0 and 1 for each row, which is the same for the same row and seed: what
-//! `TABLESAMPLE … REPEATABLE` decides by, whichever rank has the row.
+//! A hash between 0 and 1 for each row, the same for the same row and seed on every rank: it decides
+//! `TABLESAMPLE … REPEATABLE`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// (seed: double precision, values of a row …) → double precision. It travels to ranks by its name.
+/// (seed: double precision, values of a row …) → double precision. Ranks know it by its name.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::variadic_any(Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(RowSample { signature }))
@@ -51,7 +51,7 @@ impl ScalarUDFImpl for RowSample {
 }
 
 fn numbers(seed: f64, values: &[ArrayRef], rows: usize) -> Result<Float64Array> {
-    /// As many as a double tells apart.
+    /// The mantissa bits of a double.
     const BITS: u32 = 53;
     let mut hashes = vec![0; rows];
     create_hashes(values, &RandomState::with_seed(seed.to_bits()), &mut hashes)?;

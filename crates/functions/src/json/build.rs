@@ -1,4 +1,4 @@
-//! Functions that write values of other types as JSON.
+//! Functions that convert values of other types to JSON.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use super::{Kind as JsonKind, TYPE_KEY, wrong};
 enum Kind {
     /// A value. NULL stays NULL.
     Value,
-    /// Keys and values in turn.
+    /// Alternating keys and values.
     Object,
     /// The same, as a row is written.
     Row,
     /// Values.
     Array,
-    /// A value as an aggregate collects it: what has several parts begins a line.
+    /// A value as an aggregate collects it: composite values start a new line.
     Item,
-    /// What was collected so.
+    /// The collected items.
     Items,
     /// A key and a value as an aggregate collects them.
     Member,
     Members,
 }
 
-/// Names, what they do, and whether what they give is of `jsonb`. The last ones stand for aggregates:
+/// Names, operations, and whether the result is `jsonb`. The last ones implement aggregates:
 /// `desugar/json.rs` of crate sql.
 const FUNCTIONS: [(&str, Kind, bool); 17] = [
     ("to_json", Kind::Value, false),
@@ -184,10 +184,10 @@ impl Json {
     }
 }
 
-/// What stands before an item that has parts, unless it is the first.
+/// Separator before a composite item, unless it is the first.
 const LINE: &str = "\n ";
 
-/// What an aggregate has collected; NULL without rows.
+/// The result of an aggregate; NULL without rows.
 fn collected(array: &ArrayRef, row: usize, open: &str, close: &str) -> Result<Option<String>> {
     if is_null(array, row) {
         return Ok(None);
@@ -221,7 +221,7 @@ fn options() -> FormatOptions<'static> {
     FormatOptions::default().with_timestamp_tz_format(Some("%Y-%m-%dT%H:%M:%S%.f%:z"))
 }
 
-/// A value as PostgreSQL's `to_json` writes it.
+/// Writes a value as PostgreSQL's `to_json` does.
 fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Result<()> {
     if is_null(array, row) {
         text.push_str("null");
@@ -235,7 +235,7 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
             let is_row = fields.iter().enumerate().all(|(at, field)| *field.name() == format!("c{at}"));
             for (at, (member, column)) in fields.iter().zip(members.columns()).enumerate() {
                 text.push(if at == 0 { '{' } else { ',' });
-                // Those of ROW have no names of their own.
+                // The fields of ROW have no names of their own.
                 let name = if is_row { format!("f{}", at + 1) } else { member.name().clone() };
                 *text += &json_text(&name);
                 text.push(':');
@@ -276,7 +276,7 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
                 DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) => without_zeros(value),
                 _ => value,
             };
-            // Numbers of objects are texts, as they are in PostgreSQL.
+            // Numbers as object keys are texts, as in PostgreSQL.
             let is_number = data_type.is_numeric()
                 && pg_type != Some("oid")
                 && value.bytes().all(|b| !b.is_ascii_alphabetic() || b == b'e');
@@ -292,7 +292,7 @@ fn write(text: &mut String, array: &ArrayRef, field: &Field, row: usize) -> Resu
     Ok(())
 }
 
-/// A time without the zeros at the end of its fraction of a second.
+/// Strips trailing zeros from the fraction of a second.
 fn without_zeros(time: String) -> String {
     let Some((whole, rest)) = time.split_once('.') else { return time };
     let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
@@ -303,7 +303,7 @@ fn without_zeros(time: String) -> String {
     }
 }
 
-/// A text of JSON.
+/// Quotes a text as JSON string.
 fn json_text(text: &str) -> String {
     let mut written = String::with_capacity(text.len() + 2);
     quote(text, &mut written);

@@ -1,4 +1,5 @@
-//! Values of `jsonb` made of others: put together, changed at a place, and asked for what they contain.
+//! Operations that derive `jsonb` values from others: concatenation, changes at a path, and containment
+//! tests.
 
 use std::borrow::Cow;
 
@@ -10,8 +11,8 @@ use super::{get, wrong};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// `||`: members of both objects, those of the second before those of the first; or elements of both, of
-/// which what is no array is one.
+/// `||`: members of both objects, where the second takes precedence; or elements of both, where a non-array
+/// is a single element.
 pub(super) fn concatenated<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
     match (left, right) {
         (Value::Object(mut members), Value::Object(others)) => {
@@ -30,7 +31,7 @@ pub(super) fn concatenated<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
     }
 }
 
-/// `-` with texts: without members of these names, or elements that are these strings.
+/// `-` with texts: removes members of these names, or elements that are these strings.
 pub(super) fn without_keys<'j>(value: Value<'j>, keys: &[Option<&str>]) -> Result<Value<'j>> {
     let is_named = |name: &str| keys.iter().flatten().any(|key| *key == name);
     Ok(match value {
@@ -46,7 +47,7 @@ pub(super) fn without_keys<'j>(value: Value<'j>, keys: &[Option<&str>]) -> Resul
     })
 }
 
-/// `-` with a number: without that element.
+/// `-` with a number: removes that element.
 pub(super) fn without_element(value: Value<'_>, number: i64) -> Result<Value<'_>> {
     match value {
         Value::Array(mut elements) => {
@@ -60,16 +61,16 @@ pub(super) fn without_element(value: Value<'_>, number: i64) -> Result<Value<'_>
     }
 }
 
-/// What is done at the end of a path.
+/// Operation at the end of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change<'j> {
     Delete,
-    /// Replaces what is there, or adds it if `creates`.
+    /// Replaces the value, or adds it if `creates`.
     Set {
         value: Value<'j>,
         creates: bool,
     },
-    /// Adds it, before what is there or behind it.
+    /// Inserts a value before or after the position.
     Insert {
         value: Value<'j>,
         is_after: bool,
@@ -78,8 +79,8 @@ pub(super) enum Change<'j> {
 
 /// `#-`, `jsonb_set` and `jsonb_insert`.
 ///
-/// Errors: of a scalar (22023); a step into an array is no number (22P02); a key to be inserted is there
-/// (22023).
+/// Errors: the value is a scalar (22023); a step into an array is not a number (22P02); a key to be inserted
+/// exists (22023).
 pub(super) fn changed<'j>(value: Value<'j>, path: &[Option<&str>], change: Change<'j>) -> Result<Value<'j>> {
     if value.is_scalar() {
         return Err(wrong(match change {
@@ -90,7 +91,7 @@ pub(super) fn changed<'j>(value: Value<'j>, path: &[Option<&str>], change: Chang
     if path.is_empty() {
         return Ok(value);
     }
-    // Only what is created may miss its place.
+    // Only an insertion may have a missing target.
     let is_empty = matches!(&value, Value::Array(parts) if parts.is_empty())
         || matches!(&value, Value::Object(parts) if parts.is_empty());
     if is_empty && matches!(change, Change::Delete | Change::Set { creates: false, .. }) {
@@ -165,10 +166,10 @@ fn change_at<'j>(
     Ok(())
 }
 
-/// `@>`: whether all parts of the second are in the first.
+/// `@>`: whether the first contains all parts of the second.
 pub(super) fn contains(left: &Value<'_>, right: &Value<'_>) -> bool {
     match (left, right) {
-        // An array has a scalar that is one of its elements.
+        // An array contains a scalar that is one of its elements.
         (Value::Array(elements), scalar) if scalar.is_scalar() => {
             elements.iter().any(|element| is_equal(element, scalar))
         }
@@ -188,7 +189,7 @@ fn contains_inside(left: &Value<'_>, right: &Value<'_>) -> bool {
     }
 }
 
-/// Whether two scalars are one value.
+/// Whether two scalars are equal.
 fn is_equal(one: &Value<'_>, other: &Value<'_>) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => plain(one) == plain(other),
@@ -196,7 +197,7 @@ fn is_equal(one: &Value<'_>, other: &Value<'_>) -> bool {
     }
 }
 
-/// A number without the zeros at its end.
+/// A number without trailing zeros.
 fn plain(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
@@ -204,7 +205,7 @@ fn plain(number: &str) -> &str {
     }
 }
 
-/// `?`: whether an object has a key, an array a string, or a string is it.
+/// `?`: whether an object has a key, an array a string element, or a string equals it.
 pub(super) fn has_key(value: &Value<'_>, key: &str) -> bool {
     match value {
         Value::Object(_) => value.member(key).is_some(),
@@ -216,7 +217,7 @@ pub(super) fn has_key(value: &Value<'_>, key: &str) -> bool {
     }
 }
 
-/// Without members that are null, wherever they are.
+/// Removes null members at any depth.
 pub(super) fn without_nulls(value: Value<'_>) -> Value<'_> {
     match value {
         Value::Object(members) => Value::Object(
@@ -231,7 +232,7 @@ pub(super) fn without_nulls(value: Value<'_>) -> Value<'_> {
     }
 }
 
-/// The same of a text of `json`, whose keys stay in their order and as often as they are there.
+/// The same for a text of `json`, which keeps the order and duplicates of its keys.
 pub(super) fn text_without_nulls(text: &str, depth: usize, into: &mut String) -> Result<()> {
     use super::scan::{self, Shape};
     if depth > super::DEPTH_MAX {
@@ -267,9 +268,9 @@ pub(super) fn text_without_nulls(text: &str, depth: usize, into: &mut String) ->
     Ok(())
 }
 
-/// A scalar as the text of a value of another type.
+/// Converts a scalar to the text of another type.
 ///
-/// Errors: it is of another type than is asked for (22023).
+/// Errors: it is of another type than requested (22023).
 pub(super) fn scalar(text: &str, is_boolean: bool, type_name: &str) -> Result<String> {
     let found = match Value::of_checked(text)? {
         Value::Boolean(value) if is_boolean => return Ok(value.to_string()),
@@ -284,7 +285,7 @@ pub(super) fn scalar(text: &str, is_boolean: bool, type_name: &str) -> Result<St
     Err(wrong(format!("cannot cast jsonb {found} to type {type_name}")))
 }
 
-/// A number rounded to a whole one, as numeric does: half of one away from zero.
+/// Rounds a number to an integer, as numeric does: half away from zero.
 pub(super) fn rounded(number: &str) -> String {
     let (sign, plain) = match number.strip_prefix('-') {
         Some(plain) => ("-", plain),

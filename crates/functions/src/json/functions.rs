@@ -1,8 +1,8 @@
-//! The functions of JSON, under the names by which statements and plans know them. Those that stand for an
-//! operator or a cast have PostgreSQL's name for what the operator calls, if it has one.
+//! JSON functions under the names used by statements and plans. Those that implement an operator or a cast
+//! have the name of PostgreSQL's underlying function, if there is one.
 //!
-//! A column of which its field does not say that it is JSON is checked, value by value; a text of `jsonb` is
-//! made its normal form then.
+//! Columns whose field is not marked as JSON are validated value by value; a text for `jsonb` is normalized
+//! then.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -26,17 +26,17 @@ use super::{Kind, TYPE_KEY, build, get, order, wrong};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// What a function does.
+/// Operation of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Op {
-    /// A text as a value of the type.
+    /// Parses a text as a value of the type.
     Read,
     /// The text of a value.
     Text,
     Key,
-    /// A number or a boolean as a text of such.
+    /// The text of a number or a boolean.
     Scalar,
-    /// A list of values, which its field says then.
+    /// A list of values, marked by its field.
     List,
     Get {
         as_text: bool,
@@ -44,7 +44,7 @@ enum Op {
     Path {
         as_text: bool,
     },
-    /// A path that is given as several arguments.
+    /// A path given as several arguments.
     Steps {
         as_text: bool,
     },
@@ -66,7 +66,7 @@ enum Op {
     Elements {
         as_text: bool,
     },
-    /// The keys of an object, beside [`Op::Members`].
+    /// The keys of an object, as a set-returning companion of [`Op::Members`].
     EachKey,
     /// The values of an object's members.
     Members {
@@ -79,7 +79,7 @@ enum Op {
 const TEXT: bool = true;
 const VALUE: bool = false;
 
-/// The functions, and of which type their first argument has to be: of either where there is none.
+/// The functions, and the required type of their first argument; `None`: either.
 const FUNCTIONS: [(&str, Op, Option<Kind>); 50] = [
     ("harrier_json", Op::Read, Some(Kind::Json)),
     ("harrier_jsonb", Op::Read, Some(Kind::Jsonb)),
@@ -127,7 +127,7 @@ const FUNCTIONS: [(&str, Op, Option<Kind>); 50] = [
     ("harrier_jsonb_each_key", Op::EachKey, Some(Kind::Jsonb)),
     ("json_object", Op::Object, Some(Kind::Json)),
     ("jsonb_object", Op::Object, Some(Kind::Jsonb)),
-    // As PostgreSQL calls what its operators are.
+    // PostgreSQL's names of its operators' functions.
     ("json_object_field_text", Op::Get { as_text: TEXT }, Some(Kind::Json)),
     ("jsonb_object_field_text", Op::Get { as_text: TEXT }, Some(Kind::Jsonb)),
     ("json_object_field", Op::Get { as_text: VALUE }, Some(Kind::Json)),
@@ -147,7 +147,7 @@ pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     ALL.iter().cloned()
 }
 
-/// Those that statements call, among them what a statement is rewritten to.
+/// Functions callable from SQL, including those that statements are rewritten to.
 pub fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
     functions()
 }
@@ -171,7 +171,7 @@ impl Function {
         SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into_datafusion()
     }
 
-    /// How many arguments it has at least and at most.
+    /// Minimum and maximum number of arguments.
     fn counts(&self) -> (usize, usize) {
         match self.op {
             Op::Read | Op::Text | Op::Key | Op::List => (1, 1),
@@ -184,7 +184,7 @@ impl Function {
         }
     }
 
-    /// The type that argument `at` is made, from its own; `None`: it is none of the function's.
+    /// The type to which argument `at` is coerced, from its own; `None`: it is not accepted.
     fn coerced(&self, at: usize, given: &DataType) -> Option<DataType> {
         let text = given.is_string() || given.is_null();
         let texts = || DataType::List(Arc::new(Field::new_list_field(DataType::Utf8View, true)));
@@ -208,7 +208,7 @@ impl Function {
         }
     }
 
-    /// What its texts of `json` or `jsonb` are of.
+    /// The JSON type of its result.
     fn result_kind(&self, given: Option<Kind>) -> Kind {
         self.kind.or(given).unwrap_or(Kind::Json)
     }
@@ -330,7 +330,7 @@ impl Argument {
         Some(self.array.as_primitive_opt::<Int64Type>()?.value(self.place(row)?))
     }
 
-    /// Texts of an array, or of a text that tells one.
+    /// Elements of a text array, or of an array literal.
     fn texts(&self, row: usize) -> Result<Option<Vec<Option<String>>>> {
         let Some(place) = self.place(row) else { return Ok(None) };
         if let Some(texts) = self.array.as_string_view_opt() {
@@ -404,11 +404,11 @@ fn array_of_text(text: &str) -> Result<Vec<Option<String>>> {
     }
 }
 
-/// One call, of the rows of a batch.
+/// One call, for the rows of a batch.
 struct Call<'c> {
     function: &'c Function,
     columns: Vec<Argument>,
-    /// What is known of the first argument, and of the other one that is JSON.
+    /// JSON types of the first argument, and of the other JSON argument.
     given: Option<Kind>,
     second: Option<Kind>,
     config: &'c ConfigOptions,
@@ -448,7 +448,7 @@ impl Call<'_> {
         })
     }
 
-    /// The first argument, as a text of JSON for sure.
+    /// The first argument, as validated JSON.
     fn document(&self, row: usize) -> Result<Option<Cow<'_, str>>> {
         self.checked(0, self.given, row)
     }
@@ -465,7 +465,7 @@ impl Call<'_> {
         }))
     }
 
-    /// The text of one row.
+    /// Writes the result of one row as text.
     fn text(&self, row: usize, into: &mut Texts<'_>) -> Result<()> {
         let op = self.function.op;
         if op == Op::Text {
@@ -520,7 +520,7 @@ impl Call<'_> {
         }
     }
 
-    /// A value that another one is made into.
+    /// Writes a modified value.
     fn changed(&self, value: Value<'_>, row: usize, into: &mut Texts<'_>) -> Result<()> {
         let value = match self.function.op {
             Op::StripNulls => change::without_nulls(value),
@@ -661,7 +661,7 @@ impl Call<'_> {
         Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, items, Some(NullBuffer::from(valid)))?))
     }
 
-    /// The parts of one document; returns how many there are.
+    /// Appends the parts of one document; returns their number.
     fn parts(&self, document: &str, items: &mut Texts<'_>) -> Result<usize> {
         let is_binary = self.function.kind == Some(Kind::Jsonb);
         let name = self.function.name.trim_start_matches("harrier_").trim_end_matches("_key");

@@ -1,4 +1,4 @@
-//! What is at a place in a text of JSON, as it is written there. Nothing is made a tree for it.
+//! Access to parts of a JSON text, returned as they are written. No tree is built.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use datafusion::common::Result;
 use super::Kind;
 use super::scan::{self, Shape, shape};
 
-/// The value below a key: the last one, if there are several.
+/// The value of a key: the last one, if there are several.
 pub(super) fn member<'j>(text: &'j str, key: &str) -> Result<Option<&'j str>> {
     if shape(text)? != Shape::Object {
         return Ok(None);
@@ -22,8 +22,8 @@ pub(super) fn member<'j>(text: &'j str, key: &str) -> Result<Option<&'j str>> {
     Ok(found)
 }
 
-/// The element with a number, from the end if that is below zero. To PostgreSQL a scalar of `jsonb` is an
-/// array of one.
+/// The element with an index, from the end if negative. PostgreSQL treats a scalar of `jsonb` as an array of
+/// one.
 pub(super) fn element(text: &str, number: i64, kind: Kind) -> Result<Option<&str>> {
     match shape(text)? {
         Shape::Array => {
@@ -35,13 +35,13 @@ pub(super) fn element(text: &str, number: i64, kind: Kind) -> Result<Option<&str
     }
 }
 
-/// Where the element with a number is among as many.
+/// The position of an element index in an array of this length.
 pub(super) fn place(number: i64, length: usize) -> Option<usize> {
     let at = if number < 0 { number.checked_add(i64::try_from(length).ok()?)? } else { number };
     usize::try_from(at).ok().filter(|at| *at < length)
 }
 
-/// What a path leads to: keys of objects and numbers of elements.
+/// The value at a path of object keys and element indexes.
 pub(super) fn at_path<'j>(text: &'j str, path: &[Option<&str>]) -> Result<Option<&'j str>> {
     let mut text = text.trim_matches([' ', '\t', '\n', '\r']);
     for step in path {
@@ -62,12 +62,12 @@ pub(super) fn at_path<'j>(text: &'j str, path: &[Option<&str>]) -> Result<Option
     Ok(Some(text))
 }
 
-/// A step of a path as the number of an element.
+/// A step of a path as an element index.
 pub(super) fn number(step: &str) -> Option<i64> {
     step.trim_start().parse::<i32>().ok().map(i64::from)
 }
 
-/// A value as a text of SQL: what a string says, and NULL for null.
+/// A value as SQL text: the content of a string, and NULL for null.
 pub(super) fn as_text(value: &str) -> Result<Option<Cow<'_, str>>> {
     Ok(match shape(value)? {
         Shape::Null => None,

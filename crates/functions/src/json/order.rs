@@ -1,9 +1,8 @@
-//! The order of `jsonb`, as bytes that compare as its values do: equal values have equal bytes, so they are
-//! keys of groups and joins, too.
+//! Sort keys of `jsonb`: bytes that compare as its values do. Equal values have equal bytes, so they also
+//! serve as group and join keys.
 //!
-//! The order is PostgreSQL's: null, strings, numbers, booleans, arrays, objects; arrays and objects by how
-//! many parts they have, then part by part, and an empty array outside of any other before all that is no
-//! array.
+//! The order is PostgreSQL's: null, strings, numbers, booleans, arrays, objects; arrays and objects by their
+//! number of parts, then part by part, and an empty top-level array before all non-arrays.
 
 use datafusion::common::Result;
 
@@ -14,7 +13,7 @@ pub(super) fn key(text: &str) -> Result<Vec<u8>> {
     let value = Value::of_checked(text)?;
     let mut key = Vec::with_capacity(text.len() + 8);
     match &value {
-        // A scalar by itself is an array of one to PostgreSQL, before those that are written.
+        // PostgreSQL treats a top-level scalar as an array of one, ordered before actual arrays.
         scalar if scalar.is_scalar() => {
             begin_array(1, 0, &mut key);
             write(scalar, &mut key);
@@ -57,13 +56,13 @@ fn write(value: &Value<'_>, key: &mut Vec<u8>) {
     }
 }
 
-/// No text of `jsonb` has a NUL.
+/// No text of `jsonb` contains NUL.
 fn write_text(text: &str, key: &mut Vec<u8>) {
     key.extend(text.as_bytes());
     key.push(0);
 }
 
-/// Sign, exponent and digits, of numbers below zero turned round.
+/// Sign, exponent and digits, complemented for negative numbers.
 fn write_number(number: &str, key: &mut Vec<u8>) {
     let (is_negative, plain) = match number.strip_prefix('-') {
         Some(plain) => (true, plain),

@@ -1,5 +1,4 @@
-//! Texts of JSON, walked without being taken apart: whether a text is JSON, what its parts are, and what its
-//! strings say.
+//! JSON scanner without a tree: validates texts, and finds their parts and string values.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 /// Checks a text, of any depth.
 ///
-/// Errors: it is no JSON (22P02).
+/// Errors: invalid JSON (22P02).
 pub(super) fn check(text: &str) -> Result<()> {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(IgnoredAny) => Ok(()),
@@ -23,7 +22,7 @@ pub(super) fn check(text: &str) -> Result<()> {
     }
 }
 
-/// What PostgreSQL says of the word at a place, if there is one that is none of JSON's.
+/// PostgreSQL's message about an invalid token at a position, if there is one.
 fn token_at(text: &str, line: usize, column: usize) -> Option<String> {
     let is_part = |letter: &char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '+' | '.' | '$');
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
@@ -38,7 +37,7 @@ fn token_at(text: &str, line: usize, column: usize) -> Option<String> {
     is_word.then(|| format!("Token \"{token}\" is invalid."))
 }
 
-/// What kind of value a text is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Null,
@@ -50,7 +49,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// As `json_typeof` calls it.
+    /// The name in `json_typeof`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -63,7 +62,7 @@ impl Shape {
     }
 }
 
-/// The kind of the value that a text of JSON is.
+/// The kind of the value of a JSON text.
 pub(super) fn shape(text: &str) -> Result<Shape> {
     Ok(match text.trim_start_matches(is_space).as_bytes().first() {
         Some(b'{') => Shape::Object,
@@ -76,9 +75,9 @@ pub(super) fn shape(text: &str) -> Result<Shape> {
     })
 }
 
-/// What a string of JSON, with its quotes, says.
+/// The content of a JSON string, given with its quotes.
 ///
-/// Errors: half of a surrogate pair (22P02), or a NUL, which no text has (22P05).
+/// Errors: half of a surrogate pair (22P02), or a NUL, which no text can contain (22P05).
 pub(super) fn unquoted(quoted: &str) -> Result<Cow<'_, str>> {
     let inner =
         quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).ok_or_else(|| invalid(None))?;
@@ -95,7 +94,7 @@ pub(super) fn unquoted(quoted: &str) -> Result<Cow<'_, str>> {
     }
 }
 
-/// Writes a text as a string of JSON, with quotes.
+/// Writes a text as JSON string, with quotes.
 pub(super) fn quote(text: &str, into: &mut String) {
     into.push('"');
     let mut plain = 0;
@@ -126,7 +125,7 @@ fn is_space(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// A place in a text of JSON.
+/// A position in a JSON text.
 pub(super) struct Cursor<'j> {
     text: &'j str,
     at: usize,
@@ -137,7 +136,7 @@ impl<'j> Cursor<'j> {
         Self { text, at: 0 }
     }
 
-    /// The next byte that is no space, which is not taken.
+    /// Peeks at the next non-space byte.
     pub(super) fn peek(&mut self) -> Result<u8> {
         let bytes = self.text.as_bytes();
         while bytes.get(self.at).is_some_and(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
@@ -146,7 +145,7 @@ impl<'j> Cursor<'j> {
         bytes.get(self.at).copied().ok_or_else(|| invalid(None))
     }
 
-    /// Takes the next byte, if it is this one.
+    /// Consumes the next byte, if it is this one.
     pub(super) fn take(&mut self, byte: u8) -> Result<bool> {
         let is_next = self.peek()? == byte;
         self.at += usize::from(is_next);
@@ -160,8 +159,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// Whether another part follows, in brackets of which the first has been taken; takes the comma or the
-    /// last bracket.
+    /// Whether another part follows in an opened bracket; consumes the comma or the closing bracket.
     pub(super) fn next_part(&mut self, is_first: bool, close: u8) -> Result<bool> {
         if self.take(close)? {
             return Ok(false);
@@ -172,7 +170,7 @@ impl<'j> Cursor<'j> {
         Ok(true)
     }
 
-    /// Takes a string, with its quotes.
+    /// Consumes a string, with its quotes.
     pub(super) fn string(&mut self) -> Result<&'j str> {
         if self.peek()? != b'"' {
             return Err(invalid(None));
@@ -197,7 +195,7 @@ impl<'j> Cursor<'j> {
         Ok(())
     }
 
-    /// Takes a value whole, of any depth.
+    /// Consumes a whole value, of any depth.
     pub(super) fn value(&mut self) -> Result<&'j str> {
         let bytes = self.text.as_bytes();
         self.peek()?;
@@ -237,7 +235,7 @@ impl<'j> Cursor<'j> {
     }
 }
 
-/// The members of an object in their order, duplicates among them.
+/// The members of an object in order, including duplicates.
 pub(super) fn members<'j>(
     object: &'j str,
     mut each: impl FnMut(Cow<'j, str>, &'j str) -> Result<()>,

@@ -1,5 +1,5 @@
-//! Results of functions of JSON, which can be far larger than what they are made of: a number of ten letters
-//! has thousands of digits.
+//! Memory-accounted result builder of JSON functions, whose results can be far larger than their input: a
+//! number of ten letters has thousands of digits.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_resources::value_account::{Account, Held};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Texts as they are made, of which the account of memory is told.
+/// Text results, reserved in the memory account as they grow.
 pub(super) struct Texts<'c> {
     builder: StringViewBuilder,
     name: &'static str,
@@ -23,7 +23,7 @@ pub(super) struct Texts<'c> {
 }
 
 impl<'c> Texts<'c> {
-    /// Bytes that are reserved at a time. Fewer are not worth it.
+    /// Granularity of reservations. Smaller ones are not worth their cost.
     const STEP_BYTES: u64 = 4 << 20;
 
     pub(super) fn new(name: &'static str, config: &'c ConfigOptions) -> Self {
@@ -40,7 +40,7 @@ impl<'c> Texts<'c> {
                     self.held_bytes += Self::STEP_BYTES;
                 }
             }
-            // The plan is left with the call: there is an account where that runs.
+            // Leaves the call in the plan: an account is available at execution.
             None if self.bytes > CONSTANT_BYTES_MAX => {
                 let message = format!("a constant of {} bytes in a statement that is planned", self.bytes);
                 return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message).into_datafusion());

@@ -1,4 +1,4 @@
-//! Values of `jsonb` as trees, and how they are written.
+//! Values of `jsonb` as trees, and their serialization.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use super::{DEPTH_MAX, invalid, too_deep};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Digits of a number before and behind its point, as PostgreSQL's numeric has them.
+/// Maximum digits of a number before and after its point, as in PostgreSQL's numeric.
 const WHOLE_DIGITS_MAX: i64 = 131_072;
 const SCALE_MAX: i64 = 16_383;
 
-/// Bytes of the digits that exponents stand for, in all numbers of a value at most.
+/// Maximum bytes of the digits expanded from exponents, in all numbers of a value.
 const EXPANDED_BYTES_MAX: usize = 16 << 20;
 
-/// A value. Members of objects are by the length of their keys, then by these; no two have one key.
+/// A value. Members of objects are sorted by the length of their keys, then by the keys, which are unique.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value<'j> {
     Null,
     Boolean(bool),
-    /// As numeric writes it.
+    /// In the format of numeric.
     Number(Cow<'j, str>),
     String(Cow<'j, str>),
     Array(Vec<Value<'j>>),
@@ -29,13 +29,13 @@ pub(super) enum Value<'j> {
 }
 
 impl<'j> Value<'j> {
-    /// The value of a text that has not been checked.
+    /// Parses a text that has not been validated.
     pub(super) fn read(text: &'j str) -> Result<Self> {
         scan::check(text)?;
         Self::of_checked(text)
     }
 
-    /// The value of a text of which it is known that it is JSON.
+    /// Parses a text that is known to be valid JSON.
     pub(super) fn of_checked(text: &'j str) -> Result<Self> {
         Self::at(&mut Cursor::new(text), 0, &mut 0)
     }
@@ -80,7 +80,7 @@ impl<'j> Value<'j> {
         })
     }
 
-    /// An object of members in any order, of which the last of a key counts.
+    /// An object of members in any order; the last of equal keys wins.
     pub(super) fn object(mut members: Vec<(Cow<'j, str>, Self)>) -> Self {
         let is_before = |one: &(Cow<str>, _), other: &(Cow<str>, _)| key_order(&one.0, &other.0).is_lt();
         if !members.windows(2).all(|pair| is_before(&pair[0], &pair[1])) {
@@ -97,7 +97,7 @@ impl<'j> Value<'j> {
         !matches!(self, Self::Array(_) | Self::Object(_))
     }
 
-    /// What there is below a key of an object.
+    /// The value of a key of an object.
     pub(super) fn member(&self, key: &str) -> Option<&Self> {
         let Self::Object(members) = self else { return None };
         let found = members.binary_search_by(|(known, _)| key_order(known, key)).ok()?;
@@ -138,8 +138,7 @@ impl<'j> Value<'j> {
         text
     }
 
-    /// On lines of their own, four spaces for each level. `length_max`: an error that says so beyond as many
-    /// bytes.
+    /// Writes it on several lines, with four spaces for each level. `length_max`: fails beyond so many bytes.
     pub(super) fn write_pretty(&self, into: &mut String, level: usize, length_max: usize) -> Result<()> {
         if into.len() > length_max {
             return Err(too_large());
@@ -181,13 +180,13 @@ fn too_large() -> DataFusionError {
     SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large").into_datafusion()
 }
 
-/// Keys of objects: shorter ones first.
+/// Order of object keys: shorter ones first.
 pub(super) fn key_order(one: &str, other: &str) -> std::cmp::Ordering {
     (one.len(), one).cmp(&(other.len(), other))
 }
 
-/// A number of JSON as numeric writes it: without exponent and without a sign of zero, and with the zeros at
-/// its end.
+/// A JSON number in the format of numeric: without exponent and without a sign of zero, and with trailing
+/// zeros.
 ///
 /// Errors: it has too many digits (22003).
 pub(super) fn numeric(number: &str) -> Result<Cow<'_, str>> {
@@ -200,7 +199,7 @@ pub(super) fn numeric(number: &str) -> Result<Cow<'_, str>> {
             .into_datafusion()
     };
     let (mantissa, exponent) = match number.split_once(['e', 'E']) {
-        // Of JSON, so it is a number; more than fits is too much of either sign.
+        // It is a valid number, so a failed parse is an overflow of either sign.
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().map_err(|_| overflow())?),
         None => (number, 0),
     };
@@ -215,7 +214,7 @@ pub(super) fn numeric(number: &str) -> Result<Cow<'_, str>> {
     }
     let scale = (fraction.len() as i64 - exponent).max(0);
     let zeros = digits.len() - digits.trim_start_matches('0').len();
-    // Where the point is, counted from the first digit.
+    // Position of the point, counted from the first digit.
     let point = whole.len() as i64 + exponent;
     let is_zero = zeros == digits.len();
     if scale > SCALE_MAX || !is_zero && point - zeros as i64 > WHOLE_DIGITS_MAX {

@@ -1,9 +1,8 @@
-//! Functions in the place of DataFusion's operators where these give a wrong value and PostgreSQL fails or
-//! rounds: `+`, `-` and `*` of integers wrap around, a cast to an integer cuts off what stands behind the
-//! point, and one to a float of 32 bits makes infinity of what is too large. And what DataFusion does not
-//! have: `mod`, and intervals times numbers.
+//! Replacements of DataFusion's operators that return a wrong value where PostgreSQL fails or rounds: `+`,
+//! `-` and `*` of integers wrap around, a cast to an integer truncates, and one to a 32-bit float overflows
+//! to infinity. Also operations that DataFusion lacks: `mod`, and intervals times numbers.
 //!
-//! They travel to ranks by their names ([`function`]).
+//! Ranks know them by their names ([`function`]).
 
 use std::sync::Arc;
 
@@ -22,30 +21,30 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// What a function computes of two integers of one type, or of a number.
+/// Operation on two integers of one type, or on a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Fails with 22003 where the sum is out of the type's range, as the next two do.
+    /// Fails with 22003 if the sum is out of the type's range, as the next two do.
     Add,
     Subtract,
     Multiply,
-    /// Many integers, floats of 64 bits, or decimals (whose sum has 38 digits already, and no product),
-    /// added, subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) -
-    /// c) * d`. A chain of operators as one function, because DataFusion finds out the type, and the name, of
-    /// each of its levels again and again (apache/datafusion#12604).
+    /// Many integers, 64-bit floats, or decimals (whose sum has 38 digits already, and no product), added,
+    /// subtracted and multiplied from left to right: `harrier_terms('+-*', a, b, c, d)` is `((a + b) - c) *
+    /// d`. A chain of operators as one function, because DataFusion recomputes the type, and the name, of
+    /// each level repeatedly (apache/datafusion#12604).
     Terms,
-    /// What is left of a division, which fails with 22012 where the second number is zero.
+    /// The remainder of a division; fails with 22012 if the divisor is zero.
     Remainder,
-    /// To the nearest integral number of the same type: a half of a float to the even one, of a decimal away
-    /// from zero.
+    /// Rounds to the nearest integral number of the same type: half to even for floats, half away from zero
+    /// for decimals.
     Round,
-    /// A float of 64 bits as one of 32, which fails with 22003 where that is infinite and the number is not.
+    /// Converts a 64-bit float to 32 bits; fails with 22003 on overflow of a finite number.
     Real,
-    /// A float with any NaN as the one without a sign: processors make one with a sign of `inf - inf` and of
-    /// `0 * inf`, and by its bits it would be less than all numbers (the total order of IEEE 754, in which
-    /// Arrow compares).
+    /// Clears the sign of NaN: processors produce a negative NaN for `inf - inf` and `0 * inf`, and by its
+    /// bits it would be less than all numbers (the total order of IEEE 754, in which Arrow compares).
     UnsignedNan,
-    /// An interval times a float: what is left of months becomes days, thirty to the month, and of days time.
+    /// An interval times a float: the remainder of months becomes days, thirty to the month, and that of days
+    /// time.
     ScaleInterval,
     /// An interval divided by a float.
     DivideInterval,
@@ -65,14 +64,14 @@ impl Operation {
         Self::DivideInterval,
     ];
 
-    /// Of the function.
+    /// Name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Self::Add => "harrier_add",
             Self::Subtract => "harrier_subtract",
             Self::Multiply => "harrier_multiply",
             Self::Terms => "harrier_terms",
-            // As users call it.
+            // The user-visible name.
             Self::Remainder => "mod",
             Self::Round => "harrier_round",
             Self::Real => "harrier_real",
@@ -206,7 +205,7 @@ impl ScalarUDFImpl for Arithmetic {
         })
     }
 
-    /// A column is called as if the operator had been left in its place.
+    /// The column is named as if the operator were still in its place.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(match (self.sign(), arguments) {
             (Some(sign), [left, right]) => {
@@ -224,7 +223,7 @@ impl ScalarUDFImpl for Arithmetic {
 }
 
 impl Arithmetic {
-    /// These are a part of a cast, which has no name.
+    /// These are part of a cast, which has no name.
     fn shown(&self, arguments: &str) -> String {
         match self.operation {
             Operation::Round | Operation::Real | Operation::UnsignedNan => arguments.to_string(),
@@ -245,13 +244,12 @@ impl Arithmetic {
     }
 }
 
-/// Whether a term leaves the type of a sum of decimals of all digits, of which so many are behind the point,
-/// as it is.
+/// Whether adding a term keeps the type of a decimal sum with all 38 digits and this scale.
 fn is_added(term: &DataType, scale: i8) -> bool {
     matches!(term, DataType::Decimal128(_, own) if *own <= scale)
 }
 
-/// The terms of [`Operation::Terms`] with the signs between them.
+/// The terms of [`Operation::Terms`] joined by their operators.
 fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
     let signs = match signs {
         Expr::Literal(ScalarValue::Utf8(Some(signs)), _) => signs.as_str(),
@@ -268,7 +266,7 @@ fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
     shown
 }
 
-/// A kernel of two columns or values. Errors: the type has no such number (22003).
+/// Applies a kernel to two columns or values. Errors: the result is out of range (22003).
 fn computed(
     kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>,
     kind: &DataType,
@@ -305,7 +303,7 @@ fn out_of_range(kind: &DataType) -> SqlError {
     SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{name} out of range"))
 }
 
-/// Floats, any NaN of which has no sign.
+/// Floats, with the sign of NaN cleared.
 pub(crate) fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
     Ok(match numbers.data_type() {
         DataType::Float32 => {
@@ -329,7 +327,7 @@ pub(crate) fn without_signed_nan(numbers: &ArrayRef) -> Result<ArrayRef> {
     })
 }
 
-/// Floats of 64 bits as floats of 32.
+/// 64-bit floats as 32-bit floats.
 ///
 /// Errors: one is too large for that (22003).
 pub(crate) fn as_reals(numbers: &ArrayRef) -> Result<ArrayRef> {
@@ -403,7 +401,7 @@ pub(crate) fn divided(interval: IntervalMonthDayNano, by: f64) -> Result<Interva
 
 fn times(interval: IntervalMonthDayNano, of: impl Fn(f64) -> f64) -> Result<IntervalMonthDayNano> {
     const DAY_SECONDS: f64 = 86_400.0;
-    // A millionth is what a float cannot tell from nothing.
+    // Rounds off the error of floating-point arithmetic, to a millionth.
     let exact = |number: f64| (number * 1e6).round_ties_even() / 1e6;
     let months = of(f64::from(interval.months));
     let days = of(f64::from(interval.days));

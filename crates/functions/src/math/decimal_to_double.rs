@@ -1,5 +1,5 @@
-//! The double that is nearest to a decimal, as PostgreSQL has it. A cast divides a number that a double may
-//! not hold by a power of ten, which rounds twice: what a statement says with 17 digits would be another
+//! Correctly rounded conversion of decimals to doubles, as in PostgreSQL. A cast divides a number that a
+//! double may not hold by a power of ten, which rounds twice: a literal of 17 digits would become another
 //! double.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Decimals of so many digits a cast makes the nearest double of: a double holds all numbers of them.
+/// A cast is exact up to so many digits: a double holds all numbers of them.
 pub const DIGITS_EXACT: u8 = 15;
 
 /// (decimal) → double precision.
@@ -76,7 +76,7 @@ fn nearest(values: &ColumnarValue) -> Result<Float64Array> {
     values.iter().map(|value| value.map(nearest).transpose()).collect()
 }
 
-/// A quotient of two doubles is the nearest one if both are exact.
+/// The quotient of two exact doubles is correctly rounded.
 fn quotient(value: i128, scale: i8) -> Option<f64> {
     const WHOLE_MAX: u128 = 1 << 53;
     const POWER_MAX: i8 = 22;

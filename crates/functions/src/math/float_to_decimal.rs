@@ -1,6 +1,6 @@
-//! Floats as decimals, of which PostgreSQL takes the digits that a float surely has: 6 of 32 bits, 15 of 64.
-//! `1.005::float8` is 1.01 with two digits behind the point; what is stored for it is a little less, and a
-//! cast by a product with a power of ten has 1.00.
+//! Conversion of floats to decimals with the digits that a float reliably has, as in PostgreSQL: 6 for 32
+//! bits, 15 for 64. `1.005::float8` is 1.01 at scale two; its stored value is slightly less, and a cast by
+//! multiplication with a power of ten returns 1.00.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 
 use harrier_error::{SqlError, SqlState};
 
-/// (float, NULL of a type of decimals) → decimal of this type.
+/// (float, NULL of a decimal type) → decimal of this type.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Digits { signature }))
@@ -55,7 +55,7 @@ impl ScalarUDFImpl for Digits {
     }
 }
 
-/// Errors: a number does not fit (22003), or is none that a decimal may be (0A000).
+/// Errors: a number does not fit (22003), or is NaN or infinite (0A000).
 fn decimals(numbers: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let DataType::Decimal128(precision, scale) = *kind else {
         return internal_err!("{kind} is no decimal");
@@ -71,7 +71,7 @@ fn decimals(numbers: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     Ok(Arc::new(all))
 }
 
-/// A float of so many digits as a decimal; a half that is left over goes away from zero.
+/// Converts a float with so many significant digits to a decimal, rounding half away from zero.
 fn decimal(number: f64, digits: usize, precision: u8, scale: i8) -> Result<i128, SqlError> {
     if !number.is_finite() {
         return Err(no_number(number, precision));

@@ -1,15 +1,14 @@
-//! Quotients of decimals with PostgreSQL's number of digits, rounded, and products of decimals that have many
-//! digits behind the point.
+//! Quotients of decimals with PostgreSQL's precision, rounded, and products of decimals of high scale.
 //!
-//! DataFusion's quotient has four digits more than what is divided, and the rest of them is cut off.
-//! PostgreSQL's has at least sixteen that are significant, and as many behind the point as the two numbers.
-//! Here a column has one scale: twenty digits behind the point, which is what PostgreSQL has of most numbers
-//! below one, or sixteen where those before the point need the room, of 38 in all.
+//! DataFusion's quotient has a scale four digits larger than the dividend's, and is truncated. PostgreSQL's
+//! has at least sixteen significant digits, and at least the scales of both operands. Here a column has one
+//! scale: twenty digits, which is what PostgreSQL has for most numbers below one, or sixteen if the integer
+//! digits need the room, of 38 in all.
 //!
-//! A product has as many digits behind the point as its factors together, for which DataFusion leaves no room
-//! before it if both are quotients: then it is rounded to what a quotient has.
+//! The scale of a product is the sum of its factors' scales, which leaves DataFusion no integer digits if
+//! both are quotients: then it is rounded to the scale of a quotient.
 //!
-//! They travel to ranks by their names ([`functions`]).
+//! Ranks know the functions by their names ([`functions`]).
 
 use std::sync::Arc;
 
@@ -27,22 +26,21 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Digits behind the point, where there is room for them.
+/// Preferred scale.
 const SCALE: i8 = 20;
 
-/// Digits behind the point that there always are.
+/// Minimum scale.
 const SCALE_MIN: i8 = 16;
 
-/// Digits behind the point up to which a product of 38 digits has all of them.
+/// Maximum scale up to which a product of 38 digits keeps all of them.
 const PRODUCT_SCALE_MAX: i8 = 24;
 
-/// The function in the place of an operator.
+/// The replaced operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Computation {
-    /// Fails with 22012 where the second number is zero, and with 22003 where the quotient has too many
-    /// digits.
+    /// Fails with 22012 if the divisor is zero, and with 22003 if the quotient has too many digits.
     Quotient,
-    /// Fails with 22003 where the product has too many digits.
+    /// Fails with 22003 if the product has too many digits.
     Product,
 }
 
@@ -53,7 +51,7 @@ impl Computation {
         Arc::new(ScalarUDF::new_from_impl(Decimals { computation: self, signature }))
     }
 
-    /// The type of what is computed of decimals of these types; `None`: the operator has it right.
+    /// The result type for these operand types; `None`: the operator is right.
     pub fn kind(self, left: &DataType, right: &DataType) -> Option<DataType> {
         let is_wide = [left, right].into_iter().any(|kind| matches!(kind, DataType::Decimal256(..)));
         let ((precision, scale), (other_precision, other_scale)) = (parts(left)?, parts(right)?);
@@ -87,7 +85,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Computation::Quotient, Computation::Product].into_iter().map(Computation::function)
 }
 
-/// Of an average of decimals, the scale: that of a quotient by a whole number.
+/// The scale of an average of decimals: that of a quotient by an integer.
 pub(crate) fn scale_of_mean(precision: u8, scale: i8) -> i8 {
     let room = i16::from(DECIMAL128_MAX_PRECISION) - (i16::from(precision) - i16::from(scale)).max(0);
     room.clamp(i16::from(SCALE_MIN.max(scale)), i16::from(SCALE.max(scale))) as i8
@@ -172,7 +170,7 @@ impl ScalarUDFImpl for Decimals {
         }
     }
 
-    /// A column is called as if the operator had been left in its place.
+    /// The column is named as if the operator were still in its place.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         match arguments {
             [left, right] => Ok(format!("{} {} {}", left.schema_name(), self.sign(), right.schema_name())),
@@ -254,7 +252,7 @@ fn computed(
             Ok(Arc::new(values.with_data_type(kind.clone())))
         }
         _ => {
-            // Within the limit, which is below what 128 bits hold.
+            // Within the limit, which fits into 128 bits.
             let values = values.map(|value| Ok(value?.and_then(i256::to_i128)));
             let values: Decimal128Array = values.collect::<Result<_>>()?;
             Ok(Arc::new(values.with_data_type(kind.clone())))
@@ -262,14 +260,13 @@ fn computed(
     }
 }
 
-/// `number * 10^shift / by`, rounded, a half away from zero; `None`: that has too many digits. `by` is not
-/// zero.
+/// `number * 10^shift / by`, rounded half away from zero; `None`: it has too many digits. `by` is not zero.
 pub(crate) fn quotient(number: i256, shift: i32, by: i256) -> Option<i256> {
     if let (Some(number), Some(by), 0..=38) = (number.to_i128(), by.to_i128(), shift)
         && let Some(number) = number.checked_mul(10_i128.pow(shift as u32))
     {
         let (whole, rest) = (number.checked_div(by)?, number.checked_rem(by)?);
-        // Half of what it is divided by, or more.
+        // The remainder is at least half of the divisor.
         let is_up = rest.unsigned_abs() >= by.unsigned_abs() - rest.unsigned_abs();
         let up = if (number < 0) == (by < 0) { 1 } else { -1 };
         return Some(i256::from_i128(if is_up { whole + up } else { whole }));
@@ -339,7 +336,7 @@ mod tests {
         check(1_234_500, -2, 1, 12_345);
         check(150, -2, 1, 2);
         check(149, -2, 1, 1);
-        // Beyond 128 bits on the way.
+        // The intermediate result exceeds 128 bits.
         check(10_i128.pow(37), 20, 10_i128.pow(30), 10_i128.pow(27));
         check(2 * 10_i128.pow(37), 20, 3 * 10_i128.pow(30), 66_666_666_666_666_666_666_666_667_i128 * 10 - 3);
         assert_eq!(quotient(i256::MAX, 20, i256::ONE), None);

@@ -1,8 +1,8 @@
-//! `ceil`, which is `ceiling` too, and `floor` of decimals, which are whole numbers with a digit more before
-//! the point than there was, and `round` and `trunc`, which have as many digits behind it as they are told.
-//! DataFusion's have the type of what they are of, into which 100 does not fit if that is `numeric(4, 2)`.
+//! `ceil` (alias `ceiling`) and `floor` of decimals, which are integers with one more digit than before, and
+//! `round` and `trunc` to a given scale. DataFusion's keep the type of their argument, into which 100 does
+//! not fit if that is `numeric(4, 2)`.
 //!
-//! They travel to ranks by their names, which are DataFusion's.
+//! Ranks know them by their names, which are DataFusion's.
 
 use std::sync::Arc;
 
@@ -37,16 +37,16 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         )
 }
 
-/// (decimal) or (decimal, digits behind the point)
+/// (decimal) or (decimal, scale)
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Cut {
     inner: Arc<ScalarUDF>,
-    /// A half goes away from zero; otherwise what is left over is cut off.
+    /// Rounds half away from zero; otherwise truncates.
     is_nearest: bool,
 }
 
 impl Cut {
-    /// The type of a decimal with so many digits behind the point; of `None`, with as many as there were.
+    /// The decimal type for a scale; `None` keeps the scale.
     fn kind(&self, of: &DataType, digits: Option<i64>) -> Option<DataType> {
         let DataType::Decimal128(precision, scale @ 0..) = *of else { return None };
         let most = i16::from(DECIMAL128_MAX_PRECISION);
@@ -56,13 +56,13 @@ impl Cut {
         Some(DataType::Decimal128((whole + digits).clamp(1, most) as u8, digits as i8))
     }
 
-    /// Errors: there is no room for it (22003).
+    /// Errors: the result does not fit (22003).
     fn cut(&self, value: i128, scale: i8, digits: i64, kept: i8) -> Result<i128> {
         let digits = digits.clamp(-39, i64::from(kept));
         let one = match u32::try_from(i64::from(scale) - digits).map(|zeros| 10_i128.checked_pow(zeros)) {
             Err(_) => 1,
             Ok(Some(one)) => one,
-            // More than there is of any number.
+            // The unit is larger than any number.
             Ok(None) => return Ok(0),
         };
         let rest = value % one;
@@ -180,11 +180,11 @@ impl ScalarUDFImpl for Cut {
 struct Whole {
     inner: Arc<ScalarUDF>,
     is_up: bool,
-    /// PostgreSQL's.
+    /// PostgreSQL's aliases.
     aliases: Vec<String>,
 }
 
-/// The type of the whole numbers of a decimal that has digits behind the point.
+/// The integer type of a decimal with fractional digits.
 fn whole(kind: &DataType) -> Option<DataType> {
     match kind {
         DataType::Decimal128(precision, scale @ 1..) => {

@@ -1,12 +1,12 @@
-//! Sizes as people write them: `8GiB`, `512MB`.
+//! Human-readable sizes: `8GiB`, `512MB`.
 
 use harrier_error::{SqlError, SqlState};
 
-/// Less than this and not even one batch per operator fits; a smaller limit is a slip of the pen.
+/// Below this not even one batch per operator fits; a smaller limit is a typo.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of a size such as `8GiB`, `512MB`, `1.5g` or `1048576`. Units with an `i` and lone letters count in
-/// 1024s, units ending in `B` without an `i` in 1000s.
+/// Parses a size such as `8GiB`, `512MB`, `1.5g` or `1048576` into bytes. Units with an `i` and single
+/// letters are powers of 1024, units ending in `B` without an `i` powers of 1000.
 pub fn parse_bytes(text: &str) -> Result<u64, SqlError> {
     let invalid = || {
         SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid memory size \"{text}\""))

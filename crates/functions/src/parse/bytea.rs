@@ -1,6 +1,6 @@
-//! Texts of bytes as PostgreSQL reads them: `\x` and hexadecimal digits, or the bytes themselves with `\\`
-//! for a backslash and `\nnn`, in octal, for any other one. A cast of the planner's takes them for the bytes
-//! whatever is in them. The function travels to ranks by its name.
+//! Input of BYTEA as in PostgreSQL: `\x` and hexadecimal digits, or the bytes themselves with `\\` for a
+//! backslash and `\nnn`, in octal, for any other one. The planner's cast takes the raw bytes of the text.
+//! Ranks know the function by its name.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use datafusion::logical_expr::{
 
 use harrier_error::{SqlError, SqlState};
 
-/// The bytes that a text tells.
+/// Parses a text as bytes.
 ///
-/// Errors: it is none of bytes (22P02; 22023 behind `\x`).
+/// Errors: invalid input (22P02; 22023 after `\x`).
 pub fn bytes_of(text: &str) -> Result<Vec<u8>, SqlError> {
     match text.strip_prefix("\\x") {
         Some(digits) => of_digits(digits).ok_or_else(|| {
@@ -30,7 +30,7 @@ pub fn bytes_of(text: &str) -> Result<Vec<u8>, SqlError> {
     }
 }
 
-/// Blanks may stand between the pairs.
+/// Parses hexadecimal pairs, optionally separated by blanks.
 pub(crate) fn of_digits(digits: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(digits.len() / 2);
     let mut signs = digits.chars().filter(|sign| !sign.is_ascii_whitespace());
@@ -41,7 +41,7 @@ pub(crate) fn of_digits(digits: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// `\\` and `\nnn` are bytes, and so is what has no backslash.
+/// Parses the escape format: `\\` and `\nnn` are bytes, and so is everything without a backslash.
 pub(crate) fn of_escapes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -63,7 +63,7 @@ pub(crate) fn of_escapes(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Of a text, the bytes.
+/// (text) → the bytes.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Reading { signature }))
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for Reading {
         Ok(arguments.iter().map(ToString::to_string).collect())
     }
 
-    /// It is a part of a cast, which has no name.
+    /// Part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.iter().map(|argument| argument.schema_name().to_string()).collect())
     }

@@ -1,7 +1,6 @@
-//! Texts of days and times in the forms that PostgreSQL reads, where the planner reads ISO 8601 alone: names
-//! of months, slashes, years of two digits, times without seconds, `am` and `pm`. Functions do the same to
-//! columns of texts before they are cast; they travel to ranks by their names, with the order of numbers that
-//! the session has.
+//! Input of dates and times in PostgreSQL's formats, where the planner reads only ISO 8601: month names,
+//! slashes, two-digit years, times without seconds, `am` and `pm`. Functions convert columns of texts before
+//! they are cast; ranks know them by their names, with the session's date order as an argument.
 //!
 //! Source: PostgreSQL's `ParseDateTime`, `DecodeDateTime`, `DecodeDate`, `DecodeNumber` and `ValidateDate`.
 
@@ -20,8 +19,7 @@ use datafusion::logical_expr::{
 use crate::datetime::zone_offset;
 use crate::parse;
 
-/// Which of the three numbers of a day is which, where the text does not tell: what the parameter `DateStyle`
-/// says beside ISO.
+/// Order of the numbers of an ambiguous date: the part of the parameter `DateStyle` besides ISO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum DateOrder {
     /// `MDY`: 02/01/2025 is in February.
@@ -44,13 +42,13 @@ impl DateOrder {
         }
     }
 
-    /// Of a value of `DateStyle` as the parameter keeps it, or of a name: what it ends in.
+    /// Parses the stored form of `DateStyle`, or a name, by its ending.
     pub fn of_style(style: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|order| style.ends_with(order.name()))
     }
 }
 
-/// What a text is to be read as.
+/// Target type of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Date,
@@ -63,7 +61,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 5] = [Self::Date, Self::Timestamp, Self::TimestampWithZone, Self::Time, Self::Interval];
 
-    /// That of values of a type.
+    /// The kind for values of a type.
     pub fn of(kind: &DataType) -> Option<Self> {
         match kind {
             DataType::Date32 | DataType::Date64 => Some(Self::Date),
@@ -75,7 +73,8 @@ impl Kind {
         }
     }
 
-    /// (text, order by its name) → the same day or time in ISO 8601; the text where it cannot be read.
+    /// (text, date order by name) → the same date or time in ISO 8601; the unchanged text if it cannot be
+    /// parsed.
     pub fn function(self) -> Arc<ScalarUDF> {
         let signature = Signature::any(2, Volatility::Immutable);
         Arc::new(ScalarUDF::new_from_impl(Reading { kind: self, signature }))
@@ -91,23 +90,23 @@ impl Kind {
         }
     }
 
-    /// Whether a text is in ISO 8601 as far as can be told by a glance; then a cast reads it.
+    /// Whether a text looks like ISO 8601, by a quick check; then a cast parses it.
     fn is_plain(self, text: &str) -> bool {
         let text = text.as_bytes();
         let is = |at: usize, byte: u8| text.get(at) == Some(&byte);
         match self {
-            // What a cast reads of them is not told by a glance.
+            // There is no quick check for intervals.
             Self::Interval => false,
             Self::Time => is(2, b':') && text.iter().all(|byte| matches!(byte, b':' | b'.' | b'0'..=b'9')),
             _ if text.len() == 10 => is(4, b'-') && is(7, b'-'),
             Self::Date => false,
-            // A cast would take a zone into account for a timestamp that has none.
+            // A cast would apply a zone to a timestamp without time zone.
             Self::Timestamp if text.iter().skip(19).any(|byte| !matches!(byte, b'.' | b'0'..=b'9')) => false,
             _ => is(4, b'-') && is(7, b'-') && is(13, b':') && is(16, b':'),
         }
     }
 
-    /// [`normal`], but nothing is done to what a cast reads.
+    /// [`normal`], skipped for texts that a cast parses.
     pub fn normal(self, text: &str, order: DateOrder) -> Option<String> {
         if self.is_plain(text) { None } else { normal(text, self, order) }
     }
@@ -118,7 +117,7 @@ pub fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     Kind::ALL.into_iter().map(Kind::function)
 }
 
-/// Texts as [`Kind::function`] has them; `None` where they are so.
+/// Texts as [`Kind::function`] converts them; `None` if nothing changes.
 pub fn normal_texts<'a, T>(
     texts: impl ArrayAccessor<Item = &'a str> + Copy,
     kind: Kind,
@@ -175,7 +174,7 @@ impl ScalarUDFImpl for Reading {
         Ok(arguments.first().map(ToString::to_string).unwrap_or_default())
     }
 
-    /// It is a part of a cast, which has no name.
+    /// Part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
@@ -197,8 +196,8 @@ impl Reading {
     }
 }
 
-/// The same day or time in ISO 8601, or an interval in units; `None` where it is that already, or cannot be
-/// read.
+/// The same date or time in ISO 8601, or an interval in units; `None` if it is that already, or cannot be
+/// parsed.
 pub fn normal(text: &str, kind: Kind, order: DateOrder) -> Option<String> {
     if kind == Kind::Interval {
         return parse::interval::normal(text);
@@ -215,7 +214,7 @@ pub fn normal(text: &str, kind: Kind, order: DateOrder) -> Option<String> {
     }
     let normal = match kind {
         Kind::Date => day?,
-        // Of a day as well, and in a zone: both are passed over.
+        // A date and a zone are ignored.
         Kind::Time => time?,
         Kind::Interval => return None,
         Kind::Timestamp => format!("{} {}", day?, time.unwrap_or_else(|| "00:00:00".to_string())),
@@ -227,7 +226,7 @@ pub fn normal(text: &str, kind: Kind, order: DateOrder) -> Option<String> {
     (normal != text).then_some(normal)
 }
 
-/// `2024-01-05T10:00` with a blank in the place of its T.
+/// Replaces the T of `2024-01-05T10:00` by a blank.
 fn separate_time(text: &str) -> String {
     let bytes = text.as_bytes();
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
@@ -241,13 +240,13 @@ fn separate_time(text: &str) -> String {
 struct Fields {
     order: DateOrder,
     year: Option<i32>,
-    /// The year is of one or two digits, and of 1970 to 2069.
+    /// The year has one or two digits, and means 1970 to 2069.
     is_short_year: bool,
     month: Option<u32>,
-    /// The month has a name, which leaves two numbers.
+    /// The month was given by name, which leaves two numbers.
     is_month_named: bool,
     day_of_month: Option<u32>,
-    /// Hours, minutes, seconds, and what stands behind their point.
+    /// Hours, minutes, seconds, and fraction digits.
     clock: Option<(u32, u32, u32, String)>,
     is_afternoon: Option<bool>,
     zone: Option<String>,
@@ -272,7 +271,7 @@ impl Fields {
             return put(&mut self.zone, zone);
         }
         if let Some(month) = month_of(&lower) {
-            // What came before it alone was taken for a month, and is the day: `8 Jan 1999`.
+            // A number before it was taken for the month, and is the day: `8 Jan 1999`.
             if !self.is_month_named && self.day_of_month.is_none() {
                 self.day_of_month = self.month.take();
             }
@@ -289,9 +288,9 @@ impl Fields {
         put(&mut self.month, month)
     }
 
-    /// A day whose parts one sign divides. Those that are numbers come behind the name of a month.
+    /// Parses a date whose parts are separated by one sign. Numbers are read after the name of a month.
     fn read_parts(&mut self, parts: &[&str]) -> Option<()> {
-        // Behind two numbers no name is looked for.
+        // PostgreSQL does not look for a month name after two numbers.
         let is_cut = matches!(parts, [first, second, third]
             if is_number(first) && is_number(second) && !is_number(third));
         if self.has_day() || is_cut {
@@ -306,8 +305,8 @@ impl Fields {
         self.has_day().then_some(())
     }
 
-    /// A number by itself: 19990108 and 990108 have the year first in every order; 040506 is a time behind a
-    /// day.
+    /// Parses a plain number: 19990108 and 990108 have the year first in every order; 040506 is a time after
+    /// a date.
     fn read_number(&mut self, digits: &str) -> Option<()> {
         if is_number(digits) && digits.len() == 6 && self.has_day() {
             return self.read_clock(&format!("{}:{}:{}", &digits[..2], &digits[2..4], &digits[4..]));
@@ -322,7 +321,7 @@ impl Fields {
         put(&mut self.day_of_month, day.parse().ok()?)
     }
 
-    /// One of the numbers of a day: what it is follows from what there is before it.
+    /// Parses one of the numbers of a date: its meaning depends on the fields already set.
     fn read_part(&mut self, digits: &str) -> Option<()> {
         let number: u32 = is_number(digits).then(|| digits.parse().ok())??;
         let is_long = digits.len() >= 3;
@@ -344,7 +343,7 @@ impl Fields {
                 self.set_year(digits)
             }
             (None, Some(_), None) => put(&mut self.day_of_month, number),
-            // What was taken for a short year is the day: `08-Jan-1999` where years come first.
+            // The supposed short year is the day: `08-Jan-1999` where years come first.
             (Some(day), Some(_), None) if self.is_month_named && is_long && self.is_short_year => {
                 self.year = None;
                 put(&mut self.day_of_month, day.try_into().ok()?)?;
@@ -365,7 +364,7 @@ impl Fields {
         self.year.is_some() && self.month.is_some() && self.day_of_month.is_some()
     }
 
-    /// `10:00`, `10:00:01.5`, with a zone behind it in numbers or as Z, or with `am` or `pm`.
+    /// Parses `10:00`, `10:00:01.5`, followed by a numeric zone or Z, or by `am` or `pm`.
     fn read_clock(&mut self, word: &str) -> Option<()> {
         let (word, zone) = match word.find(['+', '-', 'z']) {
             Some(at) => (&word[..at], Some(&word[at..])),
@@ -426,7 +425,7 @@ impl Fields {
     }
 }
 
-/// How many days a month has, from 1 to 12.
+/// Number of days of a month, from 1 to 12.
 fn days_of(year: i32, month: u32) -> u32 {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {
@@ -437,7 +436,7 @@ fn days_of(year: i32, month: u32) -> u32 {
     }
 }
 
-/// The month and the day of a day of a year, counted from 1.
+/// The month and the day of month of a day of year, from 1.
 fn in_year(year: i32, mut day: u32) -> Option<(u32, u32)> {
     for month in 1..=12 {
         let days = days_of(year, month);
@@ -449,7 +448,7 @@ fn in_year(year: i32, mut day: u32) -> Option<(u32, u32)> {
     None
 }
 
-/// What is there twice contradicts itself.
+/// Sets a field; `None` if it was set before.
 fn put<T>(field: &mut Option<T>, value: T) -> Option<()> {
     field.is_none().then(|| *field = Some(value))
 }
@@ -458,7 +457,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `+01`, `-0130`, `+01:30` and `z`.
+/// Parses `+01`, `-0130`, `+01:30` and `z`.
 fn zone_of(zone: &str) -> Option<String> {
     if zone == "z" {
         return Some("Z".to_string());
@@ -475,7 +474,7 @@ fn zone_of(zone: &str) -> Option<String> {
     }
 }
 
-/// Abbreviations of zones, which are hours ahead of Greenwich whatever the season.
+/// Zone abbreviations, with fixed hours ahead of UTC.
 ///
 /// Source: PostgreSQL's default set, those of North America, Europe and the Pacific.
 const ABBREVIATIONS: [(&str, i32); 25] = [
@@ -506,7 +505,7 @@ const ABBREVIATIONS: [(&str, i32); 25] = [
     ("wet", 0),
 ];
 
-/// `EST` as a difference, `Europe/Berlin` as it is with a blank in front.
+/// `EST` as an offset, `Europe/Berlin` unchanged after a blank.
 fn named_zone(word: &str) -> Option<String> {
     if let Some((_, hours)) = ABBREVIATIONS.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)) {
         return Some(format!("{hours:+03}:00"));
@@ -536,7 +535,7 @@ fn month_of(word: &str) -> Option<u32> {
     MONTHS.iter().position(|month| is_name(word, month)).map(|at| at as u32 + 1)
 }
 
-/// The whole name, or three letters of it and more.
+/// Whether a word is the name or an abbreviation of at least three letters.
 fn is_name(word: &str, name: &str) -> bool {
     word.len() >= 3 && name.starts_with(word)
 }
@@ -607,7 +606,7 @@ mod tests {
         check("2024-01-05 10:00:00 EST", Kind::TimestampWithZone, "2024-01-05 10:00:00-05:00");
         check("2024-07-05 10:00:00 cet", Kind::TimestampWithZone, "2024-07-05 10:00:00+01:00");
         check("2024-07-05 10:00 Europe/Berlin", Kind::TimestampWithZone, "2024-07-05 10:00:00 Europe/Berlin");
-        // Clocks show it wherever they are.
+        // A timestamp without time zone ignores the zone.
         check("2024-01-05 10:00:00 EST", Kind::Timestamp, "2024-01-05 10:00:00");
         check("2024-01-05 10:00:00 Europe/Berlin", Kind::Timestamp, "2024-01-05 10:00:00");
         check("10:00:00 PST", Kind::Time, "10:00:00");

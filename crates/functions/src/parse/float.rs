@@ -1,4 +1,4 @@
-//! Floats from texts: a number that the type does not have fails, where a cast makes infinity or zero of it.
+//! Input of floats: fails for numbers out of the type's range, where a cast returns infinity or zero.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// (text) → double precision; `None`: the type is no float.
+/// (text) → double precision; `None`: the type is not a float.
 pub fn function(kind: &DataType) -> Option<Arc<ScalarUDF>> {
     let name = match kind {
         DataType::Float64 => "harrier_double_of_text",
@@ -63,13 +63,13 @@ impl ScalarUDFImpl for FloatOfText {
         }
     }
 
-    /// A part of a cast, which has no name.
+    /// Part of a cast, which has no name.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }
 }
 
-/// Errors: a text is no number (22P02), or one that is too large or too small (22003).
+/// Errors: a text is not a number (22P02), or one that is too large or too small (22003).
 fn floats(texts: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..DEFAULT_CAST_OPTIONS };
     let floats = cast_with_options(texts, kind, &options)?;
@@ -91,7 +91,7 @@ fn floats(texts: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let texts = texts.as_string::<i32>();
     for at in is_odd.into_iter().filter(|at| texts.is_valid(*at)) {
         let text = texts.value(at);
-        // `inf` and `0.00e5` are what they say.
+        // Explicit `inf` and `0.00e5` are valid.
         let digits = text.split(['e', 'E']).next().unwrap_or_default();
         if digits.contains(|digit: char| matches!(digit, '1'..='9')) {
             let name = if *kind == DataType::Float32 { "real" } else { "double precision" };

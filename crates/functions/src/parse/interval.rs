@@ -1,9 +1,9 @@
-//! Texts of intervals as PostgreSQL reads them, where a cast would not: clock times, years with months, ISO
-//! 8601, `ago`. And as PostgreSQL writes them, in each of its styles.
+//! Input of intervals in PostgreSQL's formats that a cast does not support: clock times, years with months,
+//! ISO 8601, `ago`. Also output in each of PostgreSQL's styles.
 
 use std::fmt::{self, Write};
 
-/// How intervals are written: the parameter `IntervalStyle`.
+/// Output format of intervals: the parameter `IntervalStyle`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum IntervalStyle {
     /// `1 year 2 mons -3 days +04:05:06.7`
@@ -18,10 +18,10 @@ pub enum IntervalStyle {
 }
 
 impl IntervalStyle {
-    /// As the parameter has them.
+    /// Names as values of the parameter.
     pub const NAMES: &[&str] = &["postgres", "postgres_verbose", "sql_standard", "iso_8601"];
 
-    /// By one of [`Self::NAMES`].
+    /// The style of one of [`Self::NAMES`].
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "postgres" => Self::Postgres,
@@ -86,7 +86,7 @@ impl Fields {
         self.hours + self.minutes + self.seconds + self.us > 0
     }
 
-    /// Seconds of a minute, as two digits if they are to be `filled`.
+    /// Writes the seconds of a minute, zero-padded to two digits if `filled`.
     fn write_seconds(&self, out: &mut dyn Write, filled: bool) -> fmt::Result {
         match filled {
             true => write!(out, "{:02}", self.seconds)?,
@@ -103,7 +103,7 @@ impl Fields {
         let days = [(self.years, "year"), (self.months, "mon"), (self.days, "day")];
         for (value, unit) in days.into_iter().filter(|(value, _)| *value != 0) {
             let blank = if is_first { "" } else { " " };
-            // After something negative, what is positive says so.
+            // After a negative field, positive ones get an explicit sign.
             let sign = if is_before && value > 0 { "+" } else { "" };
             let many = if value == 1 { "" } else { "s" };
             write!(out, "{blank}{sign}{value} {unit}{many}")?;
@@ -216,7 +216,8 @@ impl Fields {
     }
 }
 
-/// The same interval in units that a cast reads; `None` where it reads the text itself, or where it is none.
+/// The same interval in units that a cast parses; `None` if the cast parses the text itself, or if it is
+/// invalid.
 pub fn normal(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let is_clock = text.contains(':');
@@ -240,14 +241,14 @@ const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
 impl Parts {
-    /// Adds an amount of a unit; what is left of months becomes days of them, and of days time.
+    /// Adds an amount of a unit; the fraction of months becomes days, and that of days time.
     fn add(&mut self, amount: Decimal, unit: Unit) -> Option<()> {
         match unit {
             Unit::Months(each) => {
                 let months = amount.times(each)?;
                 self.months = self.months.checked_add(months.whole)?;
                 let of_month = Decimal { whole: 0, billionths: months.billionths };
-                // Only a fraction of whole months has days.
+                // Only a fraction of whole months becomes days.
                 if each == 1 { self.add(of_month.scaled(30)?, Unit::Days(1)) } else { Some(()) }
             }
             Unit::Days(each) => {
@@ -283,7 +284,7 @@ enum Unit {
     Nanoseconds(i64),
 }
 
-/// A number with nine digits behind its point, which has the sign of the whole.
+/// A number with nine fractional digits, which have the sign of the whole.
 #[derive(Clone, Copy)]
 struct Decimal {
     whole: i64,
@@ -339,7 +340,7 @@ fn words(text: &str) -> Option<Parts> {
         let digits = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
         let amount = Decimal::parse(&word[..digits])?;
         let unit = match (&word[digits..], words.peek()) {
-            // Days stand before a time of day; what has no unit at the end is seconds.
+            // A number before a time of day is days; without a unit at the end it is seconds.
             ("", Some(next)) if next.contains(':') => Unit::Days(1),
             ("", Some(_)) => unit_of(words.next()?)?,
             ("", None) => Unit::Nanoseconds(SECOND),
@@ -409,7 +410,7 @@ fn year_month(word: &str) -> Option<i64> {
     Some(sign * plain(years)?.checked_mul(12)?.checked_add(months)?)
 }
 
-/// `P1Y2M3DT4H5M6.7S`.
+/// Parses `P1Y2M3DT4H5M6.7S`.
 fn iso(text: &str) -> Option<Parts> {
     let mut parts = Parts::default();
     let mut is_time = false;
@@ -481,7 +482,7 @@ mod tests {
     fn intervals_are_written_in_every_style() {
         use IntervalStyle::{Iso8601, Postgres, PostgresVerbose, SqlStandard};
         const SECOND: i64 = 1_000_000;
-        // As PostgreSQL 15 writes them.
+        // PostgreSQL 15's output.
         let cases = [
             ((0, 0, 0), ["00:00:00", "@ 0", "0", "PT0S"]),
             ((14, 0, 0), ["1 year 2 mons", "@ 1 year 2 mons", "1-2", "P1Y2M"]),

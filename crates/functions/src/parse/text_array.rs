@@ -1,4 +1,4 @@
-//! Arrays of texts that become arrays of a type, as the catalog keeps bounds, defaults and histograms.
+//! Conversion of text arrays to typed arrays, for bounds, defaults and histograms of the catalog.
 
 use datafusion::arrow::array::{Array, ArrayRef, StringArray, new_null_array};
 use datafusion::arrow::compute::cast;
@@ -8,17 +8,17 @@ use datafusion::error::Result;
 use super::interval;
 use crate::datetime::infinity::with_far;
 
-/// Texts as values of `kind`. What is no text of that type becomes NULL, which stands for not known; so do
-/// all texts of bytes and of nested types.
+/// Texts as values of `kind`. Invalid texts become NULL, which means unknown; so do all texts of bytes and of
+/// nested types.
 ///
-/// Errors: no text can be of this type.
+/// Errors: the type has no text form.
 pub fn parse_array(texts: &StringArray, kind: &DataType) -> Result<ArrayRef> {
     match kind {
         DataType::Binary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
             Ok(new_null_array(kind, texts.len()))
         }
         _ if kind.is_nested() => Ok(new_null_array(kind, texts.len())),
-        // Arrow reads the units of `1 year 2 months 04:05:06`, and not its time.
+        // Arrow parses the units of `1 year 2 months 04:05:06`, but not its time.
         DataType::Interval(_) => {
             let plain = |text: &str| interval::normal(text).unwrap_or_else(|| text.to_string());
             let texts: StringArray = texts.iter().map(|text| text.map(plain)).collect();

@@ -1,5 +1,4 @@
-//! Bounds of arrays as texts, their elements without the last ones, how many values are NULL, and texts of
-//! rows.
+//! Array bounds as texts, `trim_array`, counts of NULLs, and row texts.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
@@ -21,7 +20,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::List(list) => {
             let length = match values.get(1) {
                 Some(dimension) => length(&list.value(0), int(dimension)),
-                // DuckDB's and DataFusion's, which PostgreSQL has not: an empty array has no elements, and is
+                // DuckDB's and DataFusion's extension of PostgreSQL: an empty array has no elements, and is
                 // not NULL.
                 None => i32::try_from(list.value(0).len()).ok(),
             };
@@ -43,15 +42,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         ScalarValue::List(list) => trimmed(list, int(&values[1])),
         other => Ok(other.clone()),
     }),
-    // How many elements `array_fill` makes: a size, or the array of sizes and that of the numbers of the
-    // first elements.
+    // Number of elements of `array_fill`: a size, or arrays of the sizes and of the lower bounds.
     Definition::new("harrier_array_size", &[Any], Int, size).from(0),
     Definition::new("num_nulls", &[Any], Int, |values| Ok(count(values, true))).from(0),
     Definition::new("harrier_row_text", &[Any], Text, |values| Ok(row_text(values))).from(0),
     Definition::new("num_nonnulls", &[Any], Int, |values| Ok(count(values, false))).from(0),
 ];
 
-/// `(1,"a b",)` of the texts of its columns: in quotes where one is empty or has a sign that means something.
+/// `(1,"a b",)` from the texts of its columns: quoted if empty or with special characters.
 fn row_text(values: &[ScalarValue]) -> ScalarValue {
     let written = values.iter().map(|value| {
         let Some(text) = value.try_as_str().flatten() else { return String::new() };
@@ -65,7 +63,7 @@ fn row_text(values: &[ScalarValue]) -> ScalarValue {
     ScalarValue::Utf8(Some(format!("({})", written.collect::<Vec<_>>().join(","))))
 }
 
-/// Errors: a size is NULL (22004) or none (54000), or there are several dimensions, or another first element
+/// Errors: a size is NULL (22004) or invalid (54000), or there are several dimensions, or a lower bound other
 /// than 1 (0A000).
 fn size(values: &[ScalarValue]) -> Result<ScalarValue> {
     let refused = |state, message: &str| Err(SqlError::new(state, message).into_datafusion());
@@ -109,7 +107,7 @@ fn count(values: &[ScalarValue], of_nulls: bool) -> ScalarValue {
     ScalarValue::from(values.iter().filter(|value| value.is_null() == of_nulls).count() as i64)
 }
 
-/// `[1:2][1:3]` of two lists of three; `None`: there are no elements.
+/// `[1:2][1:3]` for two lists of three; `None`: there are no elements.
 fn bounds(list: &ArrayRef) -> Option<String> {
     let mut text = String::new();
     let mut list = Arc::clone(list);
@@ -123,7 +121,7 @@ fn bounds(list: &ArrayRef) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// How many elements a dimension, the first being 1, has; `None`: there is none.
+/// The length of a dimension, from 1; `None`: there is none.
 fn length(list: &ArrayRef, dimension: i64) -> Option<i32> {
     let mut list = Arc::clone(list);
     for _ in 1..dimension {

@@ -1,4 +1,4 @@
-//! Bits, bytes and parts of byte strings, and texts in an encoding.
+//! Bits, bytes and substrings of byte strings, and text encodings.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -61,7 +61,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
 ];
 
-/// Those by the names of functions of texts.
+/// Byte versions of text functions.
 pub(super) const OF_TEXTS_TOO: &[Definition] = &[
     Definition::new("substr", &[Bytes, Int, Int], Bytes, |values| {
         part(bytes(&values[0]), int(&values[1]), values.get(2).map(int))
@@ -87,7 +87,7 @@ pub(super) const OF_TEXTS_TOO: &[Definition] = &[
     }),
 ];
 
-/// Errors: a length below 0 (22011).
+/// Errors: a negative length (22011).
 fn part(all: &[u8], from: i64, length: Option<i64>) -> Result<ScalarValue> {
     let end = match length {
         Some(length @ ..0) => {
@@ -100,7 +100,7 @@ fn part(all: &[u8], from: i64, length: Option<i64>) -> Result<ScalarValue> {
     Ok(ScalarValue::Binary(Some(all[offset(from, all)..offset(end, all)].to_vec())))
 }
 
-/// Where a byte with this number, the first being 1, begins, as far as there are so many.
+/// Offset of the byte with this number, from 1, clamped to the length.
 fn offset(number: i64, all: &[u8]) -> usize {
     usize::try_from(number.saturating_sub(1)).unwrap_or(0).min(all.len())
 }
@@ -134,8 +134,8 @@ fn trimmed(values: &[ScalarValue], at_start: bool, at_end: bool) -> Result<Scala
     Ok(ScalarValue::Binary(Some(left.to_vec())))
 }
 
-/// Whether bytes are like a pattern. The last `%` alone is tried with more bytes: what an earlier one would
-/// take, it can take too.
+/// Whether bytes match a pattern. Only the last `%` is retried with more bytes: it can match whatever an
+/// earlier one would.
 ///
 /// Errors: the pattern ends with its escape (22025).
 fn is_like(all: &[u8], pattern: &[u8], escape: Option<u8>) -> Result<bool> {
@@ -144,7 +144,7 @@ fn is_like(all: &[u8], pattern: &[u8], escape: Option<u8>) -> Result<bool> {
         SqlError::new(SqlState::INVALID_ESCAPE_SEQUENCE, message).into_datafusion()
     };
     let (mut at, mut sign) = (0, 0);
-    // Behind the last `%`, and where what it stands for ends.
+    // Position after the last `%`, and the end of its match.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         let is_escaped = escape.is_some() && pattern.get(sign).copied() == escape;
@@ -173,7 +173,7 @@ fn is_like(all: &[u8], pattern: &[u8], escape: Option<u8>) -> Result<bool> {
     }
 }
 
-/// How bytes are written as a text.
+/// Text encoding of bytes.
 enum Encoding {
     Hex,
     Base64,
@@ -181,7 +181,7 @@ enum Encoding {
 }
 
 impl Encoding {
-    /// Errors: there is none of this name (22023).
+    /// Errors: unknown name (22023).
     fn named(name: &str) -> Result<Self> {
         match name.to_ascii_lowercase().as_str() {
             "hex" => Ok(Self::Hex),
@@ -196,7 +196,7 @@ fn wrong(message: &str) -> DataFusionError {
     SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message).into_datafusion()
 }
 
-/// What is left over of the last byte may be anything.
+/// Unused bits of the last byte are ignored.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
@@ -229,7 +229,7 @@ fn encoded(bytes: &[u8], encoding: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Errors: the text is none of this encoding (22023, 22P02), or there is none of this name (22023).
+/// Errors: the text is invalid in this encoding (22023, 22P02), or the name is unknown (22023).
 fn decoded(text: &str, encoding: &str) -> Result<Vec<u8>> {
     let digits = |text: &str| text.chars().filter(|sign| !sign.is_ascii_whitespace()).collect::<String>();
     match Encoding::named(encoding)? {
@@ -242,7 +242,7 @@ fn decoded(text: &str, encoding: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Errors: there are not so many (2202E).
+/// Errors: out of range (2202E).
 fn place(at: i64, length: usize) -> Result<usize> {
     match usize::try_from(at).ok().filter(|at| *at < length) {
         Some(at) => Ok(at),
@@ -254,7 +254,7 @@ fn place(at: i64, length: usize) -> Result<usize> {
     }
 }
 
-/// Bytes that stand for characters.
+/// Character encoding.
 enum Charset {
     Utf8,
     /// ISO 8859-1.
@@ -262,7 +262,7 @@ enum Charset {
 }
 
 impl Charset {
-    /// Errors: it is none of these (0A000).
+    /// Errors: not supported (0A000).
     fn named(name: &str) -> Result<Self> {
         match name.replace(['-', '_'], "").to_ascii_lowercase().as_str() {
             "utf8" | "unicode" | "sqlascii" => Ok(Self::Utf8),
@@ -274,7 +274,7 @@ impl Charset {
         }
     }
 
-    /// Errors: bytes stand for no characters, or for that of number 0 (22021).
+    /// Errors: invalid bytes, or NUL (22021).
     fn read(&self, bytes: &[u8]) -> Result<String> {
         let text = match self {
             Self::Utf8 => std::str::from_utf8(bytes).ok().map(str::to_string),
@@ -287,7 +287,7 @@ impl Charset {
         })
     }
 
-    /// Errors: a character has no byte (22P05).
+    /// Errors: a character cannot be encoded (22P05).
     fn written(&self, text: &str) -> Result<Vec<u8>> {
         match self {
             Self::Utf8 => Ok(text.as_bytes().to_vec()),

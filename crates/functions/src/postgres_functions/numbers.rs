@@ -1,4 +1,4 @@
-//! Angles in degrees, quotients, digits of decimals, and classes of histograms.
+//! Trigonometry in degrees, quotients, digits of decimals, and histogram buckets.
 
 use std::cmp::Ordering;
 use std::f64::consts::PI;
@@ -10,7 +10,7 @@ use super::{Any, Definition, Double, Int, List, Number, Text, Whole, double, int
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-/// Digits that a decimal has, at most.
+/// Maximum digits of a decimal.
 const DIGITS: u8 = 38;
 
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -27,7 +27,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Ok((double(&values[0]).atan2(double(&values[1])) / 1_f64.atan() * 45.0).into())
     }),
     Definition::new("sign", &[Double], Double, |values| match double(&values[0]) {
-        // Also of what is none.
+        // Also for NaN.
         value if value > 0.0 => Ok(1.0.into()),
         value if value < 0.0 => Ok((-1.0).into()),
         _ => Ok(0.0.into()),
@@ -159,7 +159,7 @@ fn part(value: &ScalarValue, of: fn(f64) -> f64) -> Result<ScalarValue> {
     }
 }
 
-/// Scaled such that one of 45 degrees is 1.
+/// Scaled such that the value for 45 degrees is 1.
 fn ratio(one: f64, other: f64) -> f64 {
     one / other / (first_sine(45.0) / first_cosine(45.0))
 }
@@ -168,7 +168,7 @@ fn radians(degrees: f64) -> f64 {
     degrees * (PI / 180.0)
 }
 
-/// Of 0 to 90 degrees, exact where it is a half.
+/// Sine of 0 to 90 degrees, exact where it is one half.
 fn first_sine(degrees: f64) -> f64 {
     match degrees <= 30.0 {
         true => radians(degrees).sin() / radians(30.0).sin() / 2.0,
@@ -219,7 +219,7 @@ fn acosd(value: f64) -> f64 {
     if value < 0.0 { 180.0 - degrees } else { degrees }
 }
 
-/// A whole number or decimal: its digits, and how many of them are behind the point; `None`: it has others.
+/// The unscaled value and scale of an integer or decimal; `None`: another type.
 fn exact(value: &ScalarValue) -> Option<(i128, u8)> {
     Some(match value {
         ScalarValue::Decimal128(Some(value), _, scale) => match u8::try_from(*scale) {
@@ -240,12 +240,12 @@ fn exact(value: &ScalarValue) -> Option<(i128, u8)> {
     })
 }
 
-/// The same with so many digits behind the point.
+/// Rescales a number.
 fn scaled((value, own): (i128, u8), scale: u8) -> Option<i128> {
     value.checked_mul(10_i128.checked_pow(u32::from(scale - own))?)
 }
 
-/// Two numbers with as many digits behind the point, and how many these are.
+/// Two numbers at a common scale, and that scale.
 fn of_one_scale(values: &[ScalarValue]) -> Result<(i128, i128, u8)> {
     let (Some(left), Some(right)) = (exact(&values[0]), exact(&values[1])) else {
         return Err(out_of_range());
@@ -328,7 +328,7 @@ fn bucket(value: f64, low: f64, high: f64, count: i64) -> Result<ScalarValue> {
     }))
 }
 
-/// How many thresholds, which are in order, are not above a value.
+/// The number of sorted thresholds that are not above a value.
 fn bucket_of_list(value: &ScalarValue, list: &ScalarValue) -> Result<ScalarValue> {
     let ScalarValue::List(list) = list else { return Err(wrong_bounds("thresholds must be a list")) };
     let thresholds = list.value(0);

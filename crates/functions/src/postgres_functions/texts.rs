@@ -1,4 +1,4 @@
-//! What a regular expression finds, characters by their numbers, and normal forms of texts.
+//! Regular expression functions, Unicode escapes, and Unicode normalization.
 
 use datafusion::common::{Result, ScalarValue};
 use unicode_normalization::{UnicodeNormalization, is_nfc, is_nfd, is_nfkc, is_nfkd};
@@ -9,7 +9,7 @@ use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
 pub(super) const DEFINITIONS: &[Definition] = &[
-    // Text, pattern, from which character, which match, flags, which of its groups.
+    // Text, pattern, start, occurrence, flags, group.
     Definition::new("regexp_substr", &[Text, Text, Int, Int, Text, Int], Text, substr).from(2),
     // Text, form.
     Definition::new("normalize", &[Text, Text], Text, |values| {
@@ -34,7 +34,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition::new("unistr", &[Text], Text, |values| characters(text(&values[0]))),
 ];
 
-/// Normal forms of Unicode (UAX #15).
+/// Unicode normalization forms (UAX #15).
 enum Form {
     Composed,
     Decomposed,
@@ -42,7 +42,7 @@ enum Form {
     CompatiblyDecomposed,
 }
 
-/// Errors: there is none of the name that the second value is (22023).
+/// Errors: the second value is not a known form (22023).
 fn form(values: &[ScalarValue]) -> Result<Form> {
     let name = values.get(1).map_or("nfc", text);
     Ok(match name.to_ascii_lowercase().as_str() {
@@ -83,7 +83,7 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
     Ok(ScalarValue::Utf8(found))
 }
 
-/// `\0061`, `\+000061`, `\u0061` and `\U00000061` are characters, and two backslashes are one.
+/// Decodes `\0061`, `\+000061`, `\u0061` and `\U00000061`; two backslashes are one.
 fn characters(escaped: &str) -> Result<ScalarValue> {
     let wrong = |message: &str| SqlError::new(SqlState::SYNTAX_ERROR, message);
     let mut text = String::with_capacity(escaped.len());
@@ -109,7 +109,7 @@ fn characters(escaped: &str) -> Result<ScalarValue> {
             after.get(skipped..skipped + digits).and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let Some(number) = number else { return Err(wrong("invalid Unicode escape").into_datafusion()) };
         rest = &after[skipped + digits..];
-        // One character of more than 16 bits may be two halves.
+        // A character beyond 16 bits may be a surrogate pair.
         let code = match (high.take(), number) {
             (None, 0xD800..0xDC00) => {
                 high = Some(number);

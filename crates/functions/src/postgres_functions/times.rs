@@ -1,4 +1,4 @@
-//! Ages, intervals with other parts of the same length, and moments made of their parts.
+//! Ages, normalization of intervals, and timestamps from their fields.
 
 use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, Timelike};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
@@ -67,8 +67,7 @@ fn made(months: i32, days: i32, ns: i64) -> Result<ScalarValue> {
     Ok(ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(months, days, ns))))
 }
 
-/// Years, months and days that have gone by, and the time of day that is left: a month is as long as the one
-/// that the earlier day is in.
+/// Elapsed years, months and days, and the remaining time: a month is as long as that of the earlier date.
 fn age(later: i64, earlier: i64) -> Result<ScalarValue> {
     let (sign, later, earlier) = if later < earlier { (-1, earlier, later) } else { (1, later, earlier) };
     let at =
@@ -93,7 +92,7 @@ fn age(later: i64, earlier: i64) -> Result<ScalarValue> {
     made(sign * months, sign * days, i64::from(sign) * us * 1_000)
 }
 
-/// Whole days of the time as days, and both of one sign.
+/// Converts whole days of the time to days, both of one sign.
 fn justified_hours(days: i32, ns: i64) -> Result<(i32, i64)> {
     let whole = i32::try_from(ns / DAY_NS).map_err(|_| out_of_range())?;
     let (mut days, mut ns) = (days.checked_add(whole).ok_or_else(out_of_range)?, ns % DAY_NS);
@@ -105,7 +104,7 @@ fn justified_hours(days: i32, ns: i64) -> Result<(i32, i64)> {
     Ok((days, ns))
 }
 
-/// Every thirty days as a month, and both of one sign.
+/// Converts every thirty days to a month, both of one sign.
 fn justified_days(months: i32, days: i32) -> Result<(i32, i32)> {
     let (mut months, mut days) =
         (months.checked_add(days / MONTH_DAYS).ok_or_else(out_of_range)?, days % MONTH_DAYS);
@@ -158,7 +157,7 @@ fn day_of(year: i64, month: i64, day: i64) -> Result<NaiveDate> {
     let wrong = || overflow(&format!("date field value out of range: {year}-{month:02}-{day:02}"));
     let parts = (i32::try_from(year), u32::try_from(month), u32::try_from(day));
     let (Ok(year), Ok(month), Ok(day)) = parts else { return Err(wrong()) };
-    // There is no year 0; those before 1 are counted from -1.
+    // There is no year 0; years BC are negative.
     let year = match year {
         0 => return Err(wrong()),
         ..0 => year + 1,
@@ -167,7 +166,7 @@ fn day_of(year: i64, month: i64, day: i64) -> Result<NaiveDate> {
     NaiveDate::from_ymd_opt(year, month, day).ok_or_else(wrong)
 }
 
-/// Microseconds since midnight. 24:00 is a time.
+/// Microseconds since midnight. 24:00 is valid.
 fn time_of(hour: i64, minute: i64, seconds: f64) -> Result<i64> {
     let wrong = || overflow(&format!("time field value out of range: {hour}:{minute:02}:{seconds:02}"));
     let is_within = (0..=24).contains(&hour) && (0..60).contains(&minute) && (0.0..=60.0).contains(&seconds);

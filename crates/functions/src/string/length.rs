@@ -1,7 +1,7 @@
-//! `length`, `octet_length` and `bit_length` of bytes, too: DataFusion's are of texts, and take bytes for one
-//! or refuse them.
+//! `length`, `octet_length` and `bit_length`, also of bytes: DataFusion's support texts only, and treat bytes
+//! as one or refuse them.
 //!
-//! They travel to ranks by their names, which are DataFusion's.
+//! Ranks know them by their names, which are DataFusion's.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct Length {
 }
 
 impl Length {
-    /// What one byte counts.
+    /// Units per byte.
     fn of_byte(&self) -> i64 {
         if self.name() == "bit_length" { 8 } else { 1 }
     }

@@ -1,7 +1,7 @@
-//! What regular expressions find, as lists: `regexp_split_to_array`, and the rows of `regexp_matches`.
+//! Regular expression matches as lists: `regexp_split_to_array`, and the rows of `regexp_matches`.
 //!
-//! Flags are PostgreSQL's: a point is any character, newlines as well, and `^` and `$` are the ends of the
-//! text, unless `n` or another flag says otherwise.
+//! Flags are PostgreSQL's: a point matches any character, including newlines, and `^` and `$` match the ends
+//! of the text, unless `n` or another flag says otherwise.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ enum Purpose {
     Matches,
 }
 
-/// The functions; they travel to ranks by their names.
+/// The functions; ranks know them by their names.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     [Purpose::Split, Purpose::Matches].into_iter().map(|purpose| {
         let signature = Signature::user_defined(Volatility::Immutable);
@@ -122,7 +122,7 @@ impl ScalarUDFImpl for RegexpList {
         }
     }
 
-    /// As it is called in SQL.
+    /// The name in SQL.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         let names: Vec<String> =
             arguments.iter().map(|argument| argument.schema_name().to_string()).collect();
@@ -130,9 +130,9 @@ impl ScalarUDFImpl for RegexpList {
     }
 }
 
-/// A pattern for functions that find one match.
+/// Compiles a pattern for functions that return one match.
 ///
-/// Errors: as [`Compiled::of`], and of flag `g` (22023).
+/// Errors: as [`Compiled::of`], and for flag `g` (22023).
 pub(crate) fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
     let compiled = Compiled::of(pattern, flags)?;
     if compiled.is_global {
@@ -148,7 +148,7 @@ struct Compiled {
 }
 
 impl Compiled {
-    /// Errors: a flag is none (22023); the pattern is none (2201B).
+    /// Errors: an invalid flag (22023) or pattern (2201B).
     fn of(pattern: &str, flags: &str) -> Result<Self> {
         let mut is_global = false;
         let mut is_literal = false;
@@ -195,7 +195,7 @@ impl Compiled {
     }
 }
 
-/// The lists of rows that are being made.
+/// Builders of the lists per row.
 enum Lists {
     Split(ListBuilder<StringBuilder>),
     Matches(ListBuilder<ListBuilder<StringBuilder>>),
@@ -222,7 +222,7 @@ impl Lists {
             Self::Split(lists) => {
                 let mut from = 0;
                 for found in compiled.regex.find_iter(text) {
-                    // Nothing is found at the ends of a text.
+                    // Empty matches at the ends of a text do not count.
                     if found.is_empty() && (found.start() == 0 || found.end() == text.len()) {
                         continue;
                     }
@@ -236,7 +236,7 @@ impl Lists {
                 let count = if compiled.is_global { usize::MAX } else { 1 };
                 for captures in compiled.regex.captures_iter(text).take(count) {
                     let groups = lists.values();
-                    // Without groups the match is the only one.
+                    // Without groups the whole match is the only item.
                     for group in captures.iter().skip(usize::from(captures.len() > 1)) {
                         groups.values().append_option(group.map(|group| group.as_str()));
                     }
@@ -267,7 +267,7 @@ mod tests {
         Ok(array_value_to_string(&lists.finish(), 0)?)
     }
 
-    /// As PostgreSQL 15 answers.
+    /// PostgreSQL 15's results.
     #[test]
     fn texts_are_split_and_matched() {
         for (text, pattern, flags, expected) in [

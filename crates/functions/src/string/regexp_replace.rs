@@ -1,5 +1,5 @@
-//! What `regexp_replace` puts in the place of what it has found, in PostgreSQL's words: `\1` to `\9`, `\&`
-//! and `\\` alone are special. To DataFusion `$1`, `$name` and `${1}` are, and two backslashes stay two.
+//! Replacement texts of `regexp_replace` in PostgreSQL's syntax: only `\1` to `\9`, `\&` and `\\` are
+//! special. In DataFusion's, `$1`, `$name` and `${1}` are, and two backslashes stay two.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// (text) → the same as DataFusion understands it. It travels to ranks by its name.
+/// (text) → the same in DataFusion's syntax. Ranks know it by its name.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::string(1, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Replacement { signature }))
 }
 
-/// A replacement in DataFusion's words.
+/// Translates a replacement to DataFusion's syntax.
 pub fn normal(text: &str) -> Cow<'_, str> {
     if !text.contains(['$', '\\']) {
         return Cow::Borrowed(text);
@@ -40,7 +40,7 @@ pub fn normal(text: &str) -> Cow<'_, str> {
                     rest.next();
                 }
                 normal.push('\\');
-                // Before a digit it would be a group again: of no name there is none, which is nothing.
+                // Before a digit it would be a group again; a group without a name is empty.
                 if rest.peek().is_some_and(char::is_ascii_digit) {
                     normal += "${none}";
                 }
@@ -96,7 +96,7 @@ impl ScalarUDFImpl for Replacement {
         })
     }
 
-    /// A column is called as if it were not there.
+    /// The column is named as if the call were absent.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         Ok(arguments.first().map(|argument| argument.schema_name().to_string()).unwrap_or_default())
     }

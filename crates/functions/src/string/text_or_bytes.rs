@@ -1,7 +1,7 @@
-//! Functions of texts that PostgreSQL has of bytes as well, such as `substring` and `btrim`, or has not, such
-//! as `reverse`: DataFusion's take bytes for a text.
+//! Text functions that PostgreSQL also has for bytes, such as `substring` and `btrim`, or does not, such as
+//! `reverse`: DataFusion's treat bytes as text.
 //!
-//! They travel to ranks by their names, which are DataFusion's.
+//! Ranks know them by their names, which are DataFusion's.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 
 use crate::postgres_functions::{Function, of_bytes};
 
-/// Those without bounds for what they make.
+/// The functions, without result bounds.
 static FUNCTIONS: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
     let inner = [
         unicode::substr(),
@@ -44,7 +44,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     FUNCTIONS.iter().cloned()
 }
 
-/// Those that statements call by their names: `strpos` is of texts alone then.
+/// Functions callable from SQL: `strpos` supports only texts there.
 pub(crate) fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let of_texts = |function: &Arc<ScalarUDF>| match function.name() {
         "strpos" => with(unicode::strpos(), Function::none("strpos")),
@@ -53,7 +53,7 @@ pub(crate) fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
     FUNCTIONS.iter().map(of_texts)
 }
 
-/// `strpos`, of texts or bytes, as POSITION has it.
+/// `strpos`, of texts or bytes, for POSITION.
 pub fn position() -> Arc<ScalarUDF> {
     of(unicode::strpos())
 }
@@ -91,13 +91,12 @@ struct TextOrBytes {
 }
 
 impl TextOrBytes {
-    /// Whether PostgreSQL has it of bytes alone, or of texts that tell bytes: literals in quotes are read as
-    /// these.
+    /// Whether PostgreSQL has it only for bytes, or for encoded texts: string literals are parsed as such.
     fn is_own(&self) -> bool {
         matches!(self.name(), "encode" | "decode")
     }
 
-    /// What is evaluated here: a call with arguments of these types, as they are.
+    /// Whether a call with these argument types, without coercion, is evaluated here.
     fn takes(&self, given: &[DataType]) -> bool {
         let are_bytes = given.iter().any(is_bytes) || self.name() == "decode";
         are_bytes && self.of_bytes.coerce_types(given).is_ok_and(|coerced| coerced == given)

@@ -1,4 +1,4 @@
-//! The functions of a plan.
+//! Scalar functions of formatting patterns.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use super::numbers::{self, Pattern};
 use super::template::{Piece, pieces};
 use harrier_error::SqlError;
 
-/// Digits of numbers that texts are read as.
+/// Precision of parsed numbers.
 const DIGITS: u8 = 38;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
-    /// (day, time, interval or number; pattern) → text
+    /// (date, time, interval or number; pattern) → text
     Char,
-    /// (text; pattern) → local timestamp, of the zone that the text says or of none; see [`to_timestamp`]
+    /// (text; pattern) → timestamp in local time, with the text's zone if it has one; see [`to_timestamp`]
     Timestamp,
-    /// (text; pattern) → day
+    /// (text; pattern) → date
     Date,
     /// (text; pattern) → number
     Number,
@@ -50,17 +50,17 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     Kind::ALL.into_iter().map(Kind::function)
 }
 
-/// (day, time, interval or number; pattern) → text.
+/// (date, time, interval or number; pattern) → text.
 pub fn to_char() -> Arc<ScalarUDF> {
     Kind::Char.function()
 }
 
-/// (text; pattern) → text of a timestamp, which a cast reads: with the zone behind it, if the text says it.
+/// (text; pattern) → text of a timestamp for a cast, followed by the zone if the text has one.
 pub fn to_timestamp() -> Arc<ScalarUDF> {
     Kind::Timestamp.function()
 }
 
-/// (text; pattern) → day.
+/// (text; pattern) → date.
 pub fn to_date() -> Arc<ScalarUDF> {
     Kind::Date.function()
 }
@@ -137,7 +137,7 @@ impl ScalarUDFImpl for ByPattern {
                     DIGITS,
                     numbers::pattern(pattern).map_err(harrier_sqlstate::external)?.scale() as i8,
                 ),
-                // Of a pattern that is not known before, as many digits as NUMERIC has here.
+                // For a non-constant pattern, a fixed scale at the precision of NUMERIC.
                 _ => DataType::Decimal128(DIGITS, 10),
             },
         };
@@ -170,7 +170,7 @@ impl ScalarUDFImpl for ByPattern {
         }
     }
 
-    /// As it is called in SQL.
+    /// The name in SQL.
     fn schema_name(&self, arguments: &[Expr]) -> Result<String> {
         let names: Vec<String> =
             arguments.iter().map(|argument| argument.schema_name().to_string()).collect();
@@ -178,7 +178,7 @@ impl ScalarUDFImpl for ByPattern {
     }
 }
 
-/// What patterns are read to, the last of them: most columns have one.
+/// Cache of the last parsed pattern: most columns have one.
 struct Last<T>(Option<(String, T)>);
 
 impl<T> Last<T> {
@@ -250,7 +250,7 @@ fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
             }
         };
         match moment {
-            // What is infinite has no fields.
+            // Infinite values have no fields.
             None => texts.append_value(""),
             Some(moment) => {
                 moments::write(
@@ -297,7 +297,7 @@ fn number(values: &ArrayRef, row: usize, pattern: &Pattern, out: &mut String) ->
 fn digits(text: &str, pattern: &Pattern, out: &mut String) -> Result<()> {
     let (is_negative, plain) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     if !plain.starts_with(|letter: char| letter.is_ascii_digit()) {
-        // NaN and the infinite.
+        // NaN and infinity.
         out.push_str(text);
         return Ok(());
     }
@@ -306,7 +306,7 @@ fn digits(text: &str, pattern: &Pattern, out: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// A decimal number times ten to `shift`, with so many digits behind its point; half is away from zero.
+/// A decimal number times ten to `shift`, rounded half away from zero to so many digits.
 fn rounded(text: &str, digits: usize, shift: usize) -> String {
     let (sign, plain) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (whole, fraction) = plain.split_once('.').unwrap_or((plain, ""));

@@ -1,4 +1,4 @@
-//! Moments as texts by a pattern, and the other way round.
+//! Formatting and parsing of timestamps and intervals by a pattern.
 
 use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
@@ -22,11 +22,10 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
 
-/// The number of a day in the Julian calendar's count, less that in ours, which begins with the first of the
-/// year 1.
+/// Offset between Julian day numbers and chrono's day numbers from 0001-01-01.
 const JULIAN_DAYS: i32 = 1_721_425;
 
-/// What is written.
+/// A value to format.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shown<'z> {
     /// With seconds east of Greenwich and the name of the zone, if it has one.
@@ -35,7 +34,7 @@ pub(super) enum Shown<'z> {
     Interval(i32, i32, i64),
 }
 
-/// The numbers that fields are made of.
+/// The numbers of the fields.
 struct Parts<'z> {
     year: i64,
     month: i64,
@@ -77,9 +76,9 @@ impl<'z> Parts<'z> {
     }
 }
 
-/// Writes a moment by a pattern.
+/// Formats a value by a pattern.
 ///
-/// Errors: the pattern asks an interval for what it has not (22007).
+/// Errors: the pattern has a field that intervals do not have (22007).
 pub(super) fn write(pieces: &[Piece], shown: Shown<'_>, out: &mut String) -> Result<(), SqlError> {
     let parts = Parts::of(shown);
     for piece in pieces {
@@ -260,10 +259,10 @@ fn write_field(
     Ok(())
 }
 
-/// What a text says.
+/// Fields parsed from a text.
 #[derive(Debug, Default)]
 struct Read {
-    /// Years as they are written, with the number of their digits.
+    /// Years as written, with the number of their digits.
     year: Option<i64>,
     iso_year: Option<i64>,
     is_before: bool,
@@ -287,9 +286,9 @@ struct Read {
     zone: Option<i64>,
 }
 
-/// The local time that a text says by a pattern, and seconds east of Greenwich if it says them.
+/// Parses a text by a pattern: local time, and seconds east of Greenwich if given.
 ///
-/// Errors: it is not made so (22007), or there is no such time (22008).
+/// Errors: it does not match the pattern (22007), or there is no such time (22008).
 pub(super) fn read(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
     let mut read = Read::default();
     let mut input = Input { text, rest: text };
@@ -376,7 +375,7 @@ fn date(read: &Read) -> Option<NaiveDate> {
         let day = usize::try_from(read.iso_day.unwrap_or(1)).ok()?.checked_sub(1)?;
         return NaiveDate::from_isoywd_opt(as_year(iso_year)?, week, *weekdays.get(day)?);
     }
-    // A text without a year is about the first before Christ, as in PostgreSQL.
+    // Without a year, it is 1 BC, as in PostgreSQL.
     let year = as_year(year)?;
     if let Some(day) = read.day_of_year {
         return NaiveDate::from_yo_opt(year, u32::try_from(day).ok()?);
@@ -399,7 +398,7 @@ struct Input<'t> {
 }
 
 impl Input<'_> {
-    /// A sign of the pattern is passed over where the text has one; blanks before it are, in any case.
+    /// Skips a literal of the pattern if the text has one; blanks before it are skipped in any case.
     fn sign(&mut self, sign: char) {
         let before = self.rest.len();
         self.rest = self.rest.trim_start();
@@ -408,7 +407,7 @@ impl Input<'_> {
         }
         if let Some(next) = self.rest.chars().next()
             && !next.is_alphanumeric()
-            // The sign of a number stays where the pattern has only a blank.
+            // A blank in the pattern does not consume the sign of a number.
             && !(sign.is_whitespace() && matches!(next, '-' | '+'))
         {
             self.rest = &self.rest[next.len_utf8()..];
@@ -425,7 +424,8 @@ impl Input<'_> {
         SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)
     }
 
-    /// A number, of `most` digits at most if there has to be room for the next; with how many digits it has.
+    /// Parses a number, of at most `most` digits if a numeric field follows; also returns its number of
+    /// digits.
     fn number(&mut self, most: Option<usize>) -> Result<(i64, usize), SqlError> {
         self.rest = self.rest.trim_start();
         let signed = usize::from(self.rest.starts_with(['-', '+']));
@@ -441,7 +441,7 @@ impl Input<'_> {
         }
     }
 
-    /// One of these words, whatever its case; its place.
+    /// Parses one of these words, ignoring case; returns its position.
     fn word<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) -> Result<usize, SqlError> {
         self.rest = self.rest.trim_start();
         let begins =
@@ -458,7 +458,7 @@ impl Input<'_> {
 
     fn field(&mut self, field: Field, is_followed: bool, read: &mut Read) -> Result<(), SqlError> {
         if self.rest.trim().is_empty() {
-            // What a text does not have to the end is as if the pattern ended before.
+            // A text that ends early ends the pattern.
             return Ok(());
         }
         let most = field.digits().filter(|_| is_followed);
@@ -520,7 +520,7 @@ impl Input<'_> {
                 let is_west = self.rest.trim_start().starts_with('-');
                 let hours = self.number(most)?.0;
                 read.zone = Some(hours * 3_600);
-                // -00 with minutes behind it.
+                // -00, followed by minutes.
                 if is_west && hours == 0 {
                     read.zone = Some(-1);
                 }
@@ -537,10 +537,10 @@ impl Input<'_> {
         Ok(())
     }
 
-    /// Microseconds of digits behind a point.
+    /// Parses fraction digits to microseconds.
     fn fraction(&mut self, digits: usize) -> Result<i64, SqlError> {
         let (value, count) = self.number(Some(digits))?;
-        // More digits than there are of a microsecond are passed over.
+        // Digits beyond microseconds are skipped.
         let surplus = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         self.rest = &self.rest[surplus..];
         let scale = 6_usize.saturating_sub(count);
@@ -548,7 +548,7 @@ impl Input<'_> {
     }
 }
 
-/// A year of two digits is the next one to 2020, as in PostgreSQL.
+/// A year of two digits is the one nearest to 2020, as in PostgreSQL.
 fn completed(year: i64, digits: usize) -> i64 {
     match year {
         year if digits > 3 || year < 0 => year,

@@ -1,4 +1,4 @@
-//! Numbers as texts by a pattern, and the other way round.
+//! Formatting and parsing of numbers by a pattern.
 
 use harrier_error::{SqlError, SqlState};
 
@@ -6,10 +6,10 @@ use harrier_error::{SqlError, SqlState};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pattern {
     tokens: Vec<Token>,
-    /// Digits before and behind the point.
+    /// Digits before and after the point.
     before: usize,
     after: usize,
-    /// V: the number is multiplied by ten to so many.
+    /// V: the number is multiplied by this power of ten.
     shift: usize,
     is_short: bool,
     is_scientific: bool,
@@ -22,9 +22,9 @@ enum Sign {
     /// A minus, or a blank, before the first digit.
     #[default]
     Plain,
-    /// S where it stands.
+    /// S at its position.
     Locale,
-    /// MI and SG where they stand. PL stands beside the sign.
+    /// MI and SG at their positions, also with PL.
     Own,
     /// PR: in `<` and `>`.
     Brackets,
@@ -32,7 +32,7 @@ enum Sign {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    /// 9, and 0 which is shown in any case.
+    /// 9, and 0 which is always shown.
     Digit {
         is_zero: bool,
     },
@@ -49,9 +49,9 @@ enum Token {
     Text(String),
 }
 
-/// Reads a pattern.
+/// Parses a pattern.
 ///
-/// Errors: what it says does not go together (42601).
+/// Errors: contradictory elements (42601).
 pub(super) fn pattern(text: &str) -> Result<Pattern, SqlError> {
     let wrong = |message: &str| Err(SqlError::new(SqlState::SYNTAX_ERROR, message.to_string()));
     let mut pattern = Pattern::default();
@@ -114,12 +114,12 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, SqlError> {
 }
 
 impl Pattern {
-    /// Digits behind the point of the numbers that texts of it are.
+    /// Scale of the numbers parsed with it.
     pub(super) fn scale(&self) -> usize {
         self.after + self.shift
     }
 
-    /// How a number of so many digits behind its point is to be rounded before it is written.
+    /// The number of fractional digits to which a number is rounded before it is written.
     pub(super) fn rounds_to(&self) -> usize {
         self.after
     }
@@ -136,16 +136,15 @@ impl Pattern {
         self.is_roman
     }
 
-    /// Writes a number of which the digits are known: rounded, with as many behind its point as the pattern
-    /// has.
+    /// Writes a number given by its digits: rounded, with as many fractional digits as the pattern has.
     pub(super) fn write(&self, is_negative: bool, whole: &str, fraction: &str, out: &mut String) {
         let whole = whole.trim_start_matches('0');
         let width = self.before + self.shift;
         let is_over = whole.len() > width;
         let is_zero = whole.is_empty() && fraction.bytes().all(|digit| digit == b'0');
         let is_negative = is_negative && !is_zero;
-        // Where the number begins, counted in digits before the point: at its own first, or at the first 0 of
-        // the pattern.
+        // Start of the number, counted in digits before the point: its own first digit, or the first 0 of the
+        // pattern.
         let places: Vec<bool> = self
             .tokens
             .iter()
@@ -159,7 +158,7 @@ impl Pattern {
         let own_first = width.saturating_sub(whole.len());
         let mut begin = own_first.min(first_zero);
         let has_point = self.tokens.contains(&Token::Point);
-        // A zero alone is written where nothing else would be.
+        // Writes a single zero if there would be no digit otherwise.
         if begin == width && width > 0 && (!has_point || self.after == 0) {
             begin = width - 1;
         }
@@ -177,7 +176,7 @@ impl Pattern {
             (Sign::Locale, false) => "+",
             _ => "",
         };
-        // S at the end stays there; at the beginning it stands before the first digit.
+        // S at the end stays there; at the beginning it is moved before the first digit.
         let first_digit = self.tokens.iter().position(|token| matches!(token, Token::Digit { .. }));
         let is_behind = |at: usize| first_digit.is_some_and(|first| at > first);
         let mut is_signed = matches!(self.sign, Sign::Own)
@@ -263,10 +262,9 @@ impl Pattern {
         }
     }
 
-    /// The number that a text says, as digits that can be parsed, with [`Self::scale`] of them behind the
-    /// point at most.
+    /// Parses a text into digits with at most [`Self::scale`] fractional ones.
     ///
-    /// Errors: it says none (22P02).
+    /// Errors: not a number (22P02).
     pub(super) fn read(&self, text: &str) -> Result<String, SqlError> {
         let wrong = || {
             let message = format!("invalid input syntax for type numeric: \"{text}\"");
@@ -314,7 +312,7 @@ fn ordinal(number: &str) -> &'static str {
     }
 }
 
-/// A number in Roman digits, in a field of fifteen; signs of overflow for those that have none.
+/// A number in Roman numerals, in a field of fifteen; overflow marks if out of range.
 pub(super) fn roman(number: i64, is_short: bool) -> String {
     const DIGITS: [(i64, &str); 13] = [
         (1000, "M"),

@@ -1,23 +1,23 @@
-//! Patterns of days and times, cut into the pieces that they are made of.
+//! Parser of date and time patterns into pieces.
 
 /// A piece of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
     Field {
         field: Field,
-        /// FM: no blanks and zeros that only fill.
+        /// FM: no padding blanks and zeros.
         is_short: bool,
-        /// TH or th behind it: in capital letters or not.
+        /// A TH or th suffix: whether in capital letters.
         ordinal: Option<bool>,
         case: Case,
     },
-    /// In quotes, or behind a backslash: it is written as it is, and as many letters are passed over.
+    /// Quoted, or after a backslash: written as is; in parsing, as many letters are skipped.
     Text(String),
-    /// A sign or a blank, which stands for any where texts are read.
+    /// A sign or a blank, which matches any separator in parsing.
     Sign(char),
 }
 
-/// How letters are written.
+/// Letter case of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
     Upper,
@@ -38,7 +38,7 @@ pub(super) enum Field {
     SecondOfDay,
     /// AM or PM; with points.
     Half(bool),
-    /// With a comma behind thousands.
+    /// With a comma after thousands.
     YearComma,
     /// The last so many digits; 4: all.
     Year(u8),
@@ -69,7 +69,7 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// Whether a text has digits for it, as many as the number says; `None` for other fields.
+    /// Maximum number of digits in parsing; `None` for non-numeric fields.
     pub(super) fn digits(self) -> Option<usize> {
         Some(match self {
             Self::Hour12 | Self::Hour24 | Self::Minute | Self::Second | Self::Month | Self::Day => 2,
@@ -86,7 +86,7 @@ impl Field {
     }
 }
 
-/// The longest before those that they begin with.
+/// Longer names before their prefixes.
 const FIELDS: [(&str, Field); 53] = [
     ("A.D.", Field::Era(true)),
     ("A.M.", Field::Half(true)),
@@ -156,8 +156,7 @@ pub(super) fn pieces(pattern: &str) -> Vec<Piece> {
             rest = &rest[2..];
             continue;
         }
-        // The order of fields that a text has to have exactly, and names in the language of the session,
-        // which is English.
+        // Ignores FX (exact field order) and TM (localized names: the session's language is always English).
         if begins("FX") || begins("TM") {
             rest = &rest[2..];
             continue;

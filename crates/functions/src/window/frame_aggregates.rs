@@ -1,13 +1,13 @@
-//! Aggregates over windows whose values grow with their frames: `array_agg(x) OVER (ORDER BY y)` has one row,
-//! then two, then three.
+//! Window aggregates whose values grow with their frames: `array_agg(x) OVER (ORDER BY y)` has one row, then
+//! two, then three.
 //!
-//! What a window makes is no operator's that reserves memory. So an aggregate that is evaluated for windows
-//! takes the bytes of what it has told from the account of memory ([`harrier_resources::value_account`]), and
-//! gives them back when its partition is done. A value that it tells once for all rows of its partition
-//! counts for each of them.
+//! The window operator does not reserve memory for its results. So an aggregate evaluated for windows
+//! reserves the bytes of its results in the memory account ([`harrier_resources::value_account`]), and
+//! releases them when its partition is done. A value returned once for all rows of its partition counts for
+//! each of them.
 //!
-//! Ranks know these by names of their own: without a frame the aggregate is DataFusion's, whose operators
-//! reserve what it holds.
+//! They have names of their own for ranks: without a frame the aggregate is DataFusion's, whose operators
+//! reserve its state.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 use harrier_resources::cancellation::Canceled;
 use harrier_resources::value_account::{Account, Held};
 
-/// Bytes that are taken at once at least.
+/// Minimum size of a reservation.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// The aggregates of this kind, for windows.
@@ -34,7 +34,7 @@ const STEP_BYTES: u64 = 1 << 20;
 pub struct FramedAggregates(Vec<(Arc<AggregateUDF>, Arc<AggregateUDF>)>);
 
 impl FramedAggregates {
-    /// Of statements in a process with this environment.
+    /// For statements in a process with this environment.
     pub fn of_process(process: &RuntimeEnv) -> Self {
         Self::new(&Account::new(process, None, Canceled::default()))
     }
@@ -53,7 +53,7 @@ impl FramedAggregates {
         Self(framed.to_vec())
     }
 
-    /// What takes the place of `aggregate` over a window, if its values of this type may be large.
+    /// The replacement of `aggregate` over a window, if its values of this type may be large.
     pub fn in_place_of(&self, aggregate: &AggregateUDF, kind: &DataType) -> Option<Arc<AggregateUDF>> {
         if kind.is_primitive() || matches!(kind, DataType::Boolean | DataType::Null) {
             return None;
@@ -156,15 +156,15 @@ impl AggregateUDFImpl for Framed {
     }
 }
 
-/// An accumulator that counts what it tells.
+/// An accumulator that accounts for its results.
 #[derive(Debug)]
 struct Accounted {
     inner: Box<dyn Accumulator>,
     account: Account,
     name: String,
-    /// That have come since it was evaluated last.
+    /// Rows added since the last evaluation.
     rows: u64,
-    /// Of what it has told, and nobody has been asked for.
+    /// Bytes of results that are not yet reserved.
     bytes: u64,
     held: Vec<Held>,
 }
@@ -177,7 +177,7 @@ impl Accumulator for Accounted {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?;
-        // Whoever adds many rows may want it for each.
+        // After many rows, the result may be repeated for each.
         let rows = std::mem::take(&mut self.rows).max(1);
         self.bytes = self.bytes.saturating_add((value.size() as u64).saturating_mul(rows));
         if self.bytes >= STEP_BYTES {
@@ -245,7 +245,7 @@ mod tests {
         let framed = Framed { inner: array_agg::array_agg_udaf(), name: "test", account: account.clone() };
         let mut accumulator = framed.accounted(Box::new(Longest(String::new())));
         let rows: ArrayRef = Arc::new(StringArray::from(vec!["a"; 32]));
-        // Of 32 KiB, for 32 rows.
+        // 32 KiB for each of 32 rows.
         accumulator.update_batch(&[Arc::clone(&rows)]).unwrap();
         accumulator.evaluate().unwrap();
         assert!(account.bytes() >= 1 << 20);

@@ -1,10 +1,9 @@
-//! Window functions in the form in which ranks get them whole: FILTER, IGNORE NULLS, and the order of the
-//! window itself.
+//! Window functions whose options survive plan serialization: FILTER, IGNORE NULLS, and reversal.
 //!
-//! datafusion-proto encodes an aggregate over a window without its filter. Of a function that is no aggregate
-//! it leaves out IGNORE NULLS, and that the planner has reversed it, to sort once for windows of opposite
-//! orders: `lag` would be `lead` on ranks (apache/datafusion#25471 is about the neighbourhood). So these
-//! parts become functions of their own:
+//! datafusion-proto encodes a window aggregate without its filter. For other window functions it drops IGNORE
+//! NULLS, and whether the planner has reversed the function, to sort once for windows of opposite orders:
+//! `lag` would be `lead` on ranks (apache/datafusion#25471 is related). So these options become functions of
+//! their own:
 //!
 //! | written | planned |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | `lag(x) IGNORE NULLS OVER w` | `lag_ignoring_nulls(x) OVER w` |
 //! | `lag(x) OVER w`, `sum(x) OVER w` | the same, which cannot be reversed |
 //!
-//! Ranks find them by their names. What is reversed would be slower and could fail, too: a frame that grows
-//! becomes one that shrinks, which `bool_or` has no way to compute, and `sum` only by taking rows back.
+//! Ranks find them by their names. Reversal would also be slower and could fail: a frame that grows becomes
+//! one that shrinks, which `bool_or` cannot compute, and `sum` only by retracting rows.
 
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ pub fn filtered(inner: &Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(Windowed { inner: Arc::clone(inner), name, filtered: Some(signature) }))
 }
 
-/// What takes the place of an aggregate without a filter; `None` where it cannot be reversed anyway.
+/// The replacement of an aggregate without a filter; `None` if it cannot be reversed anyway.
 pub fn in_place_of_aggregate(inner: &Arc<AggregateUDF>) -> Option<Arc<AggregateUDF>> {
     if let ReversedUDAF::NotSupported = inner.reverse_udf() {
         return None;
@@ -49,7 +48,7 @@ pub fn in_place_of_aggregate(inner: &Arc<AggregateUDF>) -> Option<Arc<AggregateU
     Some(Arc::new(AggregateUDF::from(Windowed { inner, name, filtered: None })))
 }
 
-/// What takes the place of a function that is no aggregate; `None` where nothing of it would be lost.
+/// The replacement of a non-aggregate function; `None` if no option would be lost.
 pub fn in_place_of(function: &Arc<WindowUDF>, ignores_nulls: bool) -> Option<Arc<WindowUDF>> {
     match (ignores_nulls, function.reverse_expr()) {
         (true, _) => Some(ignoring_nulls(function)),
@@ -66,7 +65,8 @@ fn forward(inner: &Arc<WindowUDF>, name: String, ignores_nulls: bool) -> Arc<Win
     Arc::new(WindowUDF::from(Forward { inner: Arc::clone(inner), name, ignores_nulls }))
 }
 
-/// Gives a session that decodes plans these forms of all its functions; to be called when it has all others.
+/// Installs these forms of all functions in a session that decodes plans; call it after all others are
+/// installed.
 pub(crate) fn install(builder: &mut SessionStateBuilder) {
     let aggregates = builder.aggregate_functions().get_or_insert_default();
     let forms: Vec<_> = aggregates.iter().map(filtered).collect();
@@ -76,17 +76,17 @@ pub(crate) fn install(builder: &mut SessionStateBuilder) {
     functions.extend(forms);
 }
 
-/// An aggregate that is evaluated in the order of its window.
+/// An aggregate evaluated in the order of its window.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Windowed {
     inner: Arc<AggregateUDF>,
     name: String,
-    /// It has a filter as its last argument, and this signature.
+    /// The signature, if the last argument is a filter.
     filtered: Option<Signature>,
 }
 
 impl Windowed {
-    /// Those of the aggregate itself.
+    /// Arguments of the inner aggregate.
     fn arguments<'a, T>(&self, all: &'a [T]) -> &'a [T] {
         match (&self.filtered, all.split_last()) {
             (Some(_), Some((_, arguments))) => arguments,
@@ -118,7 +118,7 @@ impl AggregateUDFImpl for Windowed {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match self.filtered {
-            // Those of the aggregate were coerced before it got its filter.
+            // The inner arguments were coerced before the filter was added.
             Some(_) => Ok(types.to_vec()),
             None => self.inner.inner().coerce_types(types),
         }
@@ -173,7 +173,7 @@ impl AggregateUDFImpl for Windowed {
     }
 }
 
-/// Of the rows that come, those for which the last column is true.
+/// Keeps the rows for which the last column is true.
 #[derive(Debug)]
 struct FilteredAccumulator(Box<dyn Accumulator>);
 
@@ -181,7 +181,7 @@ impl FilteredAccumulator {
     fn rows(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         let (mask, arguments) =
             values.split_last().ok_or_else(|| internal_datafusion_err!("a filtered aggregate of nothing"))?;
-        // A filter that is NULL has no type.
+        // A NULL filter has no type.
         let mask = cast(mask, &DataType::Boolean)?;
         let rows = arguments.iter().map(|argument| filter(argument, mask.as_boolean()));
         Ok(rows.collect::<std::result::Result<_, _>>()?)
@@ -218,7 +218,7 @@ impl Accumulator for FilteredAccumulator {
     }
 }
 
-/// A function that is evaluated in the order of its window, whatever order the planner would like.
+/// A function evaluated in the order of its window, without reversal by the planner.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Forward {
     inner: Arc<WindowUDF>,

@@ -1,7 +1,7 @@
-//! `row_number`, `rank`, `dense_rank` and `ntile` as signed integers, as PostgreSQL has them.
+//! `row_number`, `rank`, `dense_rank` and `ntile` as signed integers, as in PostgreSQL.
 //!
-//! DataFusion's are unsigned, which clients can only be told of as numerics, and whose differences are none
-//! below zero.
+//! DataFusion's are unsigned, which the PostgreSQL protocol can only represent as numerics, and whose
+//! differences cannot be negative.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ fn signed(inner: Arc<WindowUDF>, kind: DataType) -> Arc<WindowUDF> {
     Arc::new(WindowUDF::from(Signed { inner, kind }))
 }
 
-/// The functions, in the place of DataFusion's; plans name them by their names, so every session that decodes
-/// one needs them too.
+/// The functions, replacing DataFusion's; plans name them by their names, so every session that decodes one
+/// needs them too.
 pub(crate) fn functions() -> impl Iterator<Item = Arc<WindowUDF>> {
     let others = [
         (rank::rank_udwf(), DataType::Int64),
@@ -38,7 +38,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<WindowUDF>> {
     others.into_iter().map(|(inner, kind)| signed(inner, kind)).chain([row_number()])
 }
 
-/// A function of unsigned numbers, as one of signed ones.
+/// A function with unsigned results, converted to signed ones.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Signed {
     inner: Arc<WindowUDF>,
@@ -96,7 +96,7 @@ struct SignedEvaluator {
 }
 
 impl SignedEvaluator {
-    /// No partition has so many rows that their numbers do not fit.
+    /// No partition has enough rows to overflow.
     fn signed(&self, values: &ArrayRef) -> Result<ArrayRef> {
         Ok(cast(values, &self.kind)?)
     }

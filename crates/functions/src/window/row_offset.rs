@@ -1,8 +1,7 @@
-//! `lag`, `lead`, `nth_value` and `ntile` with arguments that are told by each row. DataFusion's take
-//! literals.
+//! `lag`, `lead`, `nth_value` and `ntile` with non-constant arguments. DataFusion's require literals.
 //!
-//! As in PostgreSQL, `lag` and `lead` look at the argument of each row, `nth_value` too, and `ntile` at that
-//! of the first row of its partition that has one. They travel to ranks by their names.
+//! As in PostgreSQL, `lag` and `lead` evaluate the argument of each row, `nth_value` too, and `ntile` that of
+//! the first row of its partition with a non-null one. Ranks know them by their names.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,8 +37,8 @@ const KINDS: [(Kind, &str, &str); 4] = [
     (Kind::Ntile, "ntile", "ntile_by_rows"),
 ];
 
-/// What takes the place of a function of this name; its arguments are the same, the default of `lag` and
-/// `lead` being of the type of the value. `None`: it is none of them.
+/// The replacement of a function of this name; its arguments are the same, the default of `lag` and `lead`
+/// being of the type of the value. `None`: it is none of them.
 pub fn in_place_of(name: &str) -> Option<Arc<WindowUDF>> {
     let found = KINDS.into_iter().find(|(_, plain, _)| *plain == name);
     found.map(|(kind, _, name)| function(kind, name))
@@ -102,7 +101,7 @@ fn integers(values: &ArrayRef) -> Result<Int64Array> {
     Ok(cast(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
-/// (value, how many rows away, what it is where there is no such row)
+/// (value, offset, default)
 #[derive(Debug)]
 struct Shifted {
     is_lag: bool,
@@ -126,16 +125,16 @@ impl PartitionEvaluator for Shifted {
         let places: UInt32Array = (0..rows).map(place_of).collect();
         let found = take(all, &places, None)?;
         let Some(defaults) = defaults.first() else { return Ok(found) };
-        // Of an offset that is NULL, the result is NULL.
+        // A NULL offset returns NULL.
         let defaults = zip(&is_not_null(&offsets)?, defaults, &new_null_array(defaults.data_type(), rows))?;
         Ok(zip(&is_not_null(&places)?, &found, &defaults)?)
     }
 }
 
-/// (value, which one of the frame)
+/// (value, n)
 #[derive(Debug)]
 struct NthOfFrame {
-    /// The next one that is asked for: rows are evaluated in their order.
+    /// The next row to evaluate: rows are evaluated in order.
     row: usize,
 }
 
@@ -168,7 +167,7 @@ impl PartitionEvaluator for NthOfFrame {
     }
 }
 
-/// (how many)
+/// (number of buckets)
 #[derive(Debug)]
 struct Tiles;
 
@@ -185,7 +184,7 @@ impl PartitionEvaluator for Tiles {
             return Err(SqlError::new(SqlState::INVALID_ARGUMENT_FOR_NTILE, message).into_datafusion());
         }
         let (size, larger) = (rows as i64 / count, rows as i64 % count);
-        // The first ones have one row more.
+        // The first buckets have one row more.
         let of_larger = larger * (size + 1);
         let tile = |row: i64| match row < of_larger {
             true => row / (size + 1),
