@@ -108,7 +108,7 @@ pub(crate) fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 /// The bounded version of `function`, if there is one.
-pub fn bounded(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
+pub fn bounded_version(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     if function.inner().is::<Bounded>() {
         return None;
     }
@@ -351,7 +351,7 @@ fn bytes_of_all(kinds: &[DataType]) -> Option<DataType> {
 
 fn with_bounds(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(match expr {
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match bounded(&func) {
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match bounded_version(&func) {
             Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),
             None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
         },

@@ -75,7 +75,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 /// The interruptible version of `function`, if it is one of these in DataFusion's form.
-pub fn heard(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
+pub fn interruptible_version(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     let found = FUNCTIONS.get(function.name())?;
     let long = found.inner().downcast_ref::<Long>()?;
     // Another function may have the same name.
@@ -117,7 +117,7 @@ impl Long {
     }
 
     /// Whether the arrays of some rows have elements in common. Long arrays of one row are compared in parts.
-    fn compared(&self, arguments: &ScalarFunctionArgs, canceled: &Canceled) -> Result<ColumnarValue> {
+    fn compare(&self, arguments: &ScalarFunctionArgs, canceled: &Canceled) -> Result<ColumnarValue> {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };
         let [all, sought] = &arguments.args[..] else {
@@ -233,7 +233,7 @@ impl ScalarUDFImpl for Long {
         canceled.check()?;
         let rows = arguments.number_rows;
         let at_once = match self.kind {
-            Kind::All | Kind::Any => return self.compared(&arguments, &canceled),
+            Kind::All | Kind::Any => return self.compare(&arguments, &canceled),
             Kind::Distance => {
                 arguments.args.iter().try_for_each(check_length)?;
                 ROWS
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use harrier_resources::cancellation::Reason;
 
-    fn called(name: &str, args: Vec<ArrayRef>, options: ConfigOptions) -> Result<ArrayRef> {
+    fn call(name: &str, args: Vec<ArrayRef>, options: ConfigOptions) -> Result<ArrayRef> {
         let function = functions().find(|function| function.name() == name).unwrap();
         let rows = args[0].len();
         let fields: Vec<_> =
@@ -321,7 +321,7 @@ mod tests {
 
     fn distances(one: &str, other: &str, rows: usize, options: ConfigOptions) -> Result<ArrayRef> {
         let texts = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text; rows])) };
-        called("levenshtein", vec![texts(one), texts(other)], options)
+        call("levenshtein", vec![texts(one), texts(other)], options)
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
         };
         let has = |name: &str, sought: Vec<i64>| {
             let all = list((0..3000).collect());
-            let found = called(name, vec![all, list(sought)], ConfigOptions::new()).unwrap();
+            let found = call(name, vec![all, list(sought)], ConfigOptions::new()).unwrap();
             found.as_boolean().value(0)
         };
         for name in ["array_has_all", "array_has_any"] {

@@ -36,7 +36,7 @@ use datafusion::common::{DataFusionError, Result};
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
-pub use functions::{callable, functions, named};
+pub use functions::{by_name, callable, functions};
 
 /// The metadata key of a field for its PostgreSQL type name, the same as in `harrier_pgcatalog`.
 pub const TYPE_KEY: &str = "pg.type";
@@ -87,7 +87,7 @@ impl Kind {
 pub fn normal(kind: Kind, text: &str) -> Result<Cow<'_, str>> {
     match kind {
         Kind::Json => scan::check(text).map(|()| Cow::Borrowed(text)),
-        Kind::Jsonb => Ok(Cow::Owned(value::Value::read(text)?.text())),
+        Kind::Jsonb => Ok(Cow::Owned(value::Value::parse(text)?.text())),
     }
 }
 

@@ -56,7 +56,7 @@ use Kind::{Any, Bool, Bytes, Double, Int, Int4, Interval, List, Number, Text, Ti
 
 impl Kind {
     /// The type to which an argument of this kind is coerced; `None`: not accepted.
-    fn coerced(self, given: &DataType) -> Option<DataType> {
+    fn coerce(self, given: &DataType) -> Option<DataType> {
         let is_open = given.is_null() || given.is_string();
         let fits = match self {
             Any => return Some(given.clone()),
@@ -141,13 +141,13 @@ impl Definition {
         self.least == 0
     }
 
-    fn coerced(&self, given: &[DataType]) -> Option<Vec<DataType>> {
+    fn coerce(&self, given: &[DataType]) -> Option<Vec<DataType>> {
         if self.takes_nulls() {
             return (!given.is_empty()).then(|| given.to_vec());
         }
         let fits = (self.least..=self.arguments.len()).contains(&given.len());
         let pairs = self.arguments.iter().zip(given);
-        fits.then(|| pairs.map(|(kind, given)| kind.coerced(given)).collect()).flatten()
+        fits.then(|| pairs.map(|(kind, given)| kind.coerce(given)).collect()).flatten()
     }
 }
 
@@ -185,13 +185,13 @@ pub(crate) fn of_bytes(name: &str) -> Function {
 }
 
 /// The function of this name, which is one of [`functions`].
-fn named(name: &str) -> Arc<ScalarUDF> {
+fn by_name(name: &str) -> Arc<ScalarUDF> {
     functions().find(|function| function.name() == name).unwrap_or_else(|| unreachable!("{name} is one"))
 }
 
 /// LIKE of bytes: (bytes, pattern) or (bytes, pattern, text with the escape).
 pub fn like_of_bytes() -> Arc<ScalarUDF> {
-    named(bytes::LIKE)
+    by_name(bytes::LIKE)
 }
 
 /// The functions.
@@ -225,7 +225,7 @@ impl Function {
 
     fn of(&self, given: &[DataType]) -> Result<(&'static Definition, Vec<DataType>)> {
         let mut fitting = self.overloads.iter();
-        match fitting.find_map(|one| one.coerced(given).map(|coerced| (*one, coerced))) {
+        match fitting.find_map(|one| one.coerce(given).map(|coerced| (*one, coerced))) {
             Some(found) => Ok(found),
             None => {
                 let given: Vec<String> = given.iter().map(DataType::to_string).collect();

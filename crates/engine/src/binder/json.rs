@@ -32,7 +32,7 @@ pub(crate) use values::{JsonValues, typed};
 
 /// A call of one of the functions of JSON.
 fn call(name: &str, arguments: Vec<Expr>) -> Result<Expr> {
-    let function = json::named(name)
+    let function = json::by_name(name)
         .ok_or_else(|| DataFusionError::Internal(format!("there is no function {name} of JSON")))?;
     Ok(function.call(arguments))
 }

@@ -118,7 +118,7 @@ impl AggregateUDFImpl for RoundedAvg {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         match arguments {
-            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(vec![interval]),
+            [kind] if let Some(interval) = interval_sum::sum_type(kind) => Ok(vec![interval]),
             _ => {
                 let fields = arguments.iter().map(|kind| Arc::new(Field::new("", kind.clone(), true)));
                 let inner = AggregateUDF::from(Avg::new());
@@ -130,7 +130,7 @@ impl AggregateUDFImpl for RoundedAvg {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         match arguments {
-            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(interval),
+            [kind] if let Some(interval) = interval_sum::sum_type(kind) => Ok(interval),
             [DataType::Decimal128(precision, scale @ 0..)] => {
                 let mean = scale_of_mean(*precision, *scale);
                 let precision = i16::from(*precision) - i16::from(*scale) + i16::from(mean);
@@ -143,7 +143,7 @@ impl AggregateUDFImpl for RoundedAvg {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let kind = args.return_field.data_type().clone();
-        if interval_sum::summed(&kind).is_some() {
+        if interval_sum::sum_type(&kind).is_some() {
             return Ok(interval_sum::accumulator(true, args.is_distinct));
         }
         match Parts::of(&args) {
@@ -160,7 +160,7 @@ impl AggregateUDFImpl for RoundedAvg {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let kind = args.return_field.data_type();
-        if interval_sum::summed(kind).is_some() && !args.is_distinct {
+        if interval_sum::sum_type(kind).is_some() && !args.is_distinct {
             return Ok(interval_sum::accumulator(true, false));
         }
         if float_sum::is_float(kind) && !args.is_distinct {
@@ -177,7 +177,7 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        interval_sum::summed(args.return_field.data_type()).is_none()
+        interval_sum::sum_type(args.return_field.data_type()).is_none()
             && self.inner.groups_accumulator_supported(args)
     }
 
@@ -199,7 +199,7 @@ impl AggregateUDFImpl for RoundedAvg {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        if interval_sum::summed(args.return_field.data_type()).is_some() {
+        if interval_sum::sum_type(args.return_field.data_type()).is_some() {
             return Ok(interval_sum::state_fields(&args));
         }
         let Some(sum) = args.input_fields.first().and_then(sum_field) else {

@@ -64,7 +64,7 @@ impl AggregateUDFImpl for CheckedSum {
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         match arguments {
             [DataType::Float32] => Ok(arguments.to_vec()),
-            [kind] if let Some(interval) = interval_sum::summed(kind) => Ok(vec![interval]),
+            [kind] if let Some(interval) = interval_sum::sum_type(kind) => Ok(vec![interval]),
             _ => {
                 let fields = arguments.iter().map(|kind| Arc::new(Field::new("", kind.clone(), true)));
                 let inner = AggregateUDF::from(Sum::new());
@@ -83,7 +83,7 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let field = Arc::clone(&args.return_field);
-        if interval_sum::summed(field.data_type()).is_some() {
+        if interval_sum::sum_type(field.data_type()).is_some() {
             return Ok(interval_sum::accumulator(false, args.is_distinct));
         }
         if let Some(wide) = float_sum::wide(&field) {
@@ -93,12 +93,12 @@ impl AggregateUDFImpl for CheckedSum {
         let Some(wide) = wide(&field) else { return self.inner.accumulator(args) };
         let adds_up = !args.is_distinct;
         let inner = self.inner.accumulator(AccumulatorArgs { return_field: wide, ..args })?;
-        Ok(Box::new(Widened { inner, kind: field.data_type().clone(), adds_up }))
+        Ok(Box::new(WideSum { inner, kind: field.data_type().clone(), adds_up }))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let field = Arc::clone(&args.return_field);
-        if interval_sum::summed(field.data_type()).is_some() && !args.is_distinct {
+        if interval_sum::sum_type(field.data_type()).is_some() && !args.is_distinct {
             return Ok(interval_sum::accumulator(false, false));
         }
         if float_sum::is_float(field.data_type()) && !args.is_distinct {
@@ -109,11 +109,11 @@ impl AggregateUDFImpl for CheckedSum {
             return self.inner.create_sliding_accumulator(args);
         };
         let inner = self.inner.create_sliding_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
-        Ok(Box::new(Widened { inner, kind: field.data_type().clone(), adds_up: false }))
+        Ok(Box::new(WideSum { inner, kind: field.data_type().clone(), adds_up: false }))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        interval_sum::summed(args.return_field.data_type()).is_none()
+        interval_sum::sum_type(args.return_field.data_type()).is_none()
             && self.inner.groups_accumulator_supported(args)
     }
 
@@ -126,11 +126,11 @@ impl AggregateUDFImpl for CheckedSum {
         }
         let Some(wide) = wide(&field) else { return self.inner.create_groups_accumulator(args) };
         let inner = self.inner.create_groups_accumulator(AccumulatorArgs { return_field: wide, ..args })?;
-        Ok(Box::new(WidenedGroups { inner, kind: field.data_type().clone() }))
+        Ok(Box::new(WideSumGroups { inner, kind: field.data_type().clone() }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        if interval_sum::summed(args.return_field.data_type()).is_some() {
+        if interval_sum::sum_type(args.return_field.data_type()).is_some() {
             return Ok(interval_sum::state_fields(&args));
         }
         let wide = wide(&args.return_field).or_else(|| float_sum::wide(&args.return_field));
@@ -171,7 +171,7 @@ impl AggregateUDFImpl for CheckedSum {
 }
 
 /// Casts integers, or values already wide, to decimals.
-fn widened(values: &ArrayRef) -> Result<ArrayRef> {
+fn widen(values: &ArrayRef) -> Result<ArrayRef> {
     fn decimals<T: ArrowPrimitiveType>(values: &ArrayRef) -> ArrayRef
     where
         T::Native: Into<i128>,
@@ -194,7 +194,7 @@ fn out_of_range(kind: &DataType) -> SqlError {
 }
 
 /// Casts a sum to its result type.
-fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+fn narrow(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     fn integers<T: ArrowPrimitiveType>(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef>
     where
         T::Native: TryFrom<i128>,
@@ -213,14 +213,14 @@ fn narrowed(sums: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
 
 /// An accumulator of decimals, for integers.
 #[derive(Debug)]
-struct Widened {
+struct WideSum {
     inner: Box<dyn Accumulator>,
     kind: DataType,
     /// Whether the sum of a batch may replace its values.
     adds_up: bool,
 }
 
-impl Widened {
+impl WideSum {
     /// The sum of values, if it fits into their type.
     fn sum_of(&self, values: &ArrayRef) -> Option<i128> {
         match values.data_type() {
@@ -235,7 +235,7 @@ impl Widened {
     }
 }
 
-impl Accumulator for Widened {
+impl Accumulator for WideSum {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
         let values = match self.sum_of(values) {
@@ -243,7 +243,7 @@ impl Accumulator for Widened {
                 let sum = PrimitiveArray::<Decimal128Type>::from_value(sum, 1).with_data_type(WIDE);
                 Arc::new(sum)
             }
-            None => widened(values)?,
+            None => widen(values)?,
         };
         self.inner.update_batch(&[values])
     }
@@ -254,7 +254,7 @@ impl Accumulator for Widened {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.retract_batch(&[widened(values)?])
+        self.inner.retract_batch(&[widen(values)?])
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -267,7 +267,7 @@ impl Accumulator for Widened {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let sum = self.inner.evaluate()?.to_array()?;
-        ScalarValue::try_from_array(&narrowed(&sum, &self.kind)?, 0)
+        ScalarValue::try_from_array(&narrow(&sum, &self.kind)?, 0)
     }
 
     fn size(&self) -> usize {
@@ -276,12 +276,12 @@ impl Accumulator for Widened {
 }
 
 /// Accumulators of decimals of many groups, for integers.
-struct WidenedGroups {
+struct WideSumGroups {
     inner: Box<dyn GroupsAccumulator>,
     kind: DataType,
 }
 
-impl GroupsAccumulator for WidenedGroups {
+impl GroupsAccumulator for WideSumGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -290,11 +290,11 @@ impl GroupsAccumulator for WidenedGroups {
         groups_total: usize,
     ) -> Result<()> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.update_batch(&[widened(values)?], groups, filter, groups_total)
+        self.inner.update_batch(&[widen(values)?], groups, filter, groups_total)
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
-        narrowed(&self.inner.evaluate(emit)?, &self.kind)
+        narrow(&self.inner.evaluate(emit)?, &self.kind)
     }
 
     fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
@@ -307,7 +307,7 @@ impl GroupsAccumulator for WidenedGroups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let [values] = values else { return internal_err!("sum of {} columns", values.len()) };
-        self.inner.convert_to_state(&[widened(values)?], filter)
+        self.inner.convert_to_state(&[widen(values)?], filter)
     }
 
     fn size(&self) -> usize {
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn integers_come_back_as_they_were() {
         let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)]));
-        assert_eq!(&narrowed(&widened(&values).unwrap(), &DataType::Int64).unwrap(), &values);
+        assert_eq!(&narrow(&widen(&values).unwrap(), &DataType::Int64).unwrap(), &values);
         let values: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX]));
-        assert_eq!(&narrowed(&widened(&values).unwrap(), &DataType::UInt64).unwrap(), &values);
-        let error = narrowed(&widened(&values).unwrap(), &DataType::Int64).unwrap_err();
+        assert_eq!(&narrow(&widen(&values).unwrap(), &DataType::UInt64).unwrap(), &values);
+        let error = narrow(&widen(&values).unwrap(), &DataType::Int64).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
     }
 }

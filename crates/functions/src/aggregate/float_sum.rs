@@ -39,12 +39,12 @@ pub(crate) fn sliding(is_mean: bool, kind: &DataType) -> Box<dyn Accumulator> {
     Box::new(Frame { is_mean, kind: kind.clone(), ..Frame::default() })
 }
 
-fn widened(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+fn widen(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     values.iter().map(|values| Ok(cast(values, &DataType::Float64)?)).collect()
 }
 
 /// Errors: a number is too large for its type (22003).
-fn narrowed(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
+fn narrow(values: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let values = without_signed_nan(values)?;
     if *kind == DataType::Float32 { as_reals(&values) } else { Ok(values) }
 }
@@ -86,7 +86,7 @@ struct Floats {
 
 impl Accumulator for Floats {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let values = widened(values)?;
+        let values = widen(values)?;
         self.has_infinite |= values.iter().any(has_beyond);
         self.inner.update_batch(&values)
     }
@@ -97,7 +97,7 @@ impl Accumulator for Floats {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.retract_batch(&widened(values)?)
+        self.inner.retract_batch(&widen(values)?)
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -115,7 +115,7 @@ impl Accumulator for Floats {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?.to_array()?;
         check(&value, |_| self.has_infinite)?;
-        ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
+        ScalarValue::try_from_array(&narrow(&value, &self.kind)?, 0)
     }
 
     fn size(&self) -> usize {
@@ -144,7 +144,7 @@ impl FloatGroups {
     }
 
     /// Errors: as [`check`].
-    fn emitted(&mut self, sums: &[ArrayRef], emit: EmitTo) -> Result<()> {
+    fn check_emitted(&mut self, sums: &[ArrayRef], emit: EmitTo) -> Result<()> {
         for sums in sums {
             check(sums, |at| self.infinite.get(at) == Some(&true))?;
         }
@@ -165,20 +165,20 @@ impl GroupsAccumulator for FloatGroups {
         filter: Option<&BooleanArray>,
         groups_total: usize,
     ) -> Result<()> {
-        let values = widened(values)?;
+        let values = widen(values)?;
         self.note(&values, groups, filter);
         self.inner.update_batch(&values, groups, filter, groups_total)
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
         let sums = self.inner.evaluate(emit)?;
-        self.emitted(std::slice::from_ref(&sums), emit)?;
-        narrowed(&sums, &self.kind)
+        self.check_emitted(std::slice::from_ref(&sums), emit)?;
+        narrow(&sums, &self.kind)
     }
 
     fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
         let state = self.inner.state(emit)?;
-        self.emitted(&state, emit)?;
+        self.check_emitted(&state, emit)?;
         Ok(state)
     }
 
@@ -188,7 +188,7 @@ impl GroupsAccumulator for FloatGroups {
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.inner.convert_to_state(&widened(values)?, filter)
+        self.inner.convert_to_state(&widen(values)?, filter)
     }
 
     fn size(&self) -> usize {
@@ -254,7 +254,7 @@ impl Frame {
 }
 
 fn floats(values: &[ArrayRef]) -> Result<Float64Array> {
-    let [values] = widened(values)?.try_into().or_else(|_| internal_err!("a sum of several columns"))?;
+    let [values] = widen(values)?.try_into().or_else(|_| internal_err!("a sum of several columns"))?;
     Ok(values.as_primitive::<Float64Type>().clone())
 }
 
@@ -293,7 +293,7 @@ impl Accumulator for Frame {
         };
         let value: ArrayRef = Arc::new(Float64Array::from(vec![value]));
         check(&value, |_| self.nans + self.infinite + self.negative_infinite > 0)?;
-        ScalarValue::try_from_array(&narrowed(&value, &self.kind)?, 0)
+        ScalarValue::try_from_array(&narrow(&value, &self.kind)?, 0)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -340,9 +340,9 @@ mod tests {
     #[test]
     fn reals_are_rounded_once() {
         let sums: ArrayRef = Arc::new(Float64Array::from(vec![0.1, -f64::NAN]));
-        let reals = narrowed(&sums, &DataType::Float32).unwrap();
+        let reals = narrow(&sums, &DataType::Float32).unwrap();
         assert_eq!(ScalarValue::try_from_array(&reals, 0).unwrap(), ScalarValue::from(0.1_f32));
         let too_large: ArrayRef = Arc::new(Float64Array::from(vec![1e39]));
-        assert!(narrowed(&too_large, &DataType::Float32).is_err());
+        assert!(narrow(&too_large, &DataType::Float32).is_err());
     }
 }

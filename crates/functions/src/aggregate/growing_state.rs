@@ -100,15 +100,15 @@ impl LongStates {
     }
 
     /// Default order of distinct values: PostgreSQL sorts to deduplicate.
-    fn sorted(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
+    fn default_order(&self, args: &AccumulatorArgs) -> Option<PhysicalSortExpr> {
         let is_list = matches!(self.name(), "array_agg" | "string_agg");
         let is_sorted = is_list && args.is_distinct && args.order_bys.is_empty();
         let options = SortOptions { descending: false, nulls_first: false };
         is_sorted.then(|| PhysicalSortExpr::new(Arc::clone(&args.exprs[0]), options))
     }
 
-    fn copied(&self, grows: bool, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-        if grows { Box::new(Copied(inner)) } else { inner }
+    fn with_copies(&self, grows: bool, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        if grows { Box::new(AccountedState(inner)) } else { inner }
     }
 }
 
@@ -159,12 +159,12 @@ impl AggregateUDFImpl for LongStates {
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let grows = self.grows_with(&args);
-        let by_itself = self.sorted(&args);
+        let by_itself = self.default_order(&args);
         let args = match &by_itself {
             Some(key) => AccumulatorArgs { order_bys: std::slice::from_ref(key), ..args },
             None => args,
         };
-        Ok(self.copied(grows, self.inner.accumulator(args)?))
+        Ok(self.with_copies(grows, self.inner.accumulator(args)?))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -178,12 +178,12 @@ impl AggregateUDFImpl for LongStates {
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         let grows = self.grows_with(&args);
         let inner = self.inner.create_groups_accumulator(args)?;
-        Ok(if grows { Box::new(CopiedGroups(inner)) } else { inner })
+        Ok(if grows { Box::new(AccountedGroups(inner)) } else { inner })
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let grows = self.grows_with(&args);
-        Ok(self.copied(grows, self.inner.create_sliding_accumulator(args)?))
+        Ok(self.with_copies(grows, self.inner.create_sliding_accumulator(args)?))
     }
 
     fn with_beneficial_ordering(
@@ -257,9 +257,9 @@ impl AggregateUDFImpl for LongStates {
 
 /// The state of one group.
 #[derive(Debug)]
-struct Copied(Box<dyn Accumulator>);
+struct AccountedState(Box<dyn Accumulator>);
 
-impl Accumulator for Copied {
+impl Accumulator for AccountedState {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.0.update_batch(values)
     }
@@ -290,9 +290,9 @@ impl Accumulator for Copied {
 }
 
 /// The states of many groups.
-struct CopiedGroups(Box<dyn GroupsAccumulator>);
+struct AccountedGroups(Box<dyn GroupsAccumulator>);
 
-impl GroupsAccumulator for CopiedGroups {
+impl GroupsAccumulator for AccountedGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],

@@ -14,7 +14,7 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 use datafusion::logical_expr::function::StateFieldsArgs;
 
-use crate::math::checked::divided;
+use crate::math::checked::divide;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -25,13 +25,13 @@ const TIME: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
 /// The type in which intervals are summed; `None`: `kind` is not an interval. Differences of timestamps are
 /// intervals, too.
-pub(crate) fn summed(kind: &DataType) -> Option<DataType> {
+pub(crate) fn sum_type(kind: &DataType) -> Option<DataType> {
     matches!(kind, DataType::Interval(_) | DataType::Duration(_)).then_some(INTERVAL)
 }
 
 pub(crate) fn accumulator(is_mean: bool, is_distinct: bool) -> Box<dyn Accumulator> {
     match is_distinct {
-        true => Box::new(DifferentIntervals { is_mean, all: HashMap::new() }),
+        true => Box::new(DistinctIntervals { is_mean, all: HashMap::new() }),
         false => Box::new(Total { is_mean, ..Total::default() }),
     }
 }
@@ -83,7 +83,7 @@ impl Total {
             );
         };
         let sum = IntervalMonthDayNano::new(months, days, nanoseconds);
-        Ok(Some(if self.is_mean { divided(sum, self.count as f64)? } else { sum }))
+        Ok(Some(if self.is_mean { divide(sum, self.count as f64)? } else { sum }))
     }
 }
 
@@ -132,12 +132,12 @@ impl Accumulator for Total {
 
 /// Distinct intervals; a day equals 24 hours, and a month 30 days.
 #[derive(Debug)]
-struct DifferentIntervals {
+struct DistinctIntervals {
     is_mean: bool,
     all: HashMap<i128, IntervalMonthDayNano>,
 }
 
-impl DifferentIntervals {
+impl DistinctIntervals {
     fn insert(&mut self, intervals: &ArrayRef) {
         const DAY: i128 = 86_400_000_000_000;
         for interval in intervals.as_primitive::<IntervalMonthDayNanoType>().iter().flatten() {
@@ -147,7 +147,7 @@ impl DifferentIntervals {
     }
 }
 
-impl Accumulator for DifferentIntervals {
+impl Accumulator for DistinctIntervals {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let [values] = values else { return internal_err!("a sum of {} columns", values.len()) };
         self.insert(values);

@@ -48,7 +48,7 @@ impl AggregateUDFImpl for Sample {
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
         let [kind] = arguments else { return internal_err!("a sample of {} columns", arguments.len()) };
-        Ok(DataType::List(element(stored(kind))))
+        Ok(DataType::List(element(stored_type(kind))))
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -76,7 +76,7 @@ fn element(kind: DataType) -> FieldRef {
 }
 
 /// The type in which values are kept: a text view would keep the whole batch alive.
-fn stored(kind: &DataType) -> DataType {
+fn stored_type(kind: &DataType) -> DataType {
     match kind {
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
         other => other.clone(),
@@ -202,7 +202,7 @@ mod tests {
         Arc::new(Int64Array::from_iter_values(range))
     }
 
-    fn sampled(sampler: &mut Sampler) -> Result<ArrayRef> {
+    fn sample_of(sampler: &mut Sampler) -> Result<ArrayRef> {
         match sampler.evaluate()? {
             ScalarValue::List(list) => Ok(list.value(0)),
             other => internal_err!("{other}"),
@@ -215,8 +215,8 @@ mod tests {
         let values: ArrayRef =
             Arc::new(StringViewArray::from(vec![Some("a"), None, Some("a text of some length")]));
         sampler.update_batch(&[values])?;
-        assert_eq!(sampled(&mut sampler)?.as_string::<i32>().iter().flatten().count(), 2);
-        assert_eq!(sampled(&mut Sampler::new(DataType::Int64, 1))?.len(), 0);
+        assert_eq!(sample_of(&mut sampler)?.as_string::<i32>().iter().flatten().count(), 2);
+        assert_eq!(sample_of(&mut Sampler::new(DataType::Int64, 1))?.len(), 0);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ mod tests {
             let state: Vec<ArrayRef> = state.iter().map(ScalarValue::to_array).collect::<Result<_>>()?;
             whole.merge_batch(&state)?;
         }
-        let sample = sampled(&mut whole)?;
+        let sample = sample_of(&mut whole)?;
         assert_eq!(sample.len(), SAMPLE_VALUES);
         // A quarter of the values: 7500, with a standard deviation of 75.
         let first =

@@ -89,7 +89,7 @@ impl Bound {
     }
 
     /// Marks the value as possibly much smaller.
-    fn estimated(self) -> Self {
+    fn as_estimate(self) -> Self {
         Self { value: 0, ..self }
     }
 }
@@ -150,7 +150,7 @@ impl Rule {
                     .and_then(|by| by.text(row))
                     .map_or(0, |by| by.bytes().filter(|byte| matches!(byte, b'$' | b'\\')).count() as u64);
                 let matched = bytes(0).saturating_mul(1 + parts);
-                Bound::text(matched.saturating_add(times.saturating_mul(bytes(2)))).estimated()
+                Bound::text(matched.saturating_add(times.saturating_mul(bytes(2)))).as_estimate()
             }
             Self::Factor(factor) => Bound::text(sum(0).saturating_mul(factor).saturating_add(4)),
             Self::Split => {
@@ -159,12 +159,12 @@ impl Rule {
                     true => bytes(0) + 1,
                     false => pieces(arguments, row),
                 };
-                Bound::list(bytes(0).saturating_add(items.saturating_mul(ELEMENT_BYTES)), items).estimated()
+                Bound::list(bytes(0).saturating_add(items.saturating_mul(ELEMENT_BYTES)), items).as_estimate()
             }
             Self::Join => {
                 let nodes = arguments.first().map_or(0, |array| array.nodes(row));
                 let each = NUMBER_TEXT_BYTES_MAX.saturating_add(bytes(1)).saturating_add(bytes(2));
-                Bound::text(bytes(0).saturating_add(nodes.saturating_mul(each))).estimated()
+                Bound::text(bytes(0).saturating_add(nodes.saturating_mul(each))).as_estimate()
             }
             Self::Series { includes_end } => {
                 let items = series(arguments, row, includes_end);

@@ -22,7 +22,7 @@ const SHOWN_CHARS_MAX: usize = 64;
 /// exactly the rows that are written. `row`: the values shown in the error, if any.
 ///
 /// Errors: 23514 for other rows.
-pub fn checked(holds: Expr, constraint: &str, table: &str, row: Vec<Expr>, value: Expr) -> Expr {
+pub fn enforce(holds: Expr, constraint: &str, table: &str, row: Vec<Expr>, value: Expr) -> Expr {
     let mut arguments = vec![holds, lit(constraint), lit(table), value];
     arguments.extend(row);
     function().call(arguments)
@@ -31,15 +31,17 @@ pub fn checked(holds: Expr, constraint: &str, table: &str, row: Vec<Expr>, value
 /// The function; ranks know it by its name.
 pub(crate) fn function() -> Arc<ScalarUDF> {
     // Volatile: must not be evaluated earlier, for more rows, or for none.
-    Arc::new(ScalarUDF::new_from_impl(Checked { signature: Signature::variadic_any(Volatility::Volatile) }))
+    Arc::new(ScalarUDF::new_from_impl(CheckConstraint {
+        signature: Signature::variadic_any(Volatility::Volatile),
+    }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Checked {
+struct CheckConstraint {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Checked {
+impl ScalarUDFImpl for CheckConstraint {
     fn name(&self) -> &str {
         NAME
     }
@@ -78,7 +80,8 @@ impl ScalarUDFImpl for Checked {
         let message = format!("new row for relation \"{table}\" violates check constraint \"{constraint}\"");
         let mut error = SqlError::new(SqlState::CHECK_VIOLATION, message);
         if !row.is_empty() {
-            let values = row.iter().map(|value| shown(value, rows, failing)).collect::<Result<Vec<_>>>()?;
+            let values =
+                row.iter().map(|value| format_value(value, rows, failing)).collect::<Result<Vec<_>>>()?;
             error = error.with_detail(format!("Failing row contains ({}).", values.join(", ")));
         }
         Err(error.into_datafusion())
@@ -86,7 +89,7 @@ impl ScalarUDFImpl for Checked {
 }
 
 /// Formats a value of one row for the error.
-fn shown(value: &ColumnarValue, rows: usize, at: usize) -> Result<String> {
+fn format_value(value: &ColumnarValue, rows: usize, at: usize) -> Result<String> {
     let values: ArrayRef = value.to_array(rows)?;
     let text = ArrayFormatter::try_new(&values, &FormatOptions::new().with_null("null"))?
         .value(at)

@@ -18,22 +18,22 @@ const NAME: &str = "harrier_written";
 /// the rows that are written.
 ///
 /// Errors: 42501 for other rows, NULL included.
-pub fn written(is_seen: Expr, table: &str, value: Expr) -> Expr {
+pub fn enforce(is_seen: Expr, table: &str, value: Expr) -> Expr {
     function().call(vec![is_seen, lit(table), value])
 }
 
 /// The function; ranks know it by its name.
 pub(crate) fn function() -> Arc<ScalarUDF> {
     // Volatile: must not be evaluated earlier, for more rows, or for none.
-    Arc::new(ScalarUDF::new_from_impl(Written { signature: Signature::any(3, Volatility::Volatile) }))
+    Arc::new(ScalarUDF::new_from_impl(RowFilterCheck { signature: Signature::any(3, Volatility::Volatile) }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Written {
+struct RowFilterCheck {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Written {
+impl ScalarUDFImpl for RowFilterCheck {
     fn name(&self) -> &str {
         NAME
     }

@@ -115,9 +115,9 @@ impl ScalarUDFImpl for Json {
             arrays.iter().zip(arguments.arg_fields.iter().map(AsRef::as_ref)).collect();
         let mut written = Texts::new(self.name, &arguments.config_options);
         for row in 0..rows {
-            match self.written(&values, row)? {
+            match self.write_row(&values, row)? {
                 Some(text) if self.is_binary && !matches!(self.kind, Kind::Item | Kind::Member) => {
-                    written.push(Some(&Value::read(&text)?.text()))?;
+                    written.push(Some(&Value::parse(&text)?.text()))?;
                 }
                 text => written.push(text.as_deref())?,
             }
@@ -127,7 +127,7 @@ impl ScalarUDFImpl for Json {
 }
 
 impl Json {
-    fn written(&self, values: &[(&ArrayRef, &Field)], row: usize) -> Result<Option<String>> {
+    fn write_row(&self, values: &[(&ArrayRef, &Field)], row: usize) -> Result<Option<String>> {
         let mut text = String::new();
         match self.kind {
             Kind::Value => {
@@ -177,8 +177,8 @@ impl Json {
                 write(&mut text, array, field, row)?;
             }
             Kind::Member => member(&mut text, values, row, 1)?,
-            Kind::Items => return collected(values[0].0, row, "[", "]"),
-            Kind::Members => return collected(values[0].0, row, "{ ", " }"),
+            Kind::Items => return aggregate_result(values[0].0, row, "[", "]"),
+            Kind::Members => return aggregate_result(values[0].0, row, "{ ", " }"),
         }
         Ok(Some(text))
     }
@@ -188,7 +188,7 @@ impl Json {
 const LINE: &str = "\n ";
 
 /// The result of an aggregate; NULL without rows.
-fn collected(array: &ArrayRef, row: usize, open: &str, close: &str) -> Result<Option<String>> {
+fn aggregate_result(array: &ArrayRef, row: usize, open: &str, close: &str) -> Result<Option<String>> {
     if is_null(array, row) {
         return Ok(None);
     }

@@ -13,7 +13,7 @@ use harrier_sqlstate::IntoDataFusionError;
 
 /// `||`: members of both objects, where the second takes precedence; or elements of both, where a non-array
 /// is a single element.
-pub(super) fn concatenated<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
+pub(super) fn concatenate<'j>(left: Value<'j>, right: Value<'j>) -> Value<'j> {
     match (left, right) {
         (Value::Object(mut members), Value::Object(others)) => {
             members.extend(others);
@@ -81,7 +81,11 @@ pub(super) enum Change<'j> {
 ///
 /// Errors: the value is a scalar (22023); a step into an array is not a number (22P02); a key to be inserted
 /// exists (22023).
-pub(super) fn changed<'j>(value: Value<'j>, path: &[Option<&str>], change: Change<'j>) -> Result<Value<'j>> {
+pub(super) fn change_at_path<'j>(
+    value: Value<'j>,
+    path: &[Option<&str>],
+    change: Change<'j>,
+) -> Result<Value<'j>> {
     if value.is_scalar() {
         return Err(wrong(match change {
             Change::Delete => "cannot delete path in scalar",
@@ -262,7 +266,7 @@ pub(super) fn text_without_nulls(text: &str, depth: usize, into: &mut String) ->
             }
             into.push(']');
         }
-        Shape::String => scan::quote(&scan::unquoted(text.trim_matches([' ', '\t', '\n', '\r']))?, into),
+        Shape::String => scan::quote(&scan::unquote(text.trim_matches([' ', '\t', '\n', '\r']))?, into),
         _ => into.push_str(text.trim_matches([' ', '\t', '\n', '\r'])),
     }
     Ok(())
@@ -286,7 +290,7 @@ pub(super) fn scalar(text: &str, is_boolean: bool, type_name: &str) -> Result<St
 }
 
 /// Rounds a number to an integer, as numeric does: half away from zero.
-pub(super) fn rounded(number: &str) -> String {
+pub(super) fn round(number: &str) -> String {
     let (sign, plain) = match number.strip_prefix('-') {
         Some(plain) => ("-", plain),
         None => ("", number),
@@ -319,7 +323,7 @@ mod tests {
             ("[1]", "{\"a\": 1}", "[1, {\"a\": 1}]"),
             ("{}", "1", "[{}, 1]"),
         ] {
-            let value = concatenated(Value::read(left).unwrap(), Value::read(right).unwrap());
+            let value = concatenate(Value::parse(left).unwrap(), Value::parse(right).unwrap());
             assert_eq!(value.text(), expected);
         }
     }
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn numbers_are_rounded() {
         for (number, expected) in [("1.5", "2"), ("-1.5", "-2"), ("9.9", "10"), ("1.49", "1"), ("7", "7")] {
-            assert_eq!(rounded(number), expected);
+            assert_eq!(round(number), expected);
         }
     }
 }

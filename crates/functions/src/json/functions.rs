@@ -153,7 +153,7 @@ pub fn callable() -> impl Iterator<Item = Arc<ScalarUDF>> {
 }
 
 /// The function of this name.
-pub fn named(name: &str) -> Option<Arc<ScalarUDF>> {
+pub fn by_name(name: &str) -> Option<Arc<ScalarUDF>> {
     ALL.iter().find(|function| function.name() == name).cloned()
 }
 
@@ -185,7 +185,7 @@ impl Function {
     }
 
     /// The type to which argument `at` is coerced, from its own; `None`: it is not accepted.
-    fn coerced(&self, at: usize, given: &DataType) -> Option<DataType> {
+    fn coerce(&self, at: usize, given: &DataType) -> Option<DataType> {
         let text = given.is_string() || given.is_null();
         let texts = || DataType::List(Arc::new(Field::new_list_field(DataType::Utf8View, true)));
         let path = || match given {
@@ -265,7 +265,7 @@ impl ScalarUDFImpl for Function {
         if !(least..=most).contains(&given.len()) {
             return Err(missing());
         }
-        given.iter().enumerate().map(|(at, kind)| self.coerced(at, kind).ok_or_else(missing)).collect()
+        given.iter().enumerate().map(|(at, kind)| self.coerce(at, kind).ok_or_else(missing)).collect()
     }
 
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
@@ -450,14 +450,14 @@ impl Call<'_> {
 
     /// The first argument, as validated JSON.
     fn document(&self, row: usize) -> Result<Option<Cow<'_, str>>> {
-        self.checked(0, self.given, row)
+        self.validate(0, self.given, row)
     }
 
-    fn checked(&self, at: usize, given: Option<Kind>, row: usize) -> Result<Option<Cow<'_, str>>> {
+    fn validate(&self, at: usize, given: Option<Kind>, row: usize) -> Result<Option<Cow<'_, str>>> {
         let Some(text) = self.columns[at].text(row) else { return Ok(None) };
         Ok(Some(match (given, self.function.kind) {
             (Some(Kind::Jsonb), _) | (Some(Kind::Json), None | Some(Kind::Json)) => Cow::Borrowed(text),
-            (_, Some(Kind::Jsonb)) => Cow::Owned(Value::read(text)?.text()),
+            (_, Some(Kind::Jsonb)) => Cow::Owned(Value::parse(text)?.text()),
             (None, _) => {
                 scan::check(text)?;
                 Cow::Borrowed(text)
@@ -507,9 +507,9 @@ impl Call<'_> {
                 let name = self.columns[1].text(row).unwrap_or_default();
                 let text = change::scalar(document, name == "boolean", name)?;
                 let is_whole = matches!(name, "smallint" | "integer" | "bigint");
-                return into.push(Some(&if is_whole { change::rounded(&text) } else { text }));
+                return into.push(Some(&if is_whole { change::round(&text) } else { text }));
             }
-            _ => return self.changed(Value::of_checked(document)?, row, into),
+            _ => return self.write_changed(Value::of_checked(document)?, row, into),
         };
         match (op, found) {
             (
@@ -521,7 +521,7 @@ impl Call<'_> {
     }
 
     /// Writes a modified value.
-    fn changed(&self, value: Value<'_>, row: usize, into: &mut Texts<'_>) -> Result<()> {
+    fn write_changed(&self, value: Value<'_>, row: usize, into: &mut Texts<'_>) -> Result<()> {
         let value = match self.function.op {
             Op::StripNulls => change::without_nulls(value),
             Op::Pretty => {
@@ -531,8 +531,8 @@ impl Call<'_> {
                 return into.push(Some(&text));
             }
             Op::Concat => {
-                let Some(other) = self.checked(1, self.second, row)? else { return into.push(None) };
-                let text = change::concatenated(value, Value::of_checked(&other)?).text();
+                let Some(other) = self.validate(1, self.second, row)? else { return into.push(None) };
+                let text = change::concatenate(value, Value::of_checked(&other)?).text();
                 return into.push(Some(&text));
             }
             Op::Delete => match (self.columns[1].text(row), self.columns[1].integer(row)) {
@@ -550,9 +550,9 @@ impl Call<'_> {
                 let Some(path) = self.columns[1].texts(row)? else { return into.push(None) };
                 let path: Vec<Option<&str>> = path.iter().map(Option::as_deref).collect();
                 if self.function.op == Op::DeletePath {
-                    change::changed(value, &path, Change::Delete)?
+                    change::change_at_path(value, &path, Change::Delete)?
                 } else {
-                    let Some(new) = self.checked(2, self.second, row)? else { return into.push(None) };
+                    let Some(new) = self.validate(2, self.second, row)? else { return into.push(None) };
                     let flag = match self.columns.get(3) {
                         Some(flag) => flag.boolean(row),
                         None => Some(self.function.op == Op::Set),
@@ -563,7 +563,7 @@ impl Call<'_> {
                         Op::Set => Change::Set { value: new, creates: flag },
                         _ => Change::Insert { value: new, is_after: flag },
                     };
-                    return into.push(Some(&change::changed(value, &path, change)?.text()));
+                    return into.push(Some(&change::change_at_path(value, &path, change)?.text()));
                 }
             }
             _ => return internal_err!("{} gives no text", self.function.name),
@@ -576,7 +576,7 @@ impl Call<'_> {
         let value = Value::of_checked(&document)?;
         let op = self.function.op;
         if let Op::Contains | Op::IsContained = op {
-            let Some(other) = self.checked(1, self.second, row)? else { return Ok(None) };
+            let Some(other) = self.validate(1, self.second, row)? else { return Ok(None) };
             let other = Value::of_checked(&other)?;
             return Ok(Some(match op {
                 Op::Contains => change::contains(&value, &other),
@@ -730,7 +730,7 @@ mod tests {
     #[test]
     fn they_are_found_by_their_names() {
         for function in functions() {
-            assert_eq!(named(function.name()).unwrap(), function);
+            assert_eq!(by_name(function.name()).unwrap(), function);
         }
     }
 }

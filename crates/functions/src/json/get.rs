@@ -71,7 +71,7 @@ pub(super) fn number(step: &str) -> Option<i64> {
 pub(super) fn as_text(value: &str) -> Result<Option<Cow<'_, str>>> {
     Ok(match shape(value)? {
         Shape::Null => None,
-        Shape::String => Some(scan::unquoted(value.trim_matches([' ', '\t', '\n', '\r']))?),
+        Shape::String => Some(scan::unquote(value.trim_matches([' ', '\t', '\n', '\r']))?),
         _ => Some(Cow::Borrowed(value)),
     })
 }

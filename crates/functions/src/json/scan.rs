@@ -78,7 +78,7 @@ pub(super) fn shape(text: &str) -> Result<Shape> {
 /// The content of a JSON string, given with its quotes.
 ///
 /// Errors: half of a surrogate pair (22P02), or a NUL, which no text can contain (22P05).
-pub(super) fn unquoted(quoted: &str) -> Result<Cow<'_, str>> {
+pub(super) fn unquote(quoted: &str) -> Result<Cow<'_, str>> {
     let inner =
         quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).ok_or_else(|| invalid(None))?;
     if !inner.contains('\\') {
@@ -244,7 +244,7 @@ pub(super) fn members<'j>(
     cursor.expect(b'{')?;
     let mut is_first = true;
     while cursor.next_part(is_first, b'}')? {
-        let key = unquoted(cursor.string()?)?;
+        let key = unquote(cursor.string()?)?;
         cursor.expect(b':')?;
         each(key, cursor.value()?)?;
         is_first = false;
@@ -293,6 +293,6 @@ mod tests {
         let mut written = String::new();
         quote("a\"\\\n\u{1}é", &mut written);
         assert_eq!(written, "\"a\\\"\\\\\\n\\u0001é\"");
-        assert_eq!(unquoted(&written).unwrap(), "a\"\\\n\u{1}é");
+        assert_eq!(unquote(&written).unwrap(), "a\"\\\n\u{1}é");
     }
 }

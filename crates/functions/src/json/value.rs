@@ -30,7 +30,7 @@ pub(super) enum Value<'j> {
 
 impl<'j> Value<'j> {
     /// Parses a text that has not been validated.
-    pub(super) fn read(text: &'j str) -> Result<Self> {
+    pub(super) fn parse(text: &'j str) -> Result<Self> {
         scan::check(text)?;
         Self::of_checked(text)
     }
@@ -49,7 +49,7 @@ impl<'j> Value<'j> {
                 cursor.expect(b'{')?;
                 let mut members = Vec::new();
                 while cursor.next_part(members.is_empty(), b'}')? {
-                    let key = scan::unquoted(cursor.string()?)?;
+                    let key = scan::unquote(cursor.string()?)?;
                     cursor.expect(b':')?;
                     members.push((key, Self::at(cursor, depth + 1, expanded_bytes)?));
                 }
@@ -63,7 +63,7 @@ impl<'j> Value<'j> {
                 }
                 Self::Array(elements)
             }
-            b'"' => Self::String(scan::unquoted(cursor.string()?)?),
+            b'"' => Self::String(scan::unquote(cursor.string()?)?),
             _ => match cursor.value()? {
                 "true" => Self::Boolean(true),
                 "false" => Self::Boolean(false),
@@ -254,10 +254,10 @@ mod tests {
             ("[]", "[]"),
             ("\"\\u00e9\\/\"", "\"é/\""),
         ] {
-            assert_eq!(Value::read(json).unwrap().text(), expected);
+            assert_eq!(Value::parse(json).unwrap().text(), expected);
         }
         let deep = "[".repeat(5000) + &"]".repeat(5000);
-        assert!(Value::read(&deep).is_err());
+        assert!(Value::parse(&deep).is_err());
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl ScalarUDFImpl for Arithmetic {
         let kernel = match (self.operation, arguments.args.as_slice()) {
             (Operation::Round | Operation::Real | Operation::UnsignedNan, [number]) => {
                 let computed = match self.operation {
-                    Operation::Round => rounded,
+                    Operation::Round => round,
                     Operation::UnsignedNan => without_signed_nan,
                     _ => as_reals,
                 };
@@ -163,7 +163,7 @@ impl ScalarUDFImpl for Arithmetic {
                 let rows = arguments.number_rows;
                 let (intervals, numbers) = (interval.to_array(rows)?, number.to_array(rows)?);
                 let divides = self.operation == Operation::DivideInterval;
-                return scaled(&intervals, &numbers, divides).map(ColumnarValue::Array);
+                return scale_intervals(&intervals, &numbers, divides).map(ColumnarValue::Array);
             }
             (Operation::Terms, [signs, first, others @ ..]) => {
                 let ColumnarValue::Scalar(ScalarValue::Utf8(Some(signs))) = signs else {
@@ -176,7 +176,7 @@ impl ScalarUDFImpl for Arithmetic {
                         '*' => mul,
                         _ => add,
                     };
-                    computed(kernel, kind, &sum, other)
+                    apply_kernel(kernel, kind, &sum, other)
                 });
             }
             (Operation::Add, _) => add,
@@ -188,7 +188,7 @@ impl ScalarUDFImpl for Arithmetic {
         let [left, right] = arguments.args.as_slice() else {
             return internal_err!("{} has two arguments", self.name());
         };
-        computed(kernel, arguments.return_field.data_type(), left, right)
+        apply_kernel(kernel, arguments.return_field.data_type(), left, right)
     }
 
     #[allow(deprecated, reason = "plans are shown by it")]
@@ -196,11 +196,11 @@ impl ScalarUDFImpl for Arithmetic {
         Ok(match (self.sign(), arguments) {
             (Some(sign), [left, right]) => format!("{left} {sign} {right}"),
             (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
-                joined(signs, terms.iter().map(ToString::to_string))
+                join_terms(signs, terms.iter().map(ToString::to_string))
             }
             (_, arguments) => {
                 let shown = arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                self.shown(&shown)
+                self.display(&shown)
             }
         })
     }
@@ -212,11 +212,11 @@ impl ScalarUDFImpl for Arithmetic {
                 format!("{} {sign} {}", left.schema_name(), right.schema_name())
             }
             (_, [signs, terms @ ..]) if self.operation == Operation::Terms => {
-                joined(signs, terms.iter().map(|term| term.schema_name().to_string()))
+                join_terms(signs, terms.iter().map(|term| term.schema_name().to_string()))
             }
             (_, arguments) => {
                 let names = arguments.iter().map(|argument| argument.schema_name().to_string());
-                self.shown(&names.collect::<Vec<_>>().join(", "))
+                self.display(&names.collect::<Vec<_>>().join(", "))
             }
         })
     }
@@ -224,7 +224,7 @@ impl ScalarUDFImpl for Arithmetic {
 
 impl Arithmetic {
     /// These are part of a cast, which has no name.
-    fn shown(&self, arguments: &str) -> String {
+    fn display(&self, arguments: &str) -> String {
         match self.operation {
             Operation::Round | Operation::Real | Operation::UnsignedNan => arguments.to_string(),
             _ => format!("{}({arguments})", self.name()),
@@ -250,7 +250,7 @@ fn is_added(term: &DataType, scale: i8) -> bool {
 }
 
 /// The terms of [`Operation::Terms`] joined by their operators.
-fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
+fn join_terms(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
     let signs = match signs {
         Expr::Literal(ScalarValue::Utf8(Some(signs)), _) => signs.as_str(),
         _ => "",
@@ -267,7 +267,7 @@ fn joined(signs: &Expr, terms: impl Iterator<Item = String>) -> String {
 }
 
 /// Applies a kernel to two columns or values. Errors: the result is out of range (22003).
-fn computed(
+fn apply_kernel(
     kernel: fn(&dyn Datum, &dyn Datum) -> std::result::Result<ArrayRef, ArrowError>,
     kind: &DataType,
     left: &ColumnarValue,
@@ -341,7 +341,7 @@ pub(crate) fn as_reals(numbers: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(narrowed))
 }
 
-fn rounded(numbers: &ArrayRef) -> Result<ArrayRef> {
+fn round(numbers: &ArrayRef) -> Result<ArrayRef> {
     Ok(match numbers.data_type() {
         DataType::Float32 => {
             Arc::new(numbers.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::round_ties_even))
@@ -378,7 +378,7 @@ fn rounded(numbers: &ArrayRef) -> Result<ArrayRef> {
 /// Each interval times its number, or divided by it, to the microsecond.
 ///
 /// Errors: the number is zero (22012); the interval is out of range (22008).
-fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<ArrayRef> {
+fn scale_intervals(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<ArrayRef> {
     let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
     let numbers = numbers.as_primitive::<Float64Type>();
     let pairs = intervals.iter().zip(numbers.iter());
@@ -387,7 +387,7 @@ fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<Arr
         (Some(_), Some(0.0)) => {
             Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion())
         }
-        (Some(interval), Some(number)) => divided(interval, number).map(Some),
+        (Some(interval), Some(number)) => divide(interval, number).map(Some),
         _ => Ok(None),
     });
     let scaled: PrimitiveArray<IntervalMonthDayNanoType> = scaled.collect::<Result<_>>()?;
@@ -395,7 +395,7 @@ fn scaled(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<Arr
 }
 
 /// Errors: a part of it is out of the range of an interval (22008).
-pub(crate) fn divided(interval: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
+pub(crate) fn divide(interval: IntervalMonthDayNano, by: f64) -> Result<IntervalMonthDayNano> {
     times(interval, |amount| amount / by)
 }
 
@@ -433,11 +433,11 @@ mod tests {
     fn numbers_are_rounded_as_postgresql_does() {
         let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 1.5, -2.5, 2.6, -0.2]));
         let expected: ArrayRef = Arc::new(Float64Array::from(vec![0.0, 2.0, -2.0, 3.0, -0.0]));
-        assert_eq!(&rounded(&floats).unwrap(), &expected);
+        assert_eq!(&round(&floats).unwrap(), &expected);
         let decimals = |values: Vec<i128>| -> ArrayRef {
             Arc::new(Decimal128Array::from(values).with_precision_and_scale(10, 2).unwrap())
         };
-        let found = rounded(&decimals(vec![50, 149, 150, -150, -149, 1200])).unwrap();
+        let found = round(&decimals(vec![50, 149, 150, -150, -149, 1200])).unwrap();
         assert_eq!(&found, &decimals(vec![100, 100, 200, -200, -100, 1200]));
     }
 

@@ -155,7 +155,7 @@ impl ScalarUDFImpl for Decimals {
         let rows = if is_value { 1 } else { arguments.number_rows };
         let kind = arguments.return_field.data_type();
         let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
-        let computed = computed(self.computation, &left, &right, kind)?;
+        let computed = compute(self.computation, &left, &right, kind)?;
         Ok(match is_value {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&computed, 0)?),
             false => ColumnarValue::Array(computed),
@@ -216,12 +216,7 @@ impl Numbers {
     }
 }
 
-fn computed(
-    computation: Computation,
-    left: &ArrayRef,
-    right: &ArrayRef,
-    kind: &DataType,
-) -> Result<ArrayRef> {
+fn compute(computation: Computation, left: &ArrayRef, right: &ArrayRef, kind: &DataType) -> Result<ArrayRef> {
     let Some((precision, scale)) = parts(kind) else { return internal_err!("{kind} is no decimal") };
     let (numbers, others) = (Numbers::of(left)?, Numbers::of(right)?);
     let (scale_of, scale_by) = (i32::from(numbers.scale()), i32::from(others.scale()));
@@ -349,13 +344,13 @@ mod tests {
             Arc::new(values.unwrap())
         };
         let (left, right) = (numbers(vec![Some(200), None], 10, 2), numbers(vec![Some(3), Some(0)], 10, 0));
-        let found = computed(Computation::Quotient, &left, &right, &narrow(28, 20)).unwrap();
+        let found = compute(Computation::Quotient, &left, &right, &narrow(28, 20)).unwrap();
         assert_eq!(&found, &numbers(vec![Some(66_666_666_666_666_666_667), None], 28, 20));
         let zero = numbers(vec![Some(0), Some(0)], 10, 0);
-        let error = computed(Computation::Quotient, &left, &zero, &narrow(28, 20)).unwrap_err();
+        let error = compute(Computation::Quotient, &left, &zero, &narrow(28, 20)).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::DIVISION_BY_ZERO);
         let large = numbers(vec![Some(10_i128.pow(37)), None], 38, 0);
-        let error = computed(Computation::Quotient, &large, &right, &narrow(38, 16)).unwrap_err();
+        let error = compute(Computation::Quotient, &large, &right, &narrow(38, 16)).unwrap_err();
         assert_eq!(harrier_sqlstate::of(&error), SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
     }
 }

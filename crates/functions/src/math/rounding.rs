@@ -33,19 +33,19 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
         })
         .chain(
             [(math::round(), true), (math::trunc(), false)]
-                .map(|(inner, is_nearest)| Arc::new(ScalarUDF::new_from_impl(Cut { inner, is_nearest }))),
+                .map(|(inner, is_nearest)| Arc::new(ScalarUDF::new_from_impl(Rescale { inner, is_nearest }))),
         )
 }
 
 /// (decimal) or (decimal, scale)
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Cut {
+struct Rescale {
     inner: Arc<ScalarUDF>,
     /// Rounds half away from zero; otherwise truncates.
     is_nearest: bool,
 }
 
-impl Cut {
+impl Rescale {
     /// The decimal type for a scale; `None` keeps the scale.
     fn kind(&self, of: &DataType, digits: Option<i64>) -> Option<DataType> {
         let DataType::Decimal128(precision, scale @ 0..) = *of else { return None };
@@ -57,7 +57,7 @@ impl Cut {
     }
 
     /// Errors: the result does not fit (22003).
-    fn cut(&self, value: i128, scale: i8, digits: i64, kept: i8) -> Result<i128> {
+    fn rescale(&self, value: i128, scale: i8, digits: i64, kept: i8) -> Result<i128> {
         let digits = digits.clamp(-39, i64::from(kept));
         let one = match u32::try_from(i64::from(scale) - digits).map(|zeros| 10_i128.checked_pow(zeros)) {
             Err(_) => 1,
@@ -82,7 +82,7 @@ fn digits_of(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-impl ScalarUDFImpl for Cut {
+impl ScalarUDFImpl for Rescale {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -149,7 +149,7 @@ impl ScalarUDFImpl for Cut {
         };
         let pairs = values.as_primitive::<Decimal128Type>().iter().zip(digits.as_primitive::<Int64Type>());
         let cut = pairs.map(|pair| match pair {
-            (Some(value), Some(digits)) => self.cut(value, scale, digits, kept).map(Some),
+            (Some(value), Some(digits)) => self.rescale(value, scale, digits, kept).map(Some),
             _ => Ok(None),
         });
         let cut = cut.collect::<Result<Decimal128Array>>()?;
@@ -226,7 +226,7 @@ impl ScalarUDFImpl for Whole {
         };
         let is_value = matches!(numbers, ColumnarValue::Scalar(_));
         let numbers = numbers.to_array(if is_value { 1 } else { arguments.number_rows })?;
-        let numbers = rounded(&numbers, self.is_up, arguments.return_field.data_type())?;
+        let numbers = round(&numbers, self.is_up, arguments.return_field.data_type())?;
         Ok(match is_value {
             true => ColumnarValue::Scalar(ScalarValue::try_from_array(&numbers, 0)?),
             false => ColumnarValue::Array(numbers),
@@ -249,7 +249,7 @@ impl ScalarUDFImpl for Whole {
     }
 }
 
-fn rounded(numbers: &ArrayRef, is_up: bool, kind: &DataType) -> Result<ArrayRef> {
+fn round(numbers: &ArrayRef, is_up: bool, kind: &DataType) -> Result<ArrayRef> {
     let DataType::Decimal128(_, scale @ 1..) = numbers.data_type() else {
         return internal_err!("{} is no decimal with digits behind the point", numbers.data_type());
     };
@@ -269,10 +269,10 @@ mod tests {
     fn digits_are_those_that_are_asked_for() {
         let of = |is_nearest, value, digits| {
             let inner = if is_nearest { math::round() } else { math::trunc() };
-            let cut = Cut { inner, is_nearest };
+            let cut = Rescale { inner, is_nearest };
             let kind = cut.kind(&DataType::Decimal128(12, 3), Some(digits)).unwrap();
             let DataType::Decimal128(_, kept) = kind else { panic!("{kind}") };
-            (cut.cut(value, 3, digits, kept).unwrap(), kept)
+            (cut.rescale(value, 3, digits, kept).unwrap(), kept)
         };
         for (value, digits, nearest, cut) in [
             (12_345, 2, (1_235, 2), (1_234, 2)),
@@ -297,9 +297,9 @@ mod tests {
             Arc::new(Decimal128Array::from(values).with_precision_and_scale(precision, scale).unwrap())
         };
         let numbers = decimals(vec![9999, -9999, 100, -101, 0], 4, 2);
-        let up = rounded(&numbers, true, &DataType::Decimal128(3, 0)).unwrap();
+        let up = round(&numbers, true, &DataType::Decimal128(3, 0)).unwrap();
         assert_eq!(&up, &decimals(vec![100, -99, 1, -1, 0], 3, 0));
-        let down = rounded(&numbers, false, &DataType::Decimal128(3, 0)).unwrap();
+        let down = round(&numbers, false, &DataType::Decimal128(3, 0)).unwrap();
         assert_eq!(&down, &decimals(vec![99, -100, 1, -2, 0], 3, 0));
     }
 }

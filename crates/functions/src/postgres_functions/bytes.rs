@@ -50,14 +50,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     })
     .from(2),
     Definition::new("convert_from", &[Bytes, Text], Text, |values| {
-        Charset::named(text(&values[1]))?.read(bytes(&values[0])).map(ScalarValue::from)
+        Charset::by_name(text(&values[1]))?.decode(bytes(&values[0])).map(ScalarValue::from)
     }),
     Definition::new("convert_to", &[Text, Text], Bytes, |values| {
-        Ok(ScalarValue::Binary(Some(Charset::named(text(&values[1]))?.written(text(&values[0]))?)))
+        Ok(ScalarValue::Binary(Some(Charset::by_name(text(&values[1]))?.encode(text(&values[0]))?)))
     }),
     Definition::new("convert", &[Bytes, Text, Text], Bytes, |values| {
-        let text_of = Charset::named(text(&values[1]))?.read(bytes(&values[0]))?;
-        Ok(ScalarValue::Binary(Some(Charset::named(text(&values[2]))?.written(&text_of)?)))
+        let text_of = Charset::by_name(text(&values[1]))?.decode(bytes(&values[0]))?;
+        Ok(ScalarValue::Binary(Some(Charset::by_name(text(&values[2]))?.encode(&text_of)?)))
     }),
 ];
 
@@ -68,9 +68,9 @@ pub(super) const OF_TEXTS_TOO: &[Definition] = &[
     })
     .from(2),
     Definition::new("overlay", &[Bytes, Bytes, Int, Int], Bytes, overlay).from(3),
-    Definition::new("btrim", &[Bytes, Bytes], Bytes, |values| trimmed(values, true, true)),
-    Definition::new("ltrim", &[Bytes, Bytes], Bytes, |values| trimmed(values, true, false)),
-    Definition::new("rtrim", &[Bytes, Bytes], Bytes, |values| trimmed(values, false, true)),
+    Definition::new("btrim", &[Bytes, Bytes], Bytes, |values| trim(values, true, true)),
+    Definition::new("ltrim", &[Bytes, Bytes], Bytes, |values| trim(values, true, false)),
+    Definition::new("rtrim", &[Bytes, Bytes], Bytes, |values| trim(values, false, true)),
     Definition::new("strpos", &[Bytes, Bytes], Int4, |values| {
         let (all, sought) = (bytes(&values[0]), bytes(&values[1]));
         let found = match sought.is_empty() {
@@ -80,10 +80,10 @@ pub(super) const OF_TEXTS_TOO: &[Definition] = &[
         Ok(ScalarValue::from(found.map_or(0_i32, |at| at as i32 + 1)))
     }),
     Definition::new("encode", &[Bytes, Text], Text, |values| {
-        encoded(bytes(&values[0]), text(&values[1])).map(ScalarValue::from)
+        encode(bytes(&values[0]), text(&values[1])).map(ScalarValue::from)
     }),
     Definition::new("decode", &[Text, Text], Bytes, |values| {
-        Ok(ScalarValue::Binary(Some(decoded(text(&values[0]), text(&values[1]))?)))
+        Ok(ScalarValue::Binary(Some(decode(text(&values[0]), text(&values[1]))?)))
     }),
 ];
 
@@ -117,7 +117,7 @@ fn overlay(values: &[ScalarValue]) -> Result<ScalarValue> {
     Ok(ScalarValue::Binary(Some(parts.concat())))
 }
 
-fn trimmed(values: &[ScalarValue], at_start: bool, at_end: bool) -> Result<ScalarValue> {
+fn trim(values: &[ScalarValue], at_start: bool, at_end: bool) -> Result<ScalarValue> {
     let (mut left, set) = (bytes(&values[0]), bytes(&values[1]));
     while let [first, rest @ ..] = left
         && at_start
@@ -182,7 +182,7 @@ enum Encoding {
 
 impl Encoding {
     /// Errors: unknown name (22023).
-    fn named(name: &str) -> Result<Self> {
+    fn by_name(name: &str) -> Result<Self> {
         match name.to_ascii_lowercase().as_str() {
             "hex" => Ok(Self::Hex),
             "base64" => Ok(Self::Base64),
@@ -203,9 +203,9 @@ const BASE64: GeneralPurpose =
 /// Characters of a line of base64.
 const BASE64_LINE: usize = 76;
 
-fn encoded(bytes: &[u8], encoding: &str) -> Result<String> {
+fn encode(bytes: &[u8], encoding: &str) -> Result<String> {
     let mut text = String::with_capacity(2 * bytes.len());
-    match Encoding::named(encoding)? {
+    match Encoding::by_name(encoding)? {
         Encoding::Hex => bytes.iter().for_each(|byte| text.push_str(&format!("{byte:02x}"))),
         Encoding::Base64 => {
             let all = BASE64.encode(bytes);
@@ -230,9 +230,9 @@ fn encoded(bytes: &[u8], encoding: &str) -> Result<String> {
 }
 
 /// Errors: the text is invalid in this encoding (22023, 22P02), or the name is unknown (22023).
-fn decoded(text: &str, encoding: &str) -> Result<Vec<u8>> {
+fn decode(text: &str, encoding: &str) -> Result<Vec<u8>> {
     let digits = |text: &str| text.chars().filter(|sign| !sign.is_ascii_whitespace()).collect::<String>();
-    match Encoding::named(encoding)? {
+    match Encoding::by_name(encoding)? {
         Encoding::Hex => of_digits(text).ok_or_else(|| wrong("invalid hexadecimal data")),
         Encoding::Base64 => BASE64.decode(digits(text)).map_err(|_| wrong("invalid base64 end sequence")),
         Encoding::Escape => of_escapes(text).ok_or_else(|| {
@@ -263,7 +263,7 @@ enum Charset {
 
 impl Charset {
     /// Errors: not supported (0A000).
-    fn named(name: &str) -> Result<Self> {
+    fn by_name(name: &str) -> Result<Self> {
         match name.replace(['-', '_'], "").to_ascii_lowercase().as_str() {
             "utf8" | "unicode" | "sqlascii" => Ok(Self::Utf8),
             "latin1" | "iso88591" => Ok(Self::Latin1),
@@ -275,7 +275,7 @@ impl Charset {
     }
 
     /// Errors: invalid bytes, or NUL (22021).
-    fn read(&self, bytes: &[u8]) -> Result<String> {
+    fn decode(&self, bytes: &[u8]) -> Result<String> {
         let text = match self {
             Self::Utf8 => std::str::from_utf8(bytes).ok().map(str::to_string),
             Self::Latin1 => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
@@ -288,7 +288,7 @@ impl Charset {
     }
 
     /// Errors: a character cannot be encoded (22P05).
-    fn written(&self, text: &str) -> Result<Vec<u8>> {
+    fn encode(&self, text: &str) -> Result<Vec<u8>> {
         match self {
             Self::Utf8 => Ok(text.as_bytes().to_vec()),
             Self::Latin1 => text.chars().map(u8::try_from).collect::<Result<_, _>>().map_err(|_| {

@@ -241,7 +241,7 @@ fn exact(value: &ScalarValue) -> Option<(i128, u8)> {
 }
 
 /// Rescales a number.
-fn scaled((value, own): (i128, u8), scale: u8) -> Option<i128> {
+fn rescale((value, own): (i128, u8), scale: u8) -> Option<i128> {
     value.checked_mul(10_i128.checked_pow(u32::from(scale - own))?)
 }
 
@@ -251,7 +251,7 @@ fn of_one_scale(values: &[ScalarValue]) -> Result<(i128, i128, u8)> {
         return Err(out_of_range());
     };
     let scale = left.1.max(right.1);
-    match (scaled(left, scale), scaled(right, scale)) {
+    match (rescale(left, scale), rescale(right, scale)) {
         (Some(left), Some(right)) => Ok((left, right, scale)),
         _ => Err(out_of_range()),
     }
@@ -276,7 +276,7 @@ fn quotient(left: (i128, u8), right: (i128, u8)) -> Result<ScalarValue> {
         return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero").into_datafusion());
     }
     let scale = left.1.max(right.1);
-    let (Some(left), Some(right)) = (scaled(left, scale), scaled(right, scale)) else {
+    let (Some(left), Some(right)) = (rescale(left, scale), rescale(right, scale)) else {
         return Err(out_of_range());
     };
     Ok(ScalarValue::Decimal128(Some(left / right), DIGITS, 0))
@@ -296,7 +296,7 @@ fn check_bounds(count: i64, are_equal: bool) -> Result<()> {
 
 fn exact_bucket(value: (i128, u8), low: (i128, u8), high: (i128, u8), count: i64) -> Result<ScalarValue> {
     let scale = value.1.max(low.1).max(high.1);
-    let places = [value, low, high].map(|number| scaled(number, scale));
+    let places = [value, low, high].map(|number| rescale(number, scale));
     let [Some(value), Some(low), Some(high)] = places else { return Err(out_of_range()) };
     check_bounds(count, low == high)?;
     let (from, to) = if low < high { (value, low) } else { (low, value) };
@@ -347,7 +347,7 @@ fn bucket_of_list(value: &ScalarValue, list: &ScalarValue) -> Result<ScalarValue
         let order = match (exact(&threshold), exact(value)) {
             (Some(threshold), Some(value)) => {
                 let scale = threshold.1.max(value.1);
-                scaled(threshold, scale).partial_cmp(&scaled(value, scale))
+                rescale(threshold, scale).partial_cmp(&rescale(value, scale))
             }
             _ if is_of_numbers => {
                 let number =

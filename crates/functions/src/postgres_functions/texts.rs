@@ -4,7 +4,7 @@ use datafusion::common::{Result, ScalarValue};
 use unicode_normalization::{UnicodeNormalization, is_nfc, is_nfd, is_nfkc, is_nfkd};
 
 use super::{Bool, Definition, Int, Text, int, text};
-use crate::string::regexp_matches::compiled;
+use crate::string::regexp_matches::compile;
 use harrier_error::{SqlError, SqlState};
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -70,7 +70,7 @@ fn substr(values: &[ScalarValue]) -> Result<ScalarValue> {
         number(3, "n", 1, 1).map_err(harrier_sqlstate::external)?,
         number(5, "subexpr", 0, 0).map_err(harrier_sqlstate::external)?,
     );
-    let pattern = compiled(text(&values[1]), values.get(4).map_or("", text))?;
+    let pattern = compile(text(&values[1]), values.get(4).map_or("", text))?;
     let searched = text(&values[0]);
     let Some((from, _)) = searched.char_indices().nth(start - 1) else {
         let is_behind = start == searched.chars().count() + 1;

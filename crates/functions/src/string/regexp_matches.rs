@@ -133,7 +133,7 @@ impl ScalarUDFImpl for RegexpList {
 /// Compiles a pattern for functions that return one match.
 ///
 /// Errors: as [`Compiled::of`], and for flag `g` (22023).
-pub(crate) fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
+pub(crate) fn compile(pattern: &str, flags: &str) -> Result<Regex> {
     let compiled = Compiled::of(pattern, flags)?;
     if compiled.is_global {
         let message = "invalid regular expression option: \"g\"";

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::moments::{self, Shown};
+use super::moments::{self, DateTimeValue};
 use super::numbers::{self, Pattern};
 use super::template::{Piece, pieces};
 use harrier_error::SqlError;
@@ -154,7 +154,7 @@ impl ScalarUDFImpl for ByPattern {
         let patterns = cast(&patterns, &DataType::Utf8)?;
         let patterns = patterns.as_string::<i32>();
         let found: ArrayRef = match self.kind {
-            Kind::Char => Arc::new(shown(&values, patterns)?),
+            Kind::Char => Arc::new(format(&values, patterns)?),
             Kind::Timestamp => Arc::new(timestamps(&values, patterns)?),
             Kind::Date => Arc::new(dates(&values, patterns)?),
             Kind::Number => {
@@ -179,9 +179,9 @@ impl ScalarUDFImpl for ByPattern {
 }
 
 /// Cache of the last parsed pattern: most columns have one.
-struct Last<T>(Option<(String, T)>);
+struct LastPattern<T>(Option<(String, T)>);
 
-impl<T> Last<T> {
+impl<T> LastPattern<T> {
     fn get<E>(&mut self, pattern: &str, make: impl FnOnce(&str) -> Result<T, E>) -> Result<&T, E> {
         if self.0.as_ref().is_none_or(|(known, _)| known != pattern) {
             self.0 = Some((pattern.to_string(), make(pattern)?));
@@ -193,7 +193,7 @@ impl<T> Last<T> {
     }
 }
 
-fn cut(pattern: &str) -> Result<Vec<Piece>, SqlError> {
+fn parse_pattern(pattern: &str) -> Result<Vec<Piece>, SqlError> {
     Ok(pieces(pattern))
 }
 
@@ -201,10 +201,10 @@ fn local(us: i64) -> Option<NaiveDateTime> {
     DateTime::from_timestamp_micros(us).map(|moment| moment.naive_utc())
 }
 
-fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
+fn format(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
     let mut texts = StringBuilder::new();
-    let mut known = Last::<Vec<Piece>>(None);
-    let mut known_numbers = Last::<Pattern>(None);
+    let mut known = LastPattern::<Vec<Piece>>(None);
+    let mut known_numbers = LastPattern::<Pattern>(None);
     let zone: Option<(String, Tz)> = match values.data_type() {
         DataType::Timestamp(_, Some(zone)) => Some((zone.to_string(), zone.parse()?)),
         _ => None,
@@ -220,26 +220,26 @@ fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
         let moment = match values.data_type() {
             DataType::Date32 => {
                 let days = i64::from(values.as_primitive::<Date32Type>().value(row));
-                local(days * day_us).map(|moment| Shown::Moment(moment, None))
+                local(days * day_us).map(|moment| DateTimeValue::Moment(moment, None))
             }
             DataType::Timestamp(..) => {
                 let us = values.as_primitive::<TimestampMicrosecondType>().value(row);
                 match &zone {
-                    None => local(us).map(|moment| Shown::Moment(moment, None)),
+                    None => local(us).map(|moment| DateTimeValue::Moment(moment, None)),
                     Some((name, zone)) => DateTime::from_timestamp_micros(us).map(|moment| {
                         let there = moment.with_timezone(zone);
                         let offset = there.offset().fix().local_minus_utc();
-                        Shown::Moment(there.naive_local(), Some((offset, name.as_str())))
+                        DateTimeValue::Moment(there.naive_local(), Some((offset, name.as_str())))
                     }),
                 }
             }
             DataType::Time64(_) => {
                 let us = values.as_primitive::<Time64MicrosecondType>().value(row);
-                Some(Shown::Interval(0, 0, us))
+                Some(DateTimeValue::Interval(0, 0, us))
             }
             DataType::Interval(_) => {
                 let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
-                Some(Shown::Interval(value.months, value.days, value.nanoseconds / 1_000))
+                Some(DateTimeValue::Interval(value.months, value.days, value.nanoseconds / 1_000))
             }
             _ => {
                 let pattern =
@@ -254,7 +254,7 @@ fn shown(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
             None => texts.append_value(""),
             Some(moment) => {
                 moments::write(
-                    known.get(pattern, cut).map_err(harrier_sqlstate::external)?,
+                    known.get(pattern, parse_pattern).map_err(harrier_sqlstate::external)?,
                     moment,
                     &mut text,
                 )
@@ -291,7 +291,7 @@ fn number(values: &ArrayRef, row: usize, pattern: &Pattern, out: &mut String) ->
         let values: ArrayRef = Arc::new(datafusion::arrow::array::Float64Array::from(vec![value]));
         return number(&values, 0, pattern, out);
     }
-    digits(&rounded(&text, pattern.rounds_to(), pattern.shift()), pattern, out)
+    digits(&round_digits(&text, pattern.rounds_to(), pattern.shift()), pattern, out)
 }
 
 fn digits(text: &str, pattern: &Pattern, out: &mut String) -> Result<()> {
@@ -307,7 +307,7 @@ fn digits(text: &str, pattern: &Pattern, out: &mut String) -> Result<()> {
 }
 
 /// A decimal number times ten to `shift`, rounded half away from zero to so many digits.
-fn rounded(text: &str, digits: usize, shift: usize) -> String {
+fn round_digits(text: &str, digits: usize, shift: usize) -> String {
     let (sign, plain) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (whole, fraction) = plain.split_once('.').unwrap_or((plain, ""));
     let mut fraction: Vec<u8> = fraction.bytes().collect();
@@ -342,13 +342,13 @@ fn rounded(text: &str, digits: usize, shift: usize) -> String {
 
 fn timestamps(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> {
     let texts = values.as_string::<i32>();
-    let mut known = Last::<Vec<Piece>>(None);
-    let read = |known: &mut Last<Vec<Piece>>, row: usize| -> Result<Option<String>> {
+    let mut known = LastPattern::<Vec<Piece>>(None);
+    let read = |known: &mut LastPattern<Vec<Piece>>, row: usize| -> Result<Option<String>> {
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        let (moment, zone) = moments::read(
-            known.get(patterns.value(row), cut).map_err(harrier_sqlstate::external)?,
+        let (moment, zone) = moments::parse(
+            known.get(patterns.value(row), parse_pattern).map_err(harrier_sqlstate::external)?,
             texts.value(row),
         )
         .map_err(harrier_sqlstate::external)?;
@@ -364,13 +364,13 @@ fn timestamps(values: &ArrayRef, patterns: &StringArray) -> Result<StringArray> 
 
 fn dates(values: &ArrayRef, patterns: &StringArray) -> Result<Date32Array> {
     let texts = values.as_string::<i32>();
-    let mut known = Last::<Vec<Piece>>(None);
-    let read = |known: &mut Last<Vec<Piece>>, row: usize| -> Result<Option<i32>> {
+    let mut known = LastPattern::<Vec<Piece>>(None);
+    let read = |known: &mut LastPattern<Vec<Piece>>, row: usize| -> Result<Option<i32>> {
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
-        let (moment, _) = moments::read(
-            known.get(patterns.value(row), cut).map_err(harrier_sqlstate::external)?,
+        let (moment, _) = moments::parse(
+            known.get(patterns.value(row), parse_pattern).map_err(harrier_sqlstate::external)?,
             texts.value(row),
         )
         .map_err(harrier_sqlstate::external)?;
@@ -381,8 +381,8 @@ fn dates(values: &ArrayRef, patterns: &StringArray) -> Result<Date32Array> {
 
 fn numbers_of(values: &ArrayRef, patterns: &StringArray, scale: i8) -> Result<Decimal128Array> {
     let texts = values.as_string::<i32>();
-    let mut known = Last::<Pattern>(None);
-    let read = |known: &mut Last<Pattern>, row: usize| -> Result<Option<String>> {
+    let mut known = LastPattern::<Pattern>(None);
+    let read = |known: &mut LastPattern<Pattern>, row: usize| -> Result<Option<String>> {
         if texts.is_null(row) || patterns.is_null(row) {
             return Ok(None);
         }
@@ -390,7 +390,7 @@ fn numbers_of(values: &ArrayRef, patterns: &StringArray, scale: i8) -> Result<De
             known
                 .get(patterns.value(row), numbers::pattern)
                 .map_err(harrier_sqlstate::external)?
-                .read(texts.value(row))
+                .parse(texts.value(row))
                 .map_err(harrier_sqlstate::external)?,
         ))
     };
@@ -406,8 +406,8 @@ mod tests {
 
     use super::*;
 
-    fn written(value: ArrayRef, pattern: &str) -> String {
-        let texts = shown(&value, &StringArray::from(vec![pattern])).unwrap();
+    fn formatted(value: ArrayRef, pattern: &str) -> String {
+        let texts = format(&value, &StringArray::from(vec![pattern])).unwrap();
         texts.value(0).to_string()
     }
 
@@ -431,7 +431,7 @@ mod tests {
             ("HH24\"h\"MI", "14h05"),
             ("BC A.M.", "AD P.M."),
         ] {
-            assert_eq!(written(moment(us), pattern), expected, "{pattern}");
+            assert_eq!(formatted(moment(us), pattern), expected, "{pattern}");
         }
     }
 
@@ -465,7 +465,7 @@ mod tests {
             ("1234567", "FM9,999,999", "1,234,567"),
             ("12", "FM9,999", "12"),
         ] {
-            let text = rounded(
+            let text = round_digits(
                 number,
                 numbers::pattern(pattern).unwrap().rounds_to(),
                 numbers::pattern(pattern).unwrap().shift(),
@@ -510,7 +510,7 @@ mod tests {
             ("$1,234.50", "L9,999.99", "1234.50"),
             ("125", "99V9", "12.5"),
         ] {
-            assert_eq!(numbers::pattern(pattern).unwrap().read(text).unwrap(), expected);
+            assert_eq!(numbers::pattern(pattern).unwrap().parse(text).unwrap(), expected);
         }
     }
 }

@@ -27,7 +27,7 @@ const JULIAN_DAYS: i32 = 1_721_425;
 
 /// A value to format.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shown<'z> {
+pub(super) enum DateTimeValue<'z> {
     /// With seconds east of Greenwich and the name of the zone, if it has one.
     Moment(NaiveDateTime, Option<(i32, &'z str)>),
     /// Months, days, microseconds.
@@ -48,9 +48,9 @@ struct Parts<'z> {
 }
 
 impl<'z> Parts<'z> {
-    fn of(shown: Shown<'z>) -> Self {
+    fn of(shown: DateTimeValue<'z>) -> Self {
         match shown {
-            Shown::Moment(moment, zone) => Self {
+            DateTimeValue::Moment(moment, zone) => Self {
                 year: moment.year().into(),
                 month: moment.month().into(),
                 day: moment.day().into(),
@@ -61,7 +61,7 @@ impl<'z> Parts<'z> {
                 date: Some(moment.date()),
                 zone,
             },
-            Shown::Interval(months, days, us) => Self {
+            DateTimeValue::Interval(months, days, us) => Self {
                 year: (months / 12).into(),
                 month: (months % 12).into(),
                 day: days.into(),
@@ -79,7 +79,7 @@ impl<'z> Parts<'z> {
 /// Formats a value by a pattern.
 ///
 /// Errors: the pattern has a field that intervals do not have (22007).
-pub(super) fn write(pieces: &[Piece], shown: Shown<'_>, out: &mut String) -> Result<(), SqlError> {
+pub(super) fn write(pieces: &[Piece], shown: DateTimeValue<'_>, out: &mut String) -> Result<(), SqlError> {
     let parts = Parts::of(shown);
     for piece in pieces {
         match piece {
@@ -261,7 +261,7 @@ fn write_field(
 
 /// Fields parsed from a text.
 #[derive(Debug, Default)]
-struct Read {
+struct ParsedFields {
     /// Years as written, with the number of their digits.
     year: Option<i64>,
     iso_year: Option<i64>,
@@ -289,8 +289,8 @@ struct Read {
 /// Parses a text by a pattern: local time, and seconds east of Greenwich if given.
 ///
 /// Errors: it does not match the pattern (22007), or there is no such time (22008).
-pub(super) fn read(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
-    let mut read = Read::default();
+pub(super) fn parse(pieces: &[Piece], text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
+    let mut read = ParsedFields::default();
     let mut input = Input { text, rest: text };
     for (at, piece) in pieces.iter().enumerate() {
         match piece {
@@ -311,7 +311,7 @@ fn out_of_range(text: &str) -> SqlError {
     SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message)
 }
 
-fn moment(read: &Read, text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
+fn moment(read: &ParsedFields, text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlError> {
     let wrong = || out_of_range(text);
     let date = date(read).ok_or_else(wrong)?;
     let mut hour = read.hour.unwrap_or(0);
@@ -343,7 +343,7 @@ fn moment(read: &Read, text: &str) -> Result<(NaiveDateTime, Option<i64>), SqlEr
     Ok((moment, read.zone))
 }
 
-fn date(read: &Read) -> Option<NaiveDate> {
+fn date(read: &ParsedFields) -> Option<NaiveDate> {
     if let Some(julian) = read.julian {
         return NaiveDate::from_num_days_from_ce_opt(i32::try_from(julian).ok()? - JULIAN_DAYS);
     }
@@ -456,7 +456,7 @@ impl Input<'_> {
         }
     }
 
-    fn field(&mut self, field: Field, is_followed: bool, read: &mut Read) -> Result<(), SqlError> {
+    fn field(&mut self, field: Field, is_followed: bool, read: &mut ParsedFields) -> Result<(), SqlError> {
         if self.rest.trim().is_empty() {
             // A text that ends early ends the pattern.
             return Ok(());
@@ -485,11 +485,11 @@ impl Input<'_> {
             }
             Field::Year(_) => {
                 let (year, digits) = self.number(most)?;
-                read.year = Some(completed(year, digits));
+                read.year = Some(complete_year(year, digits));
             }
             Field::IsoYear(_) => {
                 let (year, digits) = self.number(most)?;
-                read.iso_year = Some(completed(year, digits));
+                read.iso_year = Some(complete_year(year, digits));
             }
             Field::Era(_) => read.is_before = self.word(["AD", "A.D.", "BC", "B.C."])? >= 2,
             Field::MonthName => {
@@ -549,7 +549,7 @@ impl Input<'_> {
 }
 
 /// A year of two digits is the one nearest to 2020, as in PostgreSQL.
-fn completed(year: i64, digits: usize) -> i64 {
+fn complete_year(year: i64, digits: usize) -> i64 {
     match year {
         year if digits > 3 || year < 0 => year,
         0..=69 if digits <= 2 => year + 2000,

@@ -265,7 +265,7 @@ impl Pattern {
     /// Parses a text into digits with at most [`Self::scale`] fractional ones.
     ///
     /// Errors: not a number (22P02).
-    pub(super) fn read(&self, text: &str) -> Result<String, SqlError> {
+    pub(super) fn parse(&self, text: &str) -> Result<String, SqlError> {
         let wrong = || {
             let message = format!("invalid input syntax for type numeric: \"{text}\"");
             SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, message)

@@ -89,9 +89,9 @@ impl Hash for Framed {
 }
 
 impl Framed {
-    fn accounted(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+    fn with_account(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
         let (account, name) = (self.account.clone(), self.inner.name().to_string());
-        Box::new(Accounted { inner, account, name, rows: 0, bytes: 0, held: Vec::new() })
+        Box::new(AccountedAccumulator { inner, account, name, rows: 0, bytes: 0, held: Vec::new() })
     }
 }
 
@@ -121,11 +121,11 @@ impl AggregateUDFImpl for Framed {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.accounted(self.inner.inner().accumulator(arguments)?))
+        Ok(self.with_account(self.inner.inner().accumulator(arguments)?))
     }
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.accounted(self.inner.inner().create_sliding_accumulator(arguments)?))
+        Ok(self.with_account(self.inner.inner().create_sliding_accumulator(arguments)?))
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<FieldRef>> {
@@ -158,7 +158,7 @@ impl AggregateUDFImpl for Framed {
 
 /// An accumulator that accounts for its results.
 #[derive(Debug)]
-struct Accounted {
+struct AccountedAccumulator {
     inner: Box<dyn Accumulator>,
     account: Account,
     name: String,
@@ -169,7 +169,7 @@ struct Accounted {
     held: Vec<Held>,
 }
 
-impl Accumulator for Accounted {
+impl Accumulator for AccountedAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.rows += values.first().map_or(0, |values| values.len() as u64);
         self.inner.update_batch(values)
@@ -243,7 +243,7 @@ mod tests {
     fn what_is_told_is_held_until_the_partition_is_done() {
         let account = Account::of_bytes(8 << 20);
         let framed = Framed { inner: array_agg::array_agg_udaf(), name: "test", account: account.clone() };
-        let mut accumulator = framed.accounted(Box::new(Longest(String::new())));
+        let mut accumulator = framed.with_account(Box::new(Longest(String::new())));
         let rows: ArrayRef = Arc::new(StringArray::from(vec!["a"; 32]));
         // 32 KiB for each of 32 rows.
         accumulator.update_batch(&[Arc::clone(&rows)]).unwrap();

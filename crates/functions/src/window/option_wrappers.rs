@@ -33,7 +33,7 @@ use datafusion::physical_plan::PhysicalExpr;
 
 /// The aggregate over the rows for which its last argument, a boolean, is true; the other arguments are those
 /// of `inner`.
-pub fn filtered(inner: &Arc<AggregateUDF>) -> Arc<AggregateUDF> {
+pub fn with_filter(inner: &Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     let name = format!("{}_filtered", inner.name());
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(AggregateUDF::from(Windowed { inner: Arc::clone(inner), name, filtered: Some(signature) }))
@@ -69,7 +69,7 @@ fn forward(inner: &Arc<WindowUDF>, name: String, ignores_nulls: bool) -> Arc<Win
 /// installed.
 pub(crate) fn install(builder: &mut SessionStateBuilder) {
     let aggregates = builder.aggregate_functions().get_or_insert_default();
-    let forms: Vec<_> = aggregates.iter().map(filtered).collect();
+    let forms: Vec<_> = aggregates.iter().map(with_filter).collect();
     aggregates.extend(forms);
     let functions = builder.window_functions().get_or_insert_default();
     let forms: Vec<_> = functions.iter().map(ignoring_nulls).collect();
@@ -99,7 +99,7 @@ impl Windowed {
         AccumulatorArgs { exprs, expr_fields, ..args }
     }
 
-    fn masked(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+    fn with_mask(&self, inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
         match self.filtered {
             Some(_) => Box::new(FilteredAccumulator(inner)),
             None => inner,
@@ -137,11 +137,11 @@ impl AggregateUDFImpl for Windowed {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.masked(self.inner.inner().accumulator(self.accumulator_args(args))?))
+        Ok(self.with_mask(self.inner.inner().accumulator(self.accumulator_args(args))?))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok(self.masked(self.inner.inner().create_sliding_accumulator(self.accumulator_args(args))?))
+        Ok(self.with_mask(self.inner.inner().create_sliding_accumulator(self.accumulator_args(args))?))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {

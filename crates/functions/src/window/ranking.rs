@@ -20,10 +20,10 @@ use datafusion::physical_plan::PhysicalExpr;
 
 /// `row_number()`.
 pub fn row_number() -> Arc<WindowUDF> {
-    signed(row_number::row_number_udwf(), DataType::Int64)
+    signed_function(row_number::row_number_udwf(), DataType::Int64)
 }
 
-fn signed(inner: Arc<WindowUDF>, kind: DataType) -> Arc<WindowUDF> {
+fn signed_function(inner: Arc<WindowUDF>, kind: DataType) -> Arc<WindowUDF> {
     Arc::new(WindowUDF::from(Signed { inner, kind }))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn functions() -> impl Iterator<Item = Arc<WindowUDF>> {
         (rank::dense_rank_udwf(), DataType::Int64),
         (ntile::ntile_udwf(), DataType::Int32),
     ];
-    others.into_iter().map(|(inner, kind)| signed(inner, kind)).chain([row_number()])
+    others.into_iter().map(|(inner, kind)| signed_function(inner, kind)).chain([row_number()])
 }
 
 /// A function with unsigned results, converted to signed ones.
@@ -97,7 +97,7 @@ struct SignedEvaluator {
 
 impl SignedEvaluator {
     /// No partition has enough rows to overflow.
-    fn signed(&self, values: &ArrayRef) -> Result<ArrayRef> {
+    fn to_signed(&self, values: &ArrayRef) -> Result<ArrayRef> {
         Ok(cast(values, &self.kind)?)
     }
 }
@@ -117,7 +117,7 @@ impl PartitionEvaluator for SignedEvaluator {
 
     fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let numbers = self.inner.evaluate_all(values, rows)?;
-        self.signed(&numbers)
+        self.to_signed(&numbers)
     }
 
     fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> Result<ScalarValue> {
@@ -125,7 +125,7 @@ impl PartitionEvaluator for SignedEvaluator {
     }
 
     fn evaluate_all_with_rank(&self, rows: usize, ranks: &[Range<usize>]) -> Result<ArrayRef> {
-        self.signed(&self.inner.evaluate_all_with_rank(rows, ranks)?)
+        self.to_signed(&self.inner.evaluate_all_with_rank(rows, ranks)?)
     }
 
     fn supports_bounded_execution(&self) -> bool {

@@ -118,7 +118,9 @@ fn replaced(expr: Expr, schema: &DFSchema, framed: &FramedAggregates) -> Transfo
     }
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
-            match bounded_result::bounded(&func).or_else(|| interruptible::heard(&func)) {
+            match bounded_result::bounded_version(&func)
+                .or_else(|| interruptible::interruptible_version(&func))
+            {
                 Some(func) => Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })),
                 None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
             }

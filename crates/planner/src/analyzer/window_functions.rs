@@ -114,7 +114,7 @@ fn whole(expr: Expr) -> Transformed<Expr> {
         WindowFunctionDefinition::AggregateUDF(aggregate) => match params.filter.take() {
             Some(filter) => {
                 params.args.push(*filter);
-                call.fun = WindowFunctionDefinition::AggregateUDF(option_wrappers::filtered(aggregate));
+                call.fun = WindowFunctionDefinition::AggregateUDF(option_wrappers::with_filter(aggregate));
                 true
             }
             None => match option_wrappers::in_place_of_aggregate(aggregate) {

@@ -57,7 +57,7 @@ fn has_json(plan: &LogicalPlan) -> Result<bool> {
                 || expr.exists(|expr| {
                     Ok(match expr {
                         Expr::Cast(cast) => is_json(cast.field.metadata().get(json::TYPE_KEY)),
-                        Expr::ScalarFunction(function) => json::named(function.name()).is_some(),
+                        Expr::ScalarFunction(function) => json::by_name(function.name()).is_some(),
                         _ => false,
                     })
                 })?;
@@ -545,7 +545,7 @@ fn in_function(mut function: ScalarFunction, types: &Types) -> Result<Transforme
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into_datafusion());
         }
         // What writes the key of an object, or one, tells for itself what is JSON in its arguments.
-        name if json::named(name).is_some() && !is_conversion(name) => {
+        name if json::by_name(name).is_some() && !is_conversion(name) => {
             for argument in &mut function.args {
                 is_changed |= tell(argument, types)?;
             }

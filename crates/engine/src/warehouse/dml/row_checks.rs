@@ -50,14 +50,14 @@ pub(crate) fn checked(
     let (Some(first), Some(name)) = (all.first_mut(), columns.first()) else { return Ok(input) };
     let mut written = first.clone();
     if let Some(visible) = target.visible() {
-        written = row_filter_check::written(over_rows(visible)?, &table.name, written);
+        written = row_filter_check::enforce(over_rows(visible)?, &table.name, written);
     }
     // Whoever may not read all columns hears of no row: some of its values may be defaults.
     let is_shown = table.columns.iter().all(|column| target.readable().has(column.id));
     for check in checks {
         let row = if is_shown { (0..table.columns.len()).map(value).collect() } else { vec![] };
         let holds = over_rows(&check.condition)?;
-        written = check_constraint::checked(holds, &check.name, &table.name, row, written);
+        written = check_constraint::enforce(holds, &check.name, &table.name, row, written);
     }
     *first = written.alias_qualified(name.relation.clone(), &name.name);
     LogicalPlanBuilder::from(input).project(all)?.build()
