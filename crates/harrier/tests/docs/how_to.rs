@@ -9,6 +9,7 @@ pub const PAGES: &[&str] = &[
     "docs/how-to/failover.md",
     "docs/how-to/from-duckdb.md",
     "docs/how-to/from-greenplum.md",
+    "docs/how-to/from-postgresql.md",
     "docs/how-to/from-spark.md",
     "docs/how-to/hive-folders.md",
     "docs/how-to/hosts-file.md",
@@ -48,6 +49,11 @@ fn from_duckdb() {
 #[test]
 fn from_greenplum() {
     check("docs/how-to/from-greenplum.md");
+}
+
+#[test]
+fn from_postgresql() {
+    check("docs/how-to/from-postgresql.md");
 }
 
 #[test]
