@@ -146,4 +146,20 @@ fn shell(page: &mut Page) {
         .map(|(name, argument, purpose)| [code(&format!("{name} {argument}")), purpose.to_string()])
         .collect();
     page.table(["command", "what it does"], rows);
+    page.paragraph(
+        "Other commands of psql, such as `\\dt+`, `\\dp`, `\\gexec` and `\\if`, are 42601 here. With a server you have \
+         psql itself, and all of them; sizes of tables are in `sys.tables`.",
+    );
+    page.paragraph(
+        "The shell has no start-up file: neither `.psqlrc` nor one of its own is read. What shall hold from the \
+         beginning stands on the command line, such as in an alias of bash:",
+    );
+    page.code(
+        "sh",
+        "alias hq='harrier sql --warehouse ~/lake --set TimeZone=Europe/Oslo -v region=north --format vertical'",
+    );
+    page.paragraph(
+        "`--set` gives settings, `-v` variables, `--format` the format. Put `\\timing on` and the like into a file, \
+         and begin with `\\i start.sql`; what it sets holds until the shell ends.",
+    );
 }
