@@ -282,10 +282,20 @@ where from_item is
 | function ( [ argument [, ...] ] ) [ WITH ORDINALITY ] [ [ AS ] alias [ ( column [, ...] ) ] ]
 | [ LATERAL ] ( query ) [ AS ] alias [ ( column [, ...] ) ]
 | from_item [ NATURAL ] { [ INNER ] | { LEFT | RIGHT | FULL } [ OUTER ] | CROSS } JOIN from_item
-    [ ON condition | USING ( column [, ...] ) ]",
+    [ ON condition | USING ( column [, ...] ) ]
+
+where definition, which OVER ( ... ) takes as well, is
+  [ name ] [ PARTITION BY expression [, ...] ] [ ORDER BY expression [ ASC | DESC ] [, ...] ]
+  [ { ROWS | RANGE | GROUPS } { bound | BETWEEN bound AND bound } ]
+and bound is
+  UNBOUNDED PRECEDING | offset PRECEDING | CURRENT ROW | offset FOLLOWING | UNBOUNDED FOLLOWING",
         &[
             ("SELECT region, sum(amount) FROM sales GROUP BY region ORDER BY region LIMIT 10", "SELECT"),
             ("SELECT count(*) FROM sales AS OF SNAPSHOT 1", "SELECT"),
+            (
+                "SELECT at, avg(amount) OVER (ORDER BY at RANGE BETWEEN INTERVAL '6 days' PRECEDING AND CURRENT ROW) FROM sales",
+                "SELECT",
+            ),
             (
                 "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) SELECT sum(i) FROM n",
                 "SELECT",

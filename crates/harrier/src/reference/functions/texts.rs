@@ -46,7 +46,16 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         title: "Windows",
-        introduction: "They need `OVER (…)`. The rows are those of the aggregates, in the order of x.",
+        introduction: "They need `OVER (…)`. The rows are those of the aggregates, in the order of x. A frame says \
+                       which rows around a row an aggregate, `first_value`, `last_value` or `nth_value` sees: \
+                       `ROWS` counts rows, `GROUPS` counts groups of rows that are equal in the order, and `RANGE` \
+                       measures the column of `ORDER BY`. The mean of the last seven days (a rolling average), also \
+                       where days have no row: `avg(amount) OVER (ORDER BY day RANGE BETWEEN INTERVAL '6 days' \
+                       PRECEDING AND CURRENT ROW)`; of the last seven rows: `avg(amount) OVER (ORDER BY day ROWS \
+                       BETWEEN 6 PRECEDING AND CURRENT ROW)`. `RANGE` with a distance needs one column in `ORDER \
+                       BY`, and a constant distance (42P20). Without a frame it is `RANGE BETWEEN UNBOUNDED \
+                       PRECEDING AND CURRENT ROW`, and without `ORDER BY` all rows of the partition. On ranks, \
+                       `PARTITION BY` spreads a window; one without it runs on one rank.",
         from: ROWS,
         functions: WINDOWS,
     },
