@@ -268,8 +268,9 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
          are.",
     );
     page.paragraph(
-        "Ask for them by name: `\\d` and `information_schema` do not list them. Who is no superuser sees what they may \
-         look into; texts of other roles' sessions and statements are hidden.",
+        "Ask for them by name: psql's `\\d` and `information_schema` do not list them; `\\d` of `harrier sql` lists those \
+         about the warehouse. Who is no superuser sees what they may look into; texts of other roles' sessions and \
+         statements are hidden.",
     );
     let catalog = session.context().catalog("warehouse").ok_or("there is no catalog")?;
     let schema = catalog.schema("sys").ok_or("there is no schema sys")?;
