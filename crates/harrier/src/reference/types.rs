@@ -101,6 +101,14 @@ pub(super) async fn page(session: &Session) -> Result<String, String> {
         "PostgreSQL's name and OID are what `pg_attribute` has and what drivers get for a column of a table.",
     );
     page.table(["type", "also", "PostgreSQL's name", "OID", "values"], kinds);
+    page.paragraph(
+        "Beside PostgreSQL's types there are `tinyint`, of 8 bits, and whole numbers without a sign, such \
+         as `int unsigned`. Clients are told a larger type of PostgreSQL for them: `smallint` for \
+         `tinyint`, `bigint` for `int unsigned`, `numeric` for `bigint unsigned`. Values that do not fit \
+         are 22003. Names of other systems, such as `HUGEINT` and `BLOB`, are 0A000. `STRUCT` and `MAP` \
+         cannot be declared, but `CREATE TABLE … AS` makes columns of them. Lists may hold lists \
+         (`int[][]`), and the length in `text[3]` is not checked, as in PostgreSQL.",
+    );
     page.heading(2, "In memory and in files");
     page.paragraph(
         "Arrow's types are those of batches in memory, of Arrow files and of Flight SQL. A table of a warehouse has \
