@@ -1,15 +1,14 @@
-//! Texts that are no value of a type: what DataFusion and Arrow say of them, in PostgreSQL's words and with
-//! its codes.
+//! Input errors of DataFusion and Arrow, translated to PostgreSQL's messages and SQLSTATEs.
 
 use crate::SqlState;
 
-/// The code and the words for a text that could not be read as a value, if that is what a message tells.
+/// The SQLSTATE and message for a text that does not parse as a value, if `message` reports that.
 pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
     if let Some(number) = no_numeric(message) {
         let words = format!("NUMERIC has no value \"{number}\" here");
         return Some((SqlState::FEATURE_NOT_SUPPORTED, words));
     }
-    let (text, name) = told(message)?;
+    let (text, name) = matched_text(message)?;
     let digits = text.trim().trim_start_matches(['-', '+']);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let (state, words) = match name {
@@ -31,7 +30,7 @@ pub fn bad_text(message: &str) -> Option<(SqlState, String)> {
     Some((state, words))
 }
 
-/// NaN or an infinity that was to be a NUMERIC, which has them in PostgreSQL: one with a scale has NaN alone.
+/// NaN or an infinity cast to NUMERIC. PostgreSQL has both there; with a scale, NaN alone.
 fn no_numeric(message: &str) -> Option<&str> {
     const UNLIMITED: &str = "Decimal128(38, ";
     if let Some((kind, number)) = message.split_once(". Overflowing on ") {
@@ -41,7 +40,7 @@ fn no_numeric(message: &str) -> Option<&str> {
         return (is_nan && kind.contains("Decimal") || is_infinite && kind.contains(UNLIMITED))
             .then_some(number);
     }
-    let (text, name) = told(message)?;
+    let (text, name) = matched_text(message)?;
     let number = text.trim().trim_start_matches(['-', '+']).to_ascii_lowercase();
     let is_none = matches!(number.as_str(), "nan" | "inf" | "infinity");
     (name == "numeric" && is_none).then_some(text)
@@ -51,8 +50,8 @@ fn syntax(name: &str, text: &str) -> String {
     format!("invalid input syntax for type {name}: \"{text}\"")
 }
 
-/// The text and PostgreSQL's name of the type that a message is about.
-fn told(message: &str) -> Option<(&str, &'static str)> {
+/// The text in a message and PostgreSQL's name of its type.
+fn matched_text(message: &str) -> Option<(&str, &'static str)> {
     let cast = ["annot cast string '", "annot cast value '"];
     if let Some(rest) = cast.iter().find_map(|words| Some(message.split_once(words)?.1)) {
         let (text, kind) = rest.rsplit_once("' to value of ")?;
@@ -60,7 +59,7 @@ fn told(message: &str) -> Option<(&str, &'static str)> {
     }
     let (_, rest) = message.split_once("rror parsing timestamp from '")?;
     let (text, why) = rest.rsplit_once("': ")?;
-    // What to_timestamp and its like say names a format, which is the one that was not met.
+    // An error of to_timestamp and its like names a format, which did not match.
     (!why.contains("format") && !text.contains("' using format '")).then_some((text, "timestamp"))
 }
 
@@ -79,14 +78,14 @@ fn name_of(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a text is three numbers as a day is: if it cannot be read, it is one that there is not (22008),
-/// and no other text (22007).
+/// Whether a text is three numbers like a date. If it does not parse, the date does not exist (22008); any
+/// other text is malformed (22007).
 pub fn is_day(text: &str) -> bool {
     numbers_of_day(text).is_some()
 }
 
-/// What PostgreSQL advises where a day cannot be read, if another order of its numbers could help; where the
-/// year comes first, if its month or its day is in no year.
+/// PostgreSQL's hint for an unparsable date, if another order of its numbers could help; for year-first
+/// dates, if the month or day is in no year.
 pub fn date_style_hint(text: &str) -> Option<&'static str> {
     let [first, second, third] = numbers_of_day(text)?;
     let is_wrong = |month: u32, day: u32| !(1..=12).contains(&month) || !(1..=31).contains(&day);
@@ -101,8 +100,8 @@ pub fn date_style_hint(text: &str) -> Option<&'static str> {
     helps.then_some("Perhaps you need a different \"datestyle\" setting.")
 }
 
-/// The numbers that a text begins with, with blanks or one of the signs of days between them; of a month that
-/// has a name, its own.
+/// The numbers at the start of a text, separated by blanks or date separators; a month's name counts as its
+/// number.
 fn numbers_of_day(text: &str) -> Option<[u32; 3]> {
     let text = text.trim();
     let sign = text.find(|c: char| !c.is_ascii_alphanumeric()).map(|at| text.as_bytes()[at])?;
@@ -118,11 +117,11 @@ fn numbers_of_day(text: &str) -> Option<[u32; 3]> {
         _ => return None,
     };
     let [first, second, third] = parts[..] else { return None };
-    // What else is there may be what is wrong.
+    // Any other suffix may be the error itself.
     let halves = ["am", "pm", "AM", "PM"];
     let clock = halves.iter().find_map(|half| time.strip_suffix(half)).unwrap_or(time);
     let is_time = |c: char| c.is_ascii_digit() || matches!(c, ':' | '.' | '+' | '-' | ' ' | 'Z');
-    // Behind two numbers no name is looked for.
+    // After two numbers no month name is expected.
     let is_alone = clock.chars().all(is_time) && third.starts_with(|c: char| c.is_ascii_digit());
     let numbers = [number_of_day(first)?, number_of_day(second)?, number_of_day(third)?];
     is_alone.then_some(numbers)
@@ -141,7 +140,7 @@ fn number_of_day(part: &str) -> Option<u32> {
     }
 }
 
-/// Whether a text is made like a day or a time of day, so that one of its fields must be out of range.
+/// Whether a text looks like a date or time of day, so that one of its fields must be out of range.
 fn has_fields(text: &str) -> bool {
     let is_sign = |c: char| matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T');
     let parts = text.trim().split(['-', ':']).filter(|part| !part.is_empty()).count();

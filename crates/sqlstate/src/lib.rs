@@ -1,7 +1,7 @@
-//! The one map from an error to its SQLSTATE, the five-character code that PostgreSQL's clients know.
+//! Map from an error to its SQLSTATE, the five-character code that PostgreSQL's clients know.
 //!
-//! [`of`] walks an error by its variants: contexts, diagnostics, shared and external wrappers are peeled off
-//! until something that has a code of its own is found. Text is read only for [`DataFusionError::Plan`],
+//! [`of`] walks an error by its variants: it unwraps contexts, diagnostics, shared and external wrappers
+//! until it finds an error with its own code. It reads text only for [`DataFusionError::Plan`],
 //! [`DataFusionError::Execution`], [`DataFusionError::Configuration`],
 //! [`DataFusionError::ResourcesExhausted`] and the text-only variants of [`ArrowError`], because DataFusion
 //! and Arrow give nothing else there; the phrases are in the tables [`PLAN_PHRASES`], [`EXECUTION_PHRASES`]
@@ -27,10 +27,10 @@ pub use input_error::{bad_text, date_style_hint, is_day};
 
 mod input_error;
 
-/// What the store of a scan says of a file that has another version.
+/// Text of a scan's error when the file has another version.
 pub const FILE_REPLACED: &str = "was replaced while it was read";
 
-/// An error of Harrier's own on its way through DataFusion, which gives it back as it was.
+/// Wraps an error of Harrier's own for its way through DataFusion, which returns it unchanged.
 pub trait IntoDataFusionError {
     fn into_datafusion(self) -> DataFusionError;
 }
@@ -41,17 +41,17 @@ impl IntoDataFusionError for SqlError {
     }
 }
 
-/// `map_err(external)` where a function of DataFusion's answers.
+/// `map_err(external)` converts an error where DataFusion's `Result` is expected.
 pub fn external(error: SqlError) -> DataFusionError {
     error.into_datafusion()
 }
 
-/// An error that happened on another rank and keeps the code it had there.
+/// An error from another rank, with its original code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteError {
     pub sqlstate: SqlState,
     pub message: String,
-    /// The rank it happened on, where that is known.
+    /// The rank it happened on, if known.
     pub rank: Option<u32>,
 }
 
@@ -80,11 +80,10 @@ impl From<RemoteError> for DataFusionError {
     }
 }
 
-/// What a panic of query code means to a client, by its text.
+/// Maps the text of a panic in query code to an error.
 ///
-/// Arrow panics where the offsets of a column reach further than they count, which wide rows that a join
-/// repeats bring about: that is 54000. It panics over types that it has no code for as well (0A000). Any
-/// other panic is a bug (XX000).
+/// Arrow panics when a column's offsets overflow, which wide rows repeated by a join cause: 54000. It also
+/// panics on unsupported types: 0A000. Any other panic is a bug: XX000.
 pub fn of_panic(text: &str) -> SqlError {
     if text.contains("offset overflow") {
         return SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a column of a batch is too large")
@@ -98,17 +97,17 @@ pub fn of_panic(text: &str) -> SqlError {
         .with_hint("this is a bug in the engine; please report it with the statement")
 }
 
-/// Whether a panic tells that there is no code for something: those of `unimplemented!` and `todo!`.
+/// Whether a panic reports unimplemented code: `unimplemented!` or `todo!`.
 pub fn is_of_missing_code(text: &str) -> bool {
     text.starts_with("not implemented") || text.starts_with("not yet implemented")
 }
 
-/// The error of another rank, wrapped so that [`of`] finds `state` again.
+/// Wraps the error of another rank so that [`of`] finds `state` again.
 pub fn remote(state: SqlState, message: impl Into<String>) -> DataFusionError {
     RemoteError::new(state, message).into()
 }
 
-/// The code that psql's users would expect for `error`.
+/// The SQLSTATE of a DataFusion error.
 pub fn of(error: &DataFusionError) -> SqlState {
     match error {
         DataFusionError::ArrowError(error, _) => of_arrow(error),
@@ -138,7 +137,7 @@ pub fn of(error: &DataFusionError) -> SqlState {
             if unknown.iter().any(|phrase| text.contains(phrase)) {
                 SqlState::UNDEFINED_OBJECT
             } else if text.contains("actory has not been configured") {
-                // Of functions that SQL would define.
+                // Functions that SQL would define.
                 SqlState::FEATURE_NOT_SUPPORTED
             } else {
                 SqlState::INVALID_PARAMETER_VALUE
@@ -148,7 +147,7 @@ pub fn of(error: &DataFusionError) -> SqlState {
             SchemaError::AmbiguousReference { .. } => SqlState::AMBIGUOUS_COLUMN,
             SchemaError::DuplicateQualifiedField { .. } => SqlState::DUPLICATE_ALIAS,
             SchemaError::DuplicateUnqualifiedField { .. } => SqlState::DUPLICATE_COLUMN,
-            // A qualifier that no visible column has is a table that is not in FROM.
+            // A qualifier that no visible column has is a table missing from FROM.
             SchemaError::FieldNotFound { field, valid_fields } => match &field.relation {
                 Some(relation)
                     if !valid_fields.iter().any(|valid| {
@@ -171,7 +170,7 @@ pub fn of(error: &DataFusionError) -> SqlState {
             }
         }
         DataFusionError::ResourcesExhausted(text) => {
-            // The variant stands for memory and for the limit on temporary files alike.
+            // The variant covers both memory and the limit on temporary files.
             if text.contains("disk space") || text.contains("temp_directory_size") {
                 SqlState::DISK_FULL
             } else {
@@ -185,7 +184,7 @@ pub fn of(error: &DataFusionError) -> SqlState {
     }
 }
 
-/// The code of an error of any type, found on it or on what it says it was caused by.
+/// The SQLSTATE of any error, found on it or in its chain of sources.
 pub fn of_std(error: &(dyn Error + 'static)) -> Option<SqlState> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -218,8 +217,7 @@ pub fn of_std(error: &(dyn Error + 'static)) -> Option<SqlState> {
     None
 }
 
-/// Of an error whose type may be one that cannot be named here: DataFusion passes those of the crate `regex`
-/// on.
+/// The SQLSTATE of an error whose type cannot be named here: DataFusion passes those of the crate `regex` on.
 fn of_foreign(error: &(dyn Error + 'static)) -> SqlState {
     of_std(error).unwrap_or_else(|| {
         if error.to_string().starts_with("regex parse error") {
@@ -230,7 +228,7 @@ fn of_foreign(error: &(dyn Error + 'static)) -> SqlState {
     })
 }
 
-/// Of bytes that are no text in this encoding.
+/// Bytes that are invalid in this encoding.
 const NOT_UTF8: SqlState = SqlState::CHARACTER_NOT_IN_REPERTOIRE;
 
 fn of_arrow(error: &ArrowError) -> SqlState {
@@ -277,25 +275,25 @@ fn of_parquet(error: &ParquetError) -> SqlState {
     }
 }
 
-/// That of an error of an object store.
+/// The SQLSTATE of an object store's error.
 pub fn of_object_store(error: &object_store::Error) -> SqlState {
     use object_store::Error as E;
     match error {
         E::NotFound { .. } => SqlState::UNDEFINED_FILE,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => SqlState::INSUFFICIENT_PRIVILEGE,
         E::AlreadyExists { .. } => SqlState::DUPLICATE_FILE,
-        // Only what is read has conditions: it is not what was listed any more.
+        // Only reads have preconditions: the file changed since it was listed.
         E::Precondition { .. } => SqlState::SERIALIZATION_FAILURE,
         E::NotSupported { .. } | E::NotImplemented { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => SqlState::INVALID_PARAMETER_VALUE,
         E::JoinError { source } if source.is_cancelled() => SqlState::QUERY_CANCELED,
         E::JoinError { .. } => SqlState::INTERNAL_ERROR,
-        // What breaks off on its way from a server is not broken where it lies.
+        // A truncated response does not mean a corrupt file.
         E::Generic { store: "S3" | "HDFS", source } => {
             let state = of_std(source.as_ref()).filter(|state| *state != SqlState::DATA_CORRUPTED);
             state.unwrap_or(SqlState::IO_ERROR)
         }
-        // The local file system wraps what the kernel said in a private type, reachable as the source.
+        // The local file system wraps the kernel's error in a private type, reachable as the source.
         other => other.source().and_then(of_std).unwrap_or(SqlState::IO_ERROR),
     }
 }
@@ -321,8 +319,8 @@ fn of_io(error: &io::Error) -> SqlState {
     }
 }
 
-/// What DataFusion's planner says where it gives no variant. The first phrase found wins, so the more
-/// particular ones stand first. Two phrases joined by `…` must both occur, in this order.
+/// Phrases of DataFusion's planner errors without a variant. The first match wins, so more specific phrases
+/// come first. Two phrases joined by `…` must both occur, in this order.
 const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("require unique expression names", SqlState::DUPLICATE_COLUMN),
     ("Aggregate functions are not allowed", SqlState::GROUPING_ERROR),
@@ -424,14 +422,14 @@ const PLAN_PHRASES: &[(&str, SqlState)] = &[
     ("Inserts", SqlState::FEATURE_NOT_SUPPORTED),
 ];
 
-/// What is refused only while the physical plan is made, where PostgreSQL has a code for it.
+/// Errors raised only in physical planning for which PostgreSQL has a code.
 const NOT_IMPLEMENTED_PHRASES: &[(&str, SqlState)] = &[
     ("Unsupported CAST from", SqlState::CANNOT_COERCE),
     ("does not support logical expression AggregateFunction", SqlState::GROUPING_ERROR),
     ("does not support logical expression WindowFunction", SqlState::WINDOWING_ERROR),
 ];
 
-/// What DataFusion says while a statement runs, where it gives no variant.
+/// Phrases of DataFusion's execution errors without a variant.
 const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("ORDER BY expressions must appear in argument list", SqlState::INVALID_COLUMN_REFERENCE),
     ("negative count not allowed", SqlState::SUBSTRING_ERROR),
@@ -484,21 +482,21 @@ const EXECUTION_PHRASES: &[(&str, SqlState)] = &[
     ("Error parsing timestamp", SqlState::INVALID_DATETIME_FORMAT),
 ];
 
-/// DataFusion's Parquet reader makes a text of what the object store said.
+/// DataFusion's Parquet reader converts the object store's error to text.
 const PARQUET_PHRASES: &[(&str, SqlState)] = &[
     ("encountered non UTF-8 data", NOT_UTF8),
     (FILE_REPLACED, SqlState::SERIALIZATION_FAILURE),
     ("No such file or directory", SqlState::UNDEFINED_FILE),
     ("Permission denied", SqlState::INSUFFICIENT_PRIVILEGE),
-    // An object store's answer, which the reader of footers keeps as text alone.
+    // An object store's error, which the footer reader keeps only as text.
     ("lacked the necessary privileges", SqlState::INSUFFICIENT_PRIVILEGE),
     ("lacked valid authentication", SqlState::INSUFFICIENT_PRIVILEGE),
-    // One that does not answer says nothing of the file.
+    // A missing response does not mean a bad file.
     ("Generic S3 error", SqlState::IO_ERROR),
     ("Generic HDFS error", SqlState::IO_ERROR),
 ];
 
-/// What Arrow's kernels say in the variants that carry only text.
+/// Phrases of Arrow kernels' errors in the text-only variants.
 const ARROW_PHRASES: &[(&str, SqlState)] = &[
     ("square root of a negative number", SqlState::INVALID_ARGUMENT_FOR_POWER),
     ("is declared as non-nullable but contains null", SqlState::NOT_NULL_VIOLATION),
@@ -521,7 +519,7 @@ fn of_bad_text(text: &str) -> Option<SqlState> {
     bad_text(text).map(|(state, _)| state)
 }
 
-/// Whether what could not be cast, which an error of a cast has in quotes, is a day that there is not.
+/// Whether a failed cast names, in quotes, a date that does not exist.
 fn has_day(text: &str) -> bool {
     is_day(text.split('\'').nth(1).unwrap_or_default())
 }
@@ -608,7 +606,7 @@ mod tests {
             "53100",
         );
         check(store(object_store::Error::Generic { store: "x", source: "x".into() }), "58030");
-        // A connection that ends too soon is no file that does.
+        // A connection that ends early is not a truncated file.
         let cut = |store: &'static str| object_store::Error::Generic {
             store,
             source: Box::new(io::Error::from(io::ErrorKind::UnexpectedEof)),
