@@ -12,17 +12,17 @@ mod pair;
 
 pub use pair::HdfsPair;
 
-/// Says where a server is that a whole run of the tests shares.
+/// Environment variable that names a server shared by a whole test run.
 const VARIABLE: &str = "HARRIER_TEST_HDFS";
 
-/// As the keeper calls them.
+/// Server names in the keeper's commands.
 const NAMENODE: &str = "namenode";
 const DATANODE: &str = "datanode";
 
-/// It takes half a minute on a busy machine.
+/// Startup takes half a minute on a busy machine.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// `$1` is the folder, `$2` the one with jars and web pages. Java's heap is small: nothing here is big.
+/// `$1` is the folder, `$2` the folder of jars and web pages. Java's heap is small because the data is small.
 const KEEPER: &str = r#"
 folder=$1 jars=$2
 run() {
@@ -57,7 +57,7 @@ end "$namenode"
 rm -rf "$folder"
 "#;
 
-/// A running file system.
+/// A running HDFS.
 pub struct Hdfs {
     place: Place,
     port: u16,
@@ -66,11 +66,11 @@ pub struct Hdfs {
 }
 
 impl Hdfs {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
-    /// it; `None`, said loudly, where it cannot be installed. Starting it takes 10 to 30 seconds.
+    /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
+    /// it. `None`, with a loud message, if it cannot be installed. Starting it takes 10 to 30 seconds.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Hdfs, String>> = OnceLock::new();
-        if crate::skipped() {
+        if crate::skip_requested() {
             return None;
         }
         match SHARED.get_or_init(|| {
@@ -84,9 +84,9 @@ impl Hdfs {
         }
     }
 
-    /// One of its own, for what ends servers, or counts what is asked of them.
-    pub fn own() -> Option<Self> {
-        crate::installed("hdfs.sh").map(|jars| Self::start(&jars))
+    /// Starts a private instance, for tests that kill servers or count requests.
+    pub fn dedicated() -> Option<Self> {
+        crate::installation("hdfs.sh").map(|jars| Self::start(&jars))
     }
 
     fn of_run() -> Option<Self> {
@@ -94,7 +94,7 @@ impl Hdfs {
         Some(Self { place, port, http_port, datanode_port })
     }
 
-    /// The variable by which other processes share it, and its value.
+    /// The variable, and its value, by which other processes share this instance.
     pub fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.place.variable(&[self.port, self.http_port, self.datanode_port]))
     }
@@ -106,7 +106,7 @@ impl Hdfs {
             write_configuration(folder.path(), port, http_port, datanode_port);
             match Keeper::start(KEEPER, folder, &[&jars.display().to_string()], &[]) {
                 Ok(keeper) => {
-                    let server = Self { place: Place::own(keeper), port, http_port, datanode_port };
+                    let server = Self { place: Place::dedicated(keeper), port, http_port, datanode_port };
                     if server.waited_until_it_works() {
                         return server;
                     }
@@ -118,7 +118,7 @@ impl Hdfs {
         panic!("HDFS does not start");
     }
 
-    /// Whether it works in time, of what runs of it: who has not got its port ends.
+    /// Waits until the running servers work; returns false on timeout. A server whose port is taken exits.
     fn waited_until_it_works(&self) -> bool {
         let started = Instant::now();
         while started.elapsed() < START_MAX {
@@ -133,7 +133,7 @@ impl Hdfs {
         false
     }
 
-    /// Whether the NameNode has left its safe mode and has a DataNode that answers.
+    /// Whether the NameNode has left safe mode and has a DataNode that answers.
     pub fn works(&self) -> bool {
         let state = self.http("/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState");
         let info = self.http("/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo");
@@ -166,12 +166,12 @@ impl Hdfs {
         format!("hdfs://127.0.0.1:{}", self.port)
     }
 
-    /// A folder with the configuration that Hadoop's own programs want.
+    /// The folder with the configuration files for Hadoop's own programs.
     pub fn configuration(&self) -> PathBuf {
         self.place.folder().join("conf")
     }
 
-    /// What the NameNode has been asked to do so far with paths that begin so, as its audit log calls it:
+    /// Counts the NameNode's operations so far on paths with this prefix, by their name in its audit log:
     /// `create`, `rename`, `listStatus`, `open`, …
     pub fn calls(&self, path: &str) -> BTreeMap<String, u64> {
         let source = format!("src={path}");
@@ -188,34 +188,34 @@ impl Hdfs {
         calls
     }
 
-    /// The ports on which clients talk to the NameNode and to the DataNode.
+    /// The client ports of the NameNode and the DataNode.
     pub fn ports(&self) -> [u16; 2] {
         [self.port, self.datanode_port]
     }
 
-    /// The process of the NameNode, which may have ended.
+    /// Process id of the NameNode, which may have exited.
     pub fn namenode_pid(&self) -> Option<u32> {
         self.pid(NAMENODE)
     }
 
-    /// That of the DataNode.
+    /// Process id of the DataNode, which may have exited.
     pub fn datanode_pid(&self) -> Option<u32> {
         self.pid(DATANODE)
     }
 
-    /// Whether both are there, in whatever state.
+    /// Whether both processes run, in whatever state.
     pub fn is_up(&self) -> bool {
         self.runs(NAMENODE) && self.runs(DATANODE)
     }
 
-    /// The paths of all files below a folder, sorted, those that are being written among them; none if there
-    /// is no such folder.
+    /// The sorted paths of all files below a folder, including those being written; empty if there is no such
+    /// folder.
     pub fn files(&self, folder: &str) -> Vec<String> {
         let path = format!("/fsck?ugi=root&files=1&openforwrite=1&path={folder}");
-        let text = self.told(&path);
+        let text = self.get_with_retries(&path);
         assert!(text.contains("FSCK ended") || text.contains("does not exist"), "{text}");
         let prefix = format!("{}/", folder.trim_end_matches('/'));
-        // PATH BYTES bytes, …; of folders it is PATH <dir>.
+        // Files print as `PATH BYTES bytes, …`, folders as `PATH <dir>`.
         let file = |line: &str| {
             let (path, _) = line.split_once(" bytes, ")?.0.rsplit_once(' ')?;
             path.starts_with(&prefix).then(|| path.to_string())
@@ -228,20 +228,20 @@ impl Hdfs {
 
     /// Kills the NameNode.
     pub fn stop_namenode(&self) {
-        self.place.tell("stop-namenode");
+        self.place.send("stop-namenode");
     }
 
-    /// Starts it again unless it runs, and waits until all of it works.
+    /// Restarts the NameNode unless it runs, and waits until HDFS works.
     pub fn start_namenode(&self) {
         self.start_again(NAMENODE);
     }
 
-    /// Kills the DataNode. The NameNode takes it to be there for some minutes still.
+    /// Kills the DataNode. The NameNode counts it as alive for some minutes.
     pub fn stop_datanode(&self) {
-        self.place.tell("stop-datanode");
+        self.place.send("stop-datanode");
     }
 
-    /// Starts it again unless it runs, and waits until all of it works.
+    /// Restarts the DataNode unless it runs, and waits until HDFS works.
     pub fn start_datanode(&self) {
         self.start_again(DATANODE);
     }
@@ -250,16 +250,16 @@ impl Hdfs {
         let started = Instant::now();
         while !self.works() {
             assert!(started.elapsed() < START_MAX, "the {server} does not come back: {}", self.last_words());
-            // Somebody else may have its port for a moment: then it ends again.
+            // Another process may hold its port for a moment; then the server exits again.
             if !self.runs(server) {
-                self.place.tell(&format!("start-{server}"));
+                self.place.send(&format!("start-{server}"));
             }
             std::thread::sleep(Duration::from_millis(200));
         }
     }
 
-    /// What the NameNode answers, however busy it is.
-    fn told(&self, path: &str) -> String {
+    /// Gets a page of the NameNode; retries until it answers.
+    fn get_with_retries(&self, path: &str) -> String {
         let started = Instant::now();
         loop {
             if let Some(text) = self.http(path) {
@@ -279,10 +279,10 @@ impl Hdfs {
     }
 }
 
-/// Where the pages of the DataNode are that is registered with the NameNode, which says so in `info`: another
-/// port each time it starts, so that one which is gone is told from one that has come back.
+/// The HTTP port of the registered DataNode, read from the NameNode's `info`. Each start uses another port,
+/// so a dead DataNode is distinguished from a restarted one.
 fn info_port(info: &str) -> Option<u16> {
-    // The address and the quotes around it are JSON within JSON.
+    // The address is JSON within JSON, so its quotes are escaped.
     let (_, rest) = info.split_once("infoAddr")?;
     let (_, rest) = rest.split_once("127.0.0.1:")?;
     rest.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
@@ -294,7 +294,7 @@ fn write_configuration(folder: &Path, port: u16, http_port: u16, datanode_port: 
     let core = [
         ("fs.defaultFS", format!("hdfs://127.0.0.1:{port}")),
         ("hadoop.tmp.dir", folder.join("data").display().to_string()),
-        // Whoever asks may do everything: clients have many names.
+        // Every user has full access: clients use many names.
         ("hadoop.http.staticuser.user", "root".to_string()),
     ];
     write_site(&conf.join("core-site.xml"), &core);
@@ -307,7 +307,7 @@ fn write_configuration(folder: &Path, port: u16, http_port: u16, datanode_port: 
     write_log_settings(&conf, &folder.join("audit.log"));
 }
 
-/// What every NameNode and DataNode here is set to.
+/// Settings common to every NameNode and DataNode.
 fn common_settings() -> Vec<(&'static str, String)> {
     [
         ("dfs.replication", "1"),
@@ -319,14 +319,14 @@ fn common_settings() -> Vec<(&'static str, String)> {
         ("dfs.client.block.write.replace-datanode-on-failure.policy", "NEVER"),
         ("dfs.namenode.fs-limits.min-block-size", "4096"),
         ("dfs.namenode.safemode.extension", "0"),
-        // The default would leave a small disk no room.
+        // The default would leave no space on a small disk.
         ("dfs.datanode.du.reserved", "0"),
     ]
     .map(|(name, value)| (name, value.to_string()))
     .to_vec()
 }
 
-/// A file of Hadoop's configuration.
+/// Writes a Hadoop configuration file.
 fn write_site(path: &Path, properties: &[(&str, String)]) {
     let properties: String = properties
         .iter()
@@ -335,7 +335,7 @@ fn write_site(path: &Path, properties: &[(&str, String)]) {
     fs::write(path, format!("<configuration>\n{properties}</configuration>\n")).expect("a configuration");
 }
 
-/// Warnings go to the console, what is asked of a NameNode to `audit_log`.
+/// Logs warnings to the console and the NameNode's operations to `audit_log`.
 fn write_log_settings(conf: &Path, audit_log: &Path) {
     let audit = "org.apache.hadoop.hdfs.server.namenode.FSNamesystem.audit";
     let text = format!(

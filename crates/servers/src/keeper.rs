@@ -1,5 +1,4 @@
-//! A shell script that starts servers, obeys a few words, and ends them when nobody holds the pipe to it any
-//! more.
+//! A shell script that starts servers, obeys commands, and stops them when the last holder of its pipe exits.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -9,10 +8,10 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 
-/// The keeper of servers in a folder of their own, which it removes when it ends.
+/// The keeper process of servers in a private folder, which it removes on exit.
 ///
-/// Order of calls: [`Keeper::start`] returns when the script has said `up`; then [`Keeper::tell`] says a word
-/// and waits for `done`. A signal to this process's group does not reach it, so that it can clean up.
+/// Order of calls: [`Keeper::start`] returns when the script has printed `up`; then [`Keeper::send`] sends a
+/// command and waits for `done`. Signals to this process's group do not reach it, so that it can clean up.
 pub struct Keeper {
     inner: Mutex<Inner>,
     folder: TempDir,
@@ -27,7 +26,7 @@ struct Inner {
 impl Keeper {
     /// Runs `script` with the folder as its first argument and `arguments` after it.
     ///
-    /// Errors: what the script has said instead of `up`.
+    /// Errors: the script's output if it does not print `up`.
     pub fn start(
         script: &str,
         folder: TempDir,
@@ -51,15 +50,15 @@ impl Keeper {
         Ok(Self { inner: Mutex::new(inner), folder })
     }
 
-    /// Where the servers have their files.
+    /// The folder with the servers' files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Has the script do something; blocks until it is done.
+    /// Sends a command to the script; blocks until it is done.
     ///
-    /// Panics: it is not done.
-    pub fn tell(&self, word: &str) {
+    /// Panics: the command fails.
+    pub fn send(&self, word: &str) {
         let mut inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let commands = inner.commands.as_mut().expect("it is open until this is dropped");
         writeln!(commands, "{word}").expect("the keeper listens");
@@ -67,23 +66,22 @@ impl Keeper {
     }
 }
 
-/// Where a server runs: under a keeper of this process, or as one of those that a whole run of the tests
-/// shares.
+/// Where a server runs: under a keeper of this process, or shared by a whole test run.
 pub struct Place {
     keeper: Option<Keeper>,
     folder: PathBuf,
 }
 
 impl Place {
-    pub fn own(keeper: Keeper) -> Self {
+    pub fn dedicated(keeper: Keeper) -> Self {
         let folder = keeper.folder().to_path_buf();
         Self { keeper: Some(keeper), folder }
     }
 
-    /// What a variable says of a server that is shared: its ports and its folder, as `PORT:PORT:…:FOLDER`.
-    /// `None`: it is not set.
+    /// Reads the ports and folder of a shared server from a variable, as `PORT:PORT:…:FOLDER`. `None`: the
+    /// variable is not set.
     ///
-    /// Panics: it has another form.
+    /// Panics: the value is malformed.
     pub fn shared<const PORTS: usize>(variable: &str) -> Option<(Self, [u16; PORTS])> {
         let value = std::env::var(variable).ok()?;
         let mut fields = value.splitn(PORTS + 1, ':');
@@ -100,19 +98,19 @@ impl Place {
         format!("{ports}{}", self.folder.display())
     }
 
-    /// Where the server has its files.
+    /// The folder with the server's files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// As of [`Keeper::tell`].
+    /// Sends a command as [`Keeper::send`] does.
     ///
-    /// Panics: others use the server, too.
-    pub fn tell(&self, word: &str) {
+    /// Panics: the server is shared with other processes.
+    pub fn send(&self, word: &str) {
         self.keeper
             .as_ref()
             .expect("a server that is shared is not stopped: take one of your own")
-            .tell(word);
+            .send(word);
     }
 }
 

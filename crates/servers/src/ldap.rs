@@ -1,4 +1,4 @@
-//! An LDAP server, OpenLDAP's.
+//! An LDAP server: OpenLDAP's slapd.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::keeper::Keeper;
 
-/// How long it may take to listen.
+/// Startup timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a server. `$1` is the folder, `$2` the program, `$3` the port, `$4` that of TLS.
+/// Starts a server. `$1` is the folder, `$2` the program, `$3` the port, `$4` the TLS port.
 const KEEPER: &str = r#"
 folder=$1 slapd=$2 port=$3 tls=$4
 cd "$folder"
@@ -47,9 +47,8 @@ kill $server; wait $server 2>/dev/null
 cd / && rm -rf "$folder"
 "#;
 
-/// A running server with the entries it was started with, below `dc=example,dc=org`. Passwords are nobody's
-/// to read. Everybody may read the rest, but `ou=hidden`, which only `cn=reader` may. Its certificate is for
-/// 127.0.0.1.
+/// A running server with its initial entries, below `dc=example,dc=org`. Passwords are unreadable. The rest
+/// is public, except `ou=hidden`, which only `cn=reader` may read. Its certificate is for 127.0.0.1.
 pub struct Ldap {
     keeper: Keeper,
     port: u16,
@@ -57,9 +56,9 @@ pub struct Ldap {
 }
 
 impl Ldap {
-    /// Starts one with entries in LDIF; `None`, said loudly, where it cannot be installed.
+    /// Starts a server with entries in LDIF; `None`, with a loud message, if it cannot be installed.
     pub fn start(entries: &str) -> Option<Self> {
-        if crate::skipped() {
+        if crate::skip_requested() {
             return None;
         }
         match crate::install("ldap.sh") {
@@ -79,7 +78,7 @@ impl Ldap {
             let arguments = [program.display().to_string(), port.to_string(), tls_port.to_string()];
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             match Keeper::start(KEEPER, folder, &arguments, &[]) {
-                // The ports may be taken by somebody else meanwhile.
+                // Another process may take the ports meanwhile.
                 Ok(keeper) if listens(port) && listens(tls_port) => return Self { keeper, port, tls_port },
                 Ok(_) => eprintln!("slapd does not listen"),
                 Err(said) => eprintln!("slapd did not start: {said}"),
@@ -88,17 +87,17 @@ impl Ldap {
         panic!("slapd does not start");
     }
 
-    /// Where it listens at 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The same for connections that begin with TLS.
+    /// Its port for connections that begin with TLS.
     pub fn tls_port(&self) -> u16 {
         self.tls_port
     }
 
-    /// The certificate of who has signed the server's, as PEM.
+    /// The CA certificate of the server, as PEM.
     pub fn authority(&self) -> PathBuf {
         self.keeper.folder().join("ca.crt")
     }

@@ -1,21 +1,22 @@
-//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, LDAP, and what goes wrong between them and
-//! their clients; it must never know what they are used for.
+//! Real servers for tests and benchmarks: S3, HDFS, PostgreSQL, LDAP, and a fault-injecting proxy. The crate
+//! must not know its users.
 //!
 //! - [`S3`]: versitygw, a server that speaks S3 over a folder.
 //! - [`Hdfs`]: a NameNode and a DataNode.
-//! - [`HdfsPair`]: a name service of two NameNodes, of which one takes over from the other.
+//! - [`HdfsPair`]: a name service of two NameNodes with failover.
 //! - [`Postgres`]: a PostgreSQL server.
-//! - [`Ldap`]: a directory in OpenLDAP's server.
-//! - [`Proxy`]: between a client and a server of HTTP; it counts, delays, refuses and cuts off.
+//! - [`Ldap`]: OpenLDAP's directory server.
+//! - [`Proxy`]: an HTTP proxy that counts, delays, rejects and cuts off requests.
 //!
-//! The first three can be killed and started again where they were; their process ids are known, so that
-//! somebody else may do it, too.
+//! The first three can be killed and restarted in place; their process ids are public, so that others may
+//! kill them too.
 //!
-//! All of them listen on the loopback interface only, on ports that the system picks, in a folder of their
-//! own. Each has a keeper, a shell that waits for the end of a pipe which only this process holds; so servers
-//! end with the process, however it ends. A run of the tests starts the first three once for all of its
-//! programs (`examples/servers.rs`), which find them by variables; what ends a server takes one of its own.
-//! `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install them.
+//! All of them listen only on the loopback interface, on ports that the system picks, each in a private
+//! folder. Each has a keeper, a shell that waits for the end of a pipe which only this process holds; so
+//! servers end with the process, however it ends. A test run starts the first three once for all of its
+//! programs (`examples/servers.rs`), which find them by environment variables; tests that kill a server start
+//! a private one. `scripts/s3.sh`, `scripts/hdfs.sh`, `scripts/postgres.sh` and `scripts/ldap.sh` install
+//! them.
 
 mod hdfs;
 mod keeper;
@@ -39,11 +40,11 @@ pub use postgres::Postgres;
 pub use proxy::{Fault, Proxy, Request, Rule};
 pub use s3::{ACCESS_KEY, REGION, S3, SECRET_KEY};
 
-/// A request of HTTP is answered by then, or counts as not answered.
+/// Timeout of an HTTP request.
 const HTTP_MAX: Duration = Duration::from_secs(10);
 
-/// Whether whoever runs the tests wants no servers: `HARRIER_SKIP_SERVERS=1`. Says so.
-pub fn skipped() -> bool {
+/// Whether `HARRIER_SKIP_SERVERS=1` disables the servers; prints a message if so.
+pub fn skip_requested() -> bool {
     let skipped = std::env::var_os("HARRIER_SKIP_SERVERS").is_some_and(|value| value == "1");
     if skipped {
         eprintln!("skipped: HARRIER_SKIP_SERVERS is set");
@@ -51,9 +52,8 @@ pub fn skipped() -> bool {
     skipped
 }
 
-/// A name that no other process has for what it makes in a server that they share, of lower-case letters and
-/// digits. The number of a process alone is one that another had before: a run of the tests starts more
-/// processes than there are numbers.
+/// A name unique to this process, of lower-case letters and digits, for objects in shared servers. The
+/// process id alone is not unique: a test run starts more processes than there are ids.
 pub fn process_name() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -62,15 +62,15 @@ pub fn process_name() -> &'static str {
     &NAME
 }
 
-/// Says that a test is left out because a server could not be installed; with `HARRIER_REQUIRE_SERVERS=1` it
-/// fails.
+/// Reports that a test is skipped because a server could not be installed; fails with
+/// `HARRIER_REQUIRE_SERVERS=1`.
 fn absent(what: &str) {
     let is_required = std::env::var_os("HARRIER_REQUIRE_SERVERS").is_some_and(|value| value == "1");
     assert!(!is_required, "absent: {what}");
     eprintln!("================ SKIPPED ================\n{what}\n=========================================");
 }
 
-/// Runs a script that installs something; returns the path it prints, or what is missing.
+/// Runs an installation script; returns the path it prints, or the error.
 fn install(script: &str) -> Result<PathBuf, String> {
     let found = Command::new(checkout().join("scripts").join(script))
         .output()
@@ -81,44 +81,44 @@ fn install(script: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
-/// The path that a script of `scripts/` prints for what it has installed, asked for once in a process.
-/// `None`, said loudly, where whoever runs the tests wants no servers, or it cannot be installed; with
-/// `HARRIER_REQUIRE_SERVERS=1` that fails.
-pub fn installed(script: &str) -> Option<PathBuf> {
+/// Runs a script of `scripts/` once per process, and returns the installation path that it prints. `None`,
+/// with a loud message, if servers are disabled or it cannot be installed; the latter fails with
+/// `HARRIER_REQUIRE_SERVERS=1`.
+pub fn installation(script: &str) -> Option<PathBuf> {
     static FOUND: Mutex<BTreeMap<String, Result<PathBuf, String>>> = Mutex::new(BTreeMap::new());
-    if skipped() {
+    if skip_requested() {
         return None;
     }
-    // Who waits for the lock while another installs would wait for the script's own, too.
+    // A waiter on this mutex would otherwise wait for the script's own lock.
     let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let found = all.entry(script.to_string()).or_insert_with(|| install(script)).clone();
     drop(all);
     found.map_err(|missing| absent(&missing)).ok()
 }
 
-/// The Python with the drivers of PostgreSQL and Arrow Flight SQL (`scripts/clients.sh`); `None` as
-/// [`installed`] says.
+/// The Python with the drivers of PostgreSQL and Arrow Flight SQL (`scripts/clients.sh`); `None` as for
+/// [`installation`].
 pub fn clients_python() -> Option<PathBuf> {
-    installed("clients.sh").map(|folder| folder.join("python/bin/python3"))
+    installation("clients.sh").map(|folder| folder.join("python/bin/python3"))
 }
 
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the checkout is there")
 }
 
-/// A port that nobody listens on at present.
+/// A free port.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("a bound socket").port()
 }
 
-/// Whether somebody listens on a port, in whatever state.
+/// Whether a process listens on a port, in whatever state.
 fn listens(port: u16) -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), Duration::from_secs(1)).is_ok()
 }
 
-/// Whether somebody answers HTTP there, whatever they say. Who was killed does not, even if the system still
-/// listens for it.
+/// Whether an HTTP server answers on the port, with any status. A killed one does not, even if the system
+/// still listens for it.
 fn answers_http(port: u16) -> bool {
     let asked = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -129,7 +129,7 @@ fn answers_http(port: u16) -> bool {
     asked().is_ok_and(|bytes: usize| bytes > 0)
 }
 
-/// What is answered on a port to a GET, head and all; `None`: nothing, or no 200.
+/// The answer to a GET, with its head; `None`: no answer, or a status other than 200.
 fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(HTTP_MAX)).ok()?;
@@ -139,14 +139,14 @@ fn get(port: u16, path: &str) -> Option<String> {
     text.starts_with("HTTP/1.1 200").then_some(text)
 }
 
-/// The process that a keeper has written down in `file`, if there is one.
+/// The process id that a keeper has written to `file`, if any.
 fn written_pid(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Whether a process runs. One that has ended is known to the system until its parent has asked for it.
+/// Whether a process runs. A zombie does not.
 fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind its name, which is in parentheses and may have such in it.
+    // After its name, which is in parentheses and may contain parentheses.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::keeper::{Keeper, Place};
 
-/// Says where a server is that a whole run of the tests shares.
+/// Environment variable that names a server shared by a whole test run.
 const VARIABLE: &str = "HARRIER_TEST_POSTGRES";
 
-/// Starts a server as another user than root. `$1` is the folder, `$2` the one with the programs, `$3` the
+/// Starts a server as a user other than root. `$1` is the folder, `$2` the folder of its programs, `$3` the
 /// port.
 const KEEPER: &str = r#"
 folder=$1 bin=$2 port=$3
@@ -46,11 +46,11 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
-    /// it; `None`, said loudly, where it cannot be installed.
+    /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
+    /// it. `None`, with a loud message, if it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<Postgres, String>> = OnceLock::new();
-        if crate::skipped() {
+        if crate::skip_requested() {
             return None;
         }
         match SHARED.get_or_init(|| {
@@ -64,9 +64,9 @@ impl Postgres {
         }
     }
 
-    /// One of its own, for what ends servers, or changes what all databases share.
-    pub fn own() -> Option<Self> {
-        crate::installed("postgres.sh").map(Self::start)
+    /// Starts a private instance, for tests that kill servers or change what all databases share.
+    pub fn dedicated() -> Option<Self> {
+        crate::installation("postgres.sh").map(Self::start)
     }
 
     fn of_run(bin: &Path) -> Option<Self> {
@@ -74,7 +74,7 @@ impl Postgres {
         Some(Self { place, port, bin: bin.to_path_buf(), databases: AtomicU64::new(0) })
     }
 
-    /// The variable by which other processes share it, and its value.
+    /// The variable, and its value, by which other processes share this instance.
     pub fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.place.variable(&[self.port]))
     }
@@ -83,10 +83,10 @@ impl Postgres {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let port = crate::free_port();
-            // The port may be taken by somebody else meanwhile.
+            // Another process may take the port meanwhile.
             match Keeper::start(KEEPER, folder, &[&bin.display().to_string(), &port.to_string()], &[]) {
                 Ok(keeper) => {
-                    return Self { place: Place::own(keeper), port, bin, databases: AtomicU64::new(0) };
+                    return Self { place: Place::dedicated(keeper), port, bin, databases: AtomicU64::new(0) };
                 }
                 Err(said) => eprintln!("PostgreSQL did not start: {said}"),
             }
@@ -94,7 +94,7 @@ impl Postgres {
         panic!("PostgreSQL does not start");
     }
 
-    /// Where it listens on the loopback interface.
+    /// Its port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -104,32 +104,32 @@ impl Postgres {
         &self.bin
     }
 
-    /// The server's first process, without which the others end; `None` while there is none.
+    /// Process id of the postmaster; `None` while there is none.
     pub fn pid(&self) -> Option<u32> {
         let text = fs::read_to_string(self.place.folder().join("pg/data/postmaster.pid")).ok()?;
         text.lines().next()?.trim().parse().ok()
     }
 
-    /// Whether somebody listens on its port.
+    /// Whether a process listens on its port.
     pub fn listens(&self) -> bool {
         crate::listens(self.port)
     }
 
-    /// Whether it lets clients in.
+    /// Whether it accepts clients.
     pub fn answers(&self) -> bool {
-        self.asked("postgres", "SELECT 1").status.success()
+        self.run_psql("postgres", "SELECT 1").status.success()
     }
 
     /// Runs one statement; returns its rows, columns separated by `|`.
     ///
-    /// Panics: it fails.
+    /// Panics: the statement fails.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        let output = self.asked(database, sql);
+        let output = self.run_psql(database, sql);
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_string()
     }
 
-    fn asked(&self, database: &str, sql: &str) -> Output {
+    fn run_psql(&self, database: &str, sql: &str) -> Output {
         Command::new(self.bin.join("psql"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "harrier", "-d", database])
             .args(["-v", "ON_ERROR_STOP=1", "-A", "-t", "-q", "-c", sql])
@@ -137,7 +137,7 @@ impl Postgres {
             .expect("psql runs")
     }
 
-    /// Makes a database and returns its name.
+    /// Creates a database and returns its name.
     pub fn new_database(&self) -> String {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let name = format!("lake{}_{number}", crate::process_name());
@@ -145,18 +145,18 @@ impl Postgres {
         name
     }
 
-    /// The address of a database, as clients want it.
+    /// The connection URL of a database.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://harrier@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Ends the server at once, as a crash would.
+    /// Kills the server at once, as a crash would.
     pub fn stop(&self) {
-        self.place.tell("stop");
+        self.place.send("stop");
     }
 
-    /// Starts it again.
+    /// Restarts the server.
     pub fn restart(&self) {
-        self.place.tell("start");
+        self.place.send("start");
     }
 }

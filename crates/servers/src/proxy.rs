@@ -1,15 +1,12 @@
-//! A proxy between a client and a server of HTTP/1.1, for what goes wrong between them: it counts requests,
-//! delays them, answers in the server's place, and cuts connections before or after the server has done what
-//! was asked.
+//! An HTTP/1.1 proxy for fault injection: it counts and delays requests, answers in the server's place, and
+//! cuts connections before or after the server has handled the request.
 //!
-//! Requests and answers pass as they are, signatures included: nothing of them is changed but `Expect:
-//! 100-continue`, which the proxy answers itself. One thread for each connection of the client, and one
-//! connection to the server for each of these.
+//! Requests and answers pass unchanged, signatures included, except `Expect: 100-continue`, which the proxy
+//! answers itself. Each client connection has one thread and one connection to the server.
 //!
-//! A request is `LIST` if it asks for the names in a bucket, `COPY` if it has the server copy an object,
-//! `DELETE-MANY` if it deletes several; otherwise it is called by its method. `GET /-/proxy/requests` is
-//! answered by the proxy itself with what it has counted, a line `WORD COUNT` each, and `POST /-/proxy/reset`
-//! lets it begin anew.
+//! A request's kind is `LIST` if it lists a bucket, `COPY` if it copies an object, `DELETE-MANY` if it
+//! deletes several; otherwise its method. The proxy itself answers `GET /-/proxy/requests` with its counts, a
+//! line `WORD COUNT` each, and resets them on `POST /-/proxy/reset`.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,83 +20,82 @@ use self::disturbance::Disturbance;
 
 mod disturbance;
 
-/// Lines of a head are not longer, nor are there more of them.
+/// Maximum length and number of the lines of a head.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const LINES_MAX: usize = 256;
-/// How much of a body passes at a time.
+/// Bytes of a body copied at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// How many requests are remembered in detail.
+/// Maximum number of requests recorded in detail.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// What goes wrong.
+/// An injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The proxy answers with this status; the server does not hear of the request.
+    /// The proxy answers with this status; the server does not see the request.
     Status(u16),
-    /// The server does what was asked, then the connection is cut before its answer is heard.
+    /// The server handles the request, then the connection is cut before the answer.
     CutAfterwards,
-    /// The server does what was asked; the client hears nothing at all, until it gives up.
+    /// The server handles the request; the client gets no answer until it times out.
     SilentAfterwards,
-    /// The server does what was asked, and the client hears this status instead of its answer.
+    /// The server handles the request; the client gets this status instead of its answer.
     StatusAfterwards(u16),
-    /// The server hears so many bytes of the request's body, of which more come, then both connections are
-    /// cut.
+    /// The server gets this many bytes of a longer request body, then both connections are cut.
     CutRequest(u64),
-    /// The server does what was asked, and the connection is cut in the first line of its answer.
+    /// The server handles the request, and the connection is cut in the first line of the answer.
     CutHead,
-    /// The connection is cut after so many bytes of the answer's body.
+    /// The connection is cut after this many bytes of the answer's body.
     CutWithin(u64),
     /// The connection is cut at once.
     Cut,
-    /// The answer comes later.
+    /// The answer is delayed.
     Delay(Duration),
-    /// The server hears of the request later.
+    /// The request is delayed on its way to the server.
     Late(Duration),
 }
 
-/// To which requests something happens.
+/// A fault and the requests it applies to.
 #[derive(Debug, Clone)]
 pub struct Rule {
     fault: Fault,
     kind: Option<String>,
     path: Option<String>,
-    /// Requests that pass before it begins.
+    /// Matching requests to skip first.
     skip: usize,
-    /// How often it happens; `None` for always.
+    /// Maximum number of faults; `None` for no limit.
     times: Option<usize>,
 }
 
 impl Rule {
-    /// Happens to every request.
+    /// Applies to every request.
     pub fn new(fault: Fault) -> Self {
         Self { fault, kind: None, path: None, skip: 0, times: None }
     }
 
-    /// Only to requests of this kind, as `PUT` or `LIST`.
+    /// Restricts the rule to requests of this kind, such as `PUT` or `LIST`.
     pub fn of(mut self, kind: &str) -> Self {
         self.kind = Some(kind.to_string());
         self
     }
 
-    /// Only to requests whose path and query contain this text.
+    /// Restricts the rule to requests whose path and query contain this text.
     pub fn on(mut self, path: &str) -> Self {
         self.path = Some(path.to_string());
         self
     }
 
-    /// Not to the first `skip` of them.
+    /// Skips the first `skip` matching requests.
     pub fn after(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Only so often.
+    /// Limits how often the rule applies.
     pub fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Whether it happens to this request, which then counts.
+    /// Whether the rule applies to this request; counts it if so.
     fn strikes(&mut self, request: &Request) -> bool {
         let fits = self.kind.as_ref().is_none_or(|kind| *kind == request.kind)
             && self.path.as_ref().is_none_or(|path| request.path.contains(path.as_str()));
@@ -117,33 +113,33 @@ impl Rule {
     }
 }
 
-/// A request that came by.
+/// A request that passed the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The method, or what the request is in particular.
+    /// The method, or the request's kind.
     pub kind: String,
     /// Path and query.
     pub path: String,
 }
 
-/// What is done once, before a request is passed on.
+/// Runs once, before a request is passed on.
 type Action = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     rules: Mutex<Vec<Rule>>,
     disturbance: Mutex<Option<Disturbance>>,
-    /// What the disturbance has done.
+    /// The faults that the disturbance has injected.
     struck: Mutex<Vec<(Request, Fault)>>,
     action: Mutex<Option<(Rule, Action)>>,
     counts: Mutex<BTreeMap<String, u64>>,
     requests: Mutex<Vec<Request>>,
-    /// Connections are not accepted, and those that are open are cut.
+    /// Accepts no connections; open ones are cut.
     closed: AtomicBool,
     ended: AtomicBool,
 }
 
-/// A running proxy; it ends when this is dropped.
+/// A running proxy; dropping it stops it.
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
@@ -163,7 +159,7 @@ impl Proxy {
                 }
                 let Ok(client) = client else { continue };
                 let state = Arc::clone(&shared);
-                // A connection that breaks is one of the things that happen.
+                // A broken connection is expected.
                 thread::spawn(move || {
                     drop(Connection::new(client, upstream, state).and_then(Connection::serve))
                 });
@@ -172,69 +168,68 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same as clients want it.
+    /// Its address as a URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Adds a rule. The first that strikes a request decides; delays add to what comes after them.
+    /// Adds a rule. The first rule that applies decides; delays add to later faults.
     pub fn add(&self, rule: Rule) {
-        locked(&self.state.rules).push(rule);
+        lock(&self.state.rules).push(rule);
     }
 
-    /// Has one of `one_in` requests struck by a fault, where no rule says what happens to it; which and how
-    /// follows from the seed.
+    /// Injects a random fault into one of `one_in` requests to which no rule applies; the seed determines
+    /// which and how.
     pub fn disturb(&self, seed: u64, one_in: u64) {
-        locked(&self.state.struck).clear();
-        *locked(&self.state.disturbance) = Some(Disturbance::new(seed, one_in));
+        lock(&self.state.struck).clear();
+        *lock(&self.state.disturbance) = Some(Disturbance::new(seed, one_in));
     }
 
-    /// Does this once, before the first request that `rule` strikes is passed on; its fault counts for
-    /// nothing.
+    /// Runs an action once, before the first request that `rule` matches is passed on; ignores the rule's
+    /// fault.
     pub fn before(&self, rule: Rule, action: impl FnOnce() + Send + 'static) {
-        *locked(&self.state.action) = Some((rule, Box::new(action)));
+        *lock(&self.state.action) = Some((rule, Box::new(action)));
     }
 
-    /// Removes all rules and what is done once, and disturbs no more. Returns what the disturbance has done.
+    /// Removes all rules and actions, and stops the disturbance. Returns the faults that it has injected.
     pub fn clear(&self) -> Vec<(Request, Fault)> {
-        locked(&self.state.rules).clear();
-        *locked(&self.state.disturbance) = None;
-        *locked(&self.state.action) = None;
-        std::mem::take(&mut locked(&self.state.struck))
+        lock(&self.state.rules).clear();
+        *lock(&self.state.disturbance) = None;
+        *lock(&self.state.action) = None;
+        std::mem::take(&mut lock(&self.state.struck))
     }
 
-    /// How many requests of each kind there were.
+    /// Number of requests by kind.
     pub fn counts(&self) -> BTreeMap<String, u64> {
-        locked(&self.state.counts).clone()
+        lock(&self.state.counts).clone()
     }
 
-    /// How many requests of this kind there were.
+    /// Number of requests of this kind.
     pub fn count(&self, kind: &str) -> u64 {
-        locked(&self.state.counts).get(kind).copied().unwrap_or(0)
+        lock(&self.state.counts).get(kind).copied().unwrap_or(0)
     }
 
-    /// How many requests there were.
+    /// Total number of requests.
     pub fn total(&self) -> u64 {
-        locked(&self.state.counts).values().sum()
+        lock(&self.state.counts).values().sum()
     }
 
-    /// The requests since the last reset, in the order in which they came; the first hundred thousand of
-    /// them.
+    /// The requests since the last reset, in order of arrival; at most the first hundred thousand.
     pub fn requests(&self) -> Vec<Request> {
-        locked(&self.state.requests).clone()
+        lock(&self.state.requests).clone()
     }
 
-    /// Counts from zero.
+    /// Resets the counts to zero.
     pub fn reset(&self) {
         self.state.reset();
     }
 
-    /// Cuts every connection and lets no new one in, until it is opened again.
+    /// Cuts every connection and rejects new ones, until reopened.
     pub fn close(&self) {
         self.state.closed.store(true, Ordering::Relaxed);
     }
@@ -247,29 +242,29 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::Relaxed);
-        // So that its thread looks.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl State {
     fn reset(&self) {
-        locked(&self.counts).clear();
-        locked(&self.requests).clear();
+        lock(&self.counts).clear();
+        lock(&self.requests).clear();
     }
 
     fn count(&self, request: &Request) {
-        *locked(&self.counts).entry(request.kind.clone()).or_default() += 1;
-        let mut requests = locked(&self.requests);
+        *lock(&self.counts).entry(request.kind.clone()).or_default() += 1;
+        let mut requests = lock(&self.requests);
         if requests.len() < REMEMBERED_MAX {
             requests.push(request.clone());
         }
     }
 
-    /// What happens to a request: how long it is delayed, and what else.
+    /// The total delay of a request, and its fault.
     fn faults(&self, request: &Request) -> (Duration, Option<Fault>) {
         let mut delay = Duration::ZERO;
-        for rule in locked(&self.rules).iter_mut() {
+        for rule in lock(&self.rules).iter_mut() {
             if !rule.strikes(request) {
                 continue;
             }
@@ -278,19 +273,19 @@ impl State {
                 fault => return (delay, Some(fault)),
             }
         }
-        let Some(drawn) = locked(&self.disturbance).as_mut().and_then(|all| all.draw(request)) else {
+        let Some(drawn) = lock(&self.disturbance).as_mut().and_then(|all| all.draw(request)) else {
             return (delay, None);
         };
-        locked(&self.struck).push((request.clone(), drawn));
+        lock(&self.struck).push((request.clone(), drawn));
         match drawn {
             Fault::Delay(more) => (delay + more, None),
             fault => (delay, Some(fault)),
         }
     }
 
-    /// Does what is to be done before this request.
-    fn act(&self, request: &Request) {
-        let mut action = locked(&self.action);
+    /// Runs the actions due before this request.
+    fn run_actions(&self, request: &Request) {
+        let mut action = lock(&self.action);
         let due = action.take_if(|(rule, _)| rule.strikes(request));
         drop(action);
         if let Some((_, action)) = due {
@@ -299,11 +294,11 @@ impl State {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The first lines of a request or of an answer.
+/// The first lines of a request or answer.
 struct Head {
     lines: Vec<String>,
 }
@@ -353,7 +348,7 @@ impl Head {
         self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
 
-    /// What this request is called.
+    /// The kind and path of this request.
     fn request(&self) -> Request {
         let mut words = self.lines[0].split(' ');
         let method = words.next().unwrap_or_default();
@@ -388,7 +383,7 @@ enum Body {
 }
 
 impl Body {
-    /// Passes it on; with `limit`, fails after so many bytes.
+    /// Copies the body; with `limit`, fails after this many bytes.
     fn pass(&self, from: &mut impl BufRead, to: &mut impl Write, limit: Option<u64>) -> io::Result<()> {
         let mut left = limit;
         match self {
@@ -401,7 +396,7 @@ impl Body {
                 let length = u64::from_str_radix(digits, 16).map_err(|_| io::ErrorKind::InvalidData)?;
                 to.write_all(line.as_bytes())?;
                 pass_bytes(from, to, length, &mut left)?;
-                // The line's end after the bytes; for the last chunk what follows it, up to an empty line.
+                // The line end after the bytes; for the last chunk the trailers up to an empty line.
                 loop {
                     let mut line = String::new();
                     from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)?;
@@ -459,7 +454,7 @@ impl Server {
     }
 }
 
-/// One connection of the client.
+/// A client connection.
 struct Connection {
     reader: BufReader<TcpStream>,
     client: TcpStream,
@@ -477,15 +472,15 @@ impl Connection {
     fn serve(mut self) -> io::Result<()> {
         while !self.state.closed.load(Ordering::Relaxed) {
             let Some(head) = Head::read(&mut self.reader)? else { break };
-            if self.state.closed.load(Ordering::Relaxed) || !self.one(head)? {
+            if self.state.closed.load(Ordering::Relaxed) || !self.pass_request(head)? {
                 break;
             }
         }
         self.client.shutdown(Shutdown::Both)
     }
 
-    /// Passes one request and its answer; returns whether the connection stays.
-    fn one(&mut self, mut head: Head) -> io::Result<bool> {
+    /// Passes one request and its answer; returns whether the connection stays open.
+    fn pass_request(&mut self, mut head: Head) -> io::Result<bool> {
         let request = head.request();
         if let Some(word) = request.path.strip_prefix("/-/proxy/") {
             head.body().pass(&mut self.reader, &mut io::sink(), None)?;
@@ -493,7 +488,7 @@ impl Connection {
         }
         self.state.count(&request);
         let (delay, fault) = self.state.faults(&request);
-        self.state.act(&request);
+        self.state.run_actions(&request);
         if head.header("expect").is_some() {
             head.remove("expect");
             self.client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -515,7 +510,7 @@ impl Connection {
         };
         head.write(&mut server.writer)?;
         if let Some(Fault::CutRequest(bytes)) = fault {
-            // An error is that the body is longer; where it is not, the server has heard all of it.
+            // Fails if the body is longer; otherwise the server has received all of it.
             let _ = head.body().pass(&mut self.reader, &mut server.writer, Some(bytes));
             let _ = server.writer.shutdown(Shutdown::Both);
             return Ok(false);
@@ -538,7 +533,7 @@ impl Connection {
             }
             Some(Fault::SilentAfterwards) => {
                 body.pass(&mut server.reader, &mut io::sink(), None)?;
-                // Until the client goes away.
+                // Until the client disconnects.
                 let _ = self.reader.read(&mut [0]);
                 return Ok(false);
             }
@@ -589,7 +584,7 @@ impl Connection {
     fn answer_about_itself(&mut self, word: &str) -> io::Result<()> {
         match word {
             "requests" => {
-                let counts = locked(&self.state.counts).clone();
+                let counts = lock(&self.state.counts).clone();
                 let text: String = counts.iter().map(|(kind, count)| format!("{kind} {count}\n")).collect();
                 self.say("200 OK", "text/plain", &text)
             }

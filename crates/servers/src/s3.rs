@@ -1,5 +1,5 @@
-//! A server that speaks S3: versitygw over a folder, whose subfolders are buckets, or [`moto`], where
-//! `HARRIER_TEST_S3_SERVER=moto` says so.
+//! An S3 server: versitygw over a folder whose subfolders are buckets, or [`moto`] with
+//! `HARRIER_TEST_S3_SERVER=moto`.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::keeper::{Keeper, Place};
 
 mod moto;
 
-/// The only user of the server, for tests.
+/// The only user of the test server.
 pub const ACCESS_KEY: &str = "HARRIERTESTKEY";
 pub const SECRET_KEY: &str = "harrier/test+secret";
 pub const REGION: &str = "us-east-1";
 
-/// Says where a server is that a whole run of the tests shares.
+/// Environment variable that names a server shared by a whole test run.
 const VARIABLE: &str = "HARRIER_TEST_S3";
 
-/// Says which program is the server.
+/// Environment variable that selects the server program.
 const SERVER: &str = "HARRIER_TEST_S3_SERVER";
 
-/// It answers by then, or never.
+/// Startup timeout.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// `$1` is the folder, `$2` the program, `$3` the port.
@@ -58,11 +58,11 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// The one that the tests of this process share, which is that of the whole run where [`VARIABLE`] names
-    /// it; `None`, said loudly, where it cannot be installed.
+    /// The instance shared by the tests of this process, or by the whole test run where [`VARIABLE`] names
+    /// it. `None`, with a loud message, if it cannot be installed.
     pub fn shared() -> Option<&'static Self> {
         static SHARED: OnceLock<Result<S3, String>> = OnceLock::new();
-        if crate::skipped() {
+        if crate::skip_requested() {
             return None;
         }
         match SHARED.get_or_init(|| match std::env::var_os(SERVER).is_some_and(|name| name == "moto") {
@@ -78,9 +78,9 @@ impl S3 {
         }
     }
 
-    /// One of its own, for what ends servers.
-    pub fn own() -> Option<Self> {
-        crate::installed("s3.sh").map(|program| Self::start(&program, KEEPER))
+    /// Starts a private instance, for tests that kill servers.
+    pub fn dedicated() -> Option<Self> {
+        crate::installation("s3.sh").map(|program| Self::start(&program, KEEPER))
     }
 
     fn of_run() -> Option<Self> {
@@ -89,7 +89,7 @@ impl S3 {
         Some(Self { place, address, buckets: AtomicU64::new(0), is_moto: false })
     }
 
-    /// The variable by which other processes share it, and its value.
+    /// The variable, and its value, by which other processes share this instance.
     pub fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.place.variable(&[self.address.port()]))
     }
@@ -100,12 +100,12 @@ impl S3 {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let port = crate::free_port();
-            // The port may be taken by somebody else meanwhile.
+            // Another process may take the port meanwhile.
             match Keeper::start(script, folder, &[&program, &port.to_string()], &environment) {
                 Ok(keeper) => {
                     let address = SocketAddr::from(([127, 0, 0, 1], port));
                     let is_moto = script == moto::KEEPER;
-                    let (place, buckets) = (Place::own(keeper), AtomicU64::new(0));
+                    let (place, buckets) = (Place::dedicated(keeper), AtomicU64::new(0));
                     let server = Self { place, address, buckets, is_moto };
                     server.wait_until_it_listens();
                     return server;
@@ -124,17 +124,17 @@ impl S3 {
         }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same as clients want it.
+    /// Its address as a URL.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Makes a bucket and returns its name.
+    /// Creates a bucket and returns its name.
     pub fn new_bucket(&self) -> String {
         let number = self.buckets.fetch_add(1, Ordering::Relaxed);
         let name = format!("bucket{}-{number}", crate::process_name());
@@ -146,8 +146,7 @@ impl S3 {
         name
     }
 
-    /// The names of all objects in a bucket, sorted, as they lie on the disk. Uploads that were not completed
-    /// are not among them.
+    /// The sorted names of all objects in a bucket, from the disk. Excludes incomplete uploads.
     pub fn objects(&self, bucket: &str) -> Vec<String> {
         if self.is_moto {
             return moto::objects(self.address, bucket);
@@ -158,7 +157,7 @@ impl S3 {
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 let path = entry.path();
-                // Where the server keeps parts of uploads.
+                // The server's folder for parts of uploads.
                 if entry.file_name().to_string_lossy().starts_with(".sgwtmp") {
                     continue;
                 }
@@ -175,12 +174,12 @@ impl S3 {
         found
     }
 
-    /// Where the server keeps the objects of a bucket, as files.
+    /// The folder in which the server stores a bucket's objects as files.
     pub fn folder(&self, bucket: &str) -> PathBuf {
         self.place.folder().join("data").join(bucket)
     }
 
-    /// How many uploads in parts are neither completed nor given up.
+    /// Number of multipart uploads neither completed nor aborted.
     pub fn uploads(&self, bucket: &str) -> usize {
         if self.is_moto {
             return moto::uploads(self.address, bucket);
@@ -190,18 +189,18 @@ impl S3 {
         objects.map(|object| names(object.path()).filter(|upload| upload.path().is_dir()).count()).sum()
     }
 
-    /// Lays an object into a bucket, as somebody else would, without a request.
+    /// Puts an object into a bucket without a request, as another client would.
     pub fn put_object(&self, bucket: &str, name: &str, bytes: &[u8]) {
         let path = self.place.folder().join("data").join(bucket).join(name);
         std::fs::write(path, bytes).expect("an object");
     }
 
-    /// Its process, which may have ended; `None` if there was none yet.
+    /// Its process id, which may have exited; `None` before the first start.
     pub fn pid(&self) -> Option<u32> {
         crate::written_pid(&self.place.folder().join("pid"))
     }
 
-    /// Whether somebody listens on its port.
+    /// Whether a process listens on its port.
     pub fn listens(&self) -> bool {
         crate::listens(self.address.port())
     }
@@ -211,19 +210,19 @@ impl S3 {
         crate::answers_http(self.address.port())
     }
 
-    /// Ends the server; what it holds stays.
+    /// Kills the server; its data stays.
     pub fn stop(&self) {
-        self.place.tell("stop");
+        self.place.send("stop");
     }
 
-    /// Starts it again unless it runs, and waits until it answers.
+    /// Restarts the server unless it runs, and waits until it answers.
     pub fn restart(&self) {
         let started = Instant::now();
         while !self.answers() {
             assert!(started.elapsed() < START_MAX, "S3 does not come back on {}", self.address);
-            // Somebody else may have its port for a moment: then it ends again.
+            // Another process may hold its port for a moment; then the server exits again.
             if !self.pid().is_some_and(crate::runs) {
-                self.place.tell("start");
+                self.place.send("start");
             }
             std::thread::sleep(Duration::from_millis(20));
         }

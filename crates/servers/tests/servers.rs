@@ -112,7 +112,7 @@ fn s3_starts_and_wants_credentials() {
 
 #[test]
 fn s3_ends_and_comes_back_where_it_was() {
-    let Some(server) = S3::own() else { return };
+    let Some(server) = S3::dedicated() else { return };
     let (pid, bucket) = (server.pid().expect("it runs"), server.new_bucket());
     server.put_object(&bucket, "x", b"kept");
     server.stop();

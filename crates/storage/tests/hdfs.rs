@@ -58,7 +58,7 @@ fn asked(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, call: &s
 /// Starting a file system takes long, so all of it is one test; the NameNode goes last.
 #[test]
 fn files_are_written_in_place() {
-    let Some(server) = Hdfs::own() else { return };
+    let Some(server) = Hdfs::dedicated() else { return };
     run(async {
         let store = open(&server.url(), Options::default());
         put_read_list_and_delete(&store).await;

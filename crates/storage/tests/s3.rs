@@ -480,7 +480,7 @@ fn a_silent_server_is_told_in_time() {
 /// A server that goes away and comes back is waited for.
 #[test]
 fn a_server_may_restart() {
-    let Some(server) = S3::own() else { return };
+    let Some(server) = S3::dedicated() else { return };
     let name = server.new_bucket();
     let store = open(&name, options(&server.endpoint()));
     run(async {

@@ -10,7 +10,7 @@ use harrier_catalog::{Error, Transaction};
 
 /// Runs a test upon both databases, if DuckDB is to be had.
 fn with_duckdb<F: Future<Output = ()>>(test: impl Fn(Kind) -> F) {
-    if harrier_servers::installed("duckdb.sh").is_some() {
+    if harrier_servers::installation("duckdb.sh").is_some() {
         on_both(test);
     }
 }

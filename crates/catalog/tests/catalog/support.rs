@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 /// Whether tests that need PostgreSQL are to be left out, or it cannot be had.
 pub fn skips_servers() -> bool {
-    harrier_servers::installed("postgres.sh").is_none()
+    harrier_servers::installation("postgres.sh").is_none()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ cd / && rm -rf "$folder"
 
 impl Server {
     fn start() -> Self {
-        let bin = harrier_servers::installed("postgres.sh").expect("PostgreSQL was there before");
+        let bin = harrier_servers::installation("postgres.sh").expect("PostgreSQL was there before");
         let bin = bin.display().to_string();
         for _ in 0..5 {
             let folder = TempDir::new().unwrap();
@@ -373,7 +373,7 @@ pub fn is_conflict<T: std::fmt::Debug>(result: &Result<T>) -> bool {
 /// Runs a Python script with DuckDB's modules; what it prints. `con` is a connection with the warehouse as
 /// `l` in use.
 pub fn duckdb(url: &str, script: &str) -> String {
-    let python = harrier_servers::installed("duckdb.sh").expect("DuckDB was there before");
+    let python = harrier_servers::installation("duckdb.sh").expect("DuckDB was there before");
     let attach = match url.strip_prefix("sqlite:") {
         Some(path) => format!("ducklake:sqlite:{path}"),
         None => {

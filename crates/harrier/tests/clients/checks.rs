@@ -10,7 +10,7 @@ use crate::served::Served;
 /// Checks of `tests/clients/run.py`, each with one client.
 fn run(clients: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    if harrier_servers::installed("clients.sh").is_none() {
+    if harrier_servers::installation("clients.sh").is_none() {
         return;
     }
     let _shared = crate::MACHINE.read().unwrap_or_else(PoisonError::into_inner);

@@ -245,7 +245,7 @@ fn tables(results: &HashMap<&str, Result>, entries: &[Entry], classes: &[Class])
 /// PostgreSQL 15; `None`, said loudly, where there is none.
 fn postgres() -> Option<&'static Postgres> {
     // The suite changes roles, which all databases of a server share.
-    let postgres: &'static Postgres = Box::leak(Box::new(Postgres::own()?));
+    let postgres: &'static Postgres = Box::leak(Box::new(Postgres::dedicated()?));
     let version = postgres.psql("postgres", "SHOW server_version");
     if !version.starts_with("15.") {
         skip(&format!("the regression suite is that of PostgreSQL 15, and the server here is {version}"));

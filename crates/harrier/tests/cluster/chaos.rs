@@ -103,7 +103,7 @@ fn the_service_bears_what_comes() {
     if env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1") {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
-    let Some(postgres) = Postgres::own() else { return };
+    let Some(postgres) = Postgres::dedicated() else { return };
     let postgres: &'static Postgres = Box::leak(Box::new(postgres));
     let _turn = crate::turn();
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));

@@ -132,8 +132,8 @@ pub fn missing(needs: &BTreeSet<Need>) -> Option<String> {
             Need::Psql => harrier_launch::on_path("psql").is_some(),
             Need::Python => harrier_servers::clients_python().is_some(),
             Need::Slurm => is_ok(Command::new(script("slurm.sh")).arg("install")),
-            Need::Postgres => harrier_servers::installed("postgres.sh").is_some(),
-            Need::S3 => harrier_servers::installed("s3.sh").is_some(),
+            Need::Postgres => harrier_servers::installation("postgres.sh").is_some(),
+            Need::S3 => harrier_servers::installation("s3.sh").is_some(),
         };
         assert!(is_there || !is_set(requires), "absent: {need:?}");
         if !is_there {
@@ -239,13 +239,13 @@ impl Sandbox {
                 }
             }
             Need::Postgres => {
-                let bin = harrier_servers::installed("postgres.sh").expect("it was there");
+                let bin = harrier_servers::installation("postgres.sh").expect("it was there");
                 let mut start = self.command("sh");
                 start.args(["-c", POSTGRES, "sh"]).arg(own("postgres")).arg(bin);
                 run(&mut start, &own("postgres.log"));
             }
             Need::S3 => {
-                let program = harrier_servers::installed("s3.sh").expect("it was there");
+                let program = harrier_servers::installation("s3.sh").expect("it was there");
                 let mut start = self.command("sh");
                 start.args(["-c", S3, "sh"]).arg(own("s3")).arg(program);
                 run(&mut start, &own("s3.log"));

@@ -437,7 +437,7 @@ fn two_processes_share_a_catalog_in_postgres() {
 
 #[test]
 fn a_catalog_server_that_is_not_there_is_told() {
-    if harrier_servers::skipped() {
+    if harrier_servers::skip_requested() {
         return;
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -478,7 +478,7 @@ struct Duck {
 impl Duck {
     /// `None`: it cannot be had.
     fn start() -> Option<Self> {
-        let python = harrier_servers::installed("duckdb.sh")?;
+        let python = harrier_servers::installation("duckdb.sh")?;
         let mut child = Command::new(python)
             .args(["-c", PEER])
             .stdin(Stdio::piped())

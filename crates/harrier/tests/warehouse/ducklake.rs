@@ -45,7 +45,7 @@ const LOCKED_MAX: usize = 10;
 
 impl Duck {
     fn start() -> Self {
-        let python = harrier_servers::installed("duckdb.sh").expect("DuckDB was there before");
+        let python = harrier_servers::installation("duckdb.sh").expect("DuckDB was there before");
         let mut child = Command::new(python)
             .args(["-c", PEER])
             .stdin(Stdio::piped())
@@ -127,7 +127,7 @@ impl Lake {
 }
 
 fn skipped() -> bool {
-    harrier_servers::installed("duckdb.sh").is_none()
+    harrier_servers::installation("duckdb.sh").is_none()
 }
 
 fn run(session: &mut Session, sql: &str) {

@@ -52,7 +52,7 @@ while not os.path.exists(stop):
 
 /// The Python that has it.
 pub fn duckdb() -> Option<PathBuf> {
-    harrier_servers::installed("duckdb.sh")
+    harrier_servers::installation("duckdb.sh")
 }
 
 fn create(table: &Path) -> String {

@@ -1,5 +1,5 @@
-//! A name service of two NameNodes with one journal, which is a folder that both have. One is active, the
-//! other reads the journal and waits. Nobody watches them: the test says who is active.
+//! An HDFS name service: two NameNodes, active and standby, with a shared journal folder. There is no
+//! automatic failover: the test chooses the active one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::{START_MAX, common_settings, write_log_settings, write_site};
 use crate::keeper::Keeper;
 
-/// The name service, and its NameNodes.
+/// The name service and its NameNodes.
 const SERVICE: &str = "cluster";
 const NAMES: [&str; 2] = ["nn0", "nn1"];
 
-/// `$1` is the folder, `$2` the one with jars and web pages. The second NameNode begins as a copy of the
+/// `$1` is the folder, `$2` the folder of jars and web pages. The second NameNode begins as a copy of the
 /// first one's files.
 const KEEPER: &str = r#"
 folder=$1 jars=$2
@@ -59,10 +59,10 @@ pub struct HdfsPair {
 }
 
 impl HdfsPair {
-    /// Starts one whose first NameNode is active, which takes up to a minute; `None`, said loudly, where it
-    /// cannot be installed.
+    /// Starts a pair with the first NameNode active, which takes up to a minute. `None`, with a loud message,
+    /// if it cannot be installed.
     pub fn start() -> Option<Self> {
-        let jars = crate::installed("hdfs.sh")?;
+        let jars = crate::installation("hdfs.sh")?;
         for _ in 0..3 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let ports = [(); 5].map(|()| crate::free_port());
@@ -81,7 +81,7 @@ impl HdfsPair {
         panic!("HDFS does not start");
     }
 
-    /// The root of the file system, which names the service and no server.
+    /// The root of the file system; names the service, not a server.
     pub fn url(&self) -> String {
         format!("hdfs://{SERVICE}")
     }
@@ -91,35 +91,35 @@ impl HdfsPair {
         self.keeper.folder().join("conf0")
     }
 
-    /// What says where the service's NameNodes are, as options of a table.
+    /// The addresses of the service's NameNodes, as options of a table.
     pub fn options(&self) -> Vec<(String, String)> {
         service(self.ports).into_iter().collect()
     }
 
     /// Kills a NameNode.
     pub fn stop(&self, number: usize) {
-        self.keeper.tell(&format!("stop {number}"));
+        self.keeper.send(&format!("stop {number}"));
     }
 
-    /// Starts it again, to wait.
+    /// Restarts a NameNode as standby.
     pub fn restart(&self, number: usize) {
-        self.keeper.tell(&format!("start {number}"));
+        self.keeper.send(&format!("start {number}"));
     }
 
-    /// Has a NameNode serve from now on, and waits until it does. The other one must wait, or be gone.
+    /// Makes a NameNode active, and waits until it is. The other one must be standby or dead.
     pub fn make_active(&self, number: usize) {
-        self.keeper.tell(&format!("active {number}"));
+        self.keeper.send(&format!("active {number}"));
         self.wait_until(number, |state| {
             state.contains("\"Safemode\" : \"\"") && state.contains("127.0.0.1:")
         });
     }
 
-    /// Has a NameNode wait from now on; it refuses clients.
+    /// Makes a NameNode standby; it rejects clients.
     pub fn make_standby(&self, number: usize) {
-        self.keeper.tell(&format!("standby {number}"));
+        self.keeper.send(&format!("standby {number}"));
     }
 
-    /// `NameNodeInfo`: whether it is in safe mode, and which DataNodes it has.
+    /// Polls `NameNodeInfo`: safe mode and DataNodes.
     fn wait_until(&self, number: usize, is_so: impl Fn(&str) -> bool) {
         let started = Instant::now();
         let path = "/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo";
@@ -140,7 +140,7 @@ fn service(ports: [u16; 2]) -> [(String, String); 3] {
     [(format!("dfs.ha.namenodes.{SERVICE}"), NAMES.join(",")), address(0), address(1)]
 }
 
-/// `ports`: of clients for each NameNode, of pages for each, of the DataNode.
+/// `ports`: the client port of each NameNode, the HTTP port of each, the DataNode's port.
 fn write_configuration(folder: &Path, number: usize, ports: [u16; 5]) {
     let conf = folder.join(format!("conf{number}"));
     fs::create_dir_all(&conf).expect("a folder");
@@ -162,7 +162,7 @@ fn write_configuration(folder: &Path, number: usize, ports: [u16; 5]) {
             format!("dfs.client.failover.proxy.provider.{SERVICE}"),
             "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider".to_string(),
         ),
-        // The one that waits is soon where the journal is.
+        // The standby catches up with the journal quickly.
         ("dfs.ha.tail-edits.period".to_string(), "1".to_string()),
         ("dfs.datanode.address".to_string(), format!("127.0.0.1:{}", ports[4])),
         ("dfs.datanode.data.dir".to_string(), within("blocks")),

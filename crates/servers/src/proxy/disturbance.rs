@@ -1,4 +1,4 @@
-//! Faults that are drawn from a seed: which requests they strike, and in which phase of theirs.
+//! Random faults from a seed: which requests fail, and in which phase.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::{Fault, Request};
 
-/// The longest delay that is drawn. Requests that are under way together may change places.
+/// The longest random delay. Concurrent requests may be reordered.
 const DELAY_MS_MAX: u64 = 120;
-/// Of so many requests that are struck one is never answered.
+/// One in this many faults is never answered.
 const SILENT_ONE_IN: u64 = 100;
-/// Where bodies of requests and answers break off, at most.
+/// Maximum number of body bytes before a cut.
 const BODY_BYTES_MAX: u64 = 200_000;
 
-/// What the seed draws follows from it, from a request's kind and from how many of that kind came before.
-/// Names of objects do not count, which are random.
+/// A fault depends on the seed, the request's kind and the number of earlier requests of that kind. It does
+/// not depend on object names, which are random.
 #[derive(Debug)]
 pub(super) struct Disturbance {
     seed: u64,
@@ -28,7 +28,7 @@ impl Disturbance {
         Self { seed, one_in, counts: BTreeMap::new() }
     }
 
-    /// The fault that strikes this request, if one does.
+    /// Draws the fault for this request, if any.
     pub(super) fn draw(&mut self, request: &Request) -> Option<Fault> {
         let count = self.counts.entry(request.kind.clone()).or_default();
         *count += 1;
@@ -36,7 +36,7 @@ impl Disturbance {
         if number.below(self.one_in) != 0 {
             return None;
         }
-        // Each makes the client wait until it gives up.
+        // Each makes the client wait for its timeout.
         if number.below(SILENT_ONE_IN) == 0 {
             return Some(Fault::SilentAfterwards);
         }
@@ -57,7 +57,7 @@ impl Disturbance {
     }
 }
 
-/// Numbers that follow from a seed, a kind and a count.
+/// Random numbers from a seed, a kind and a count.
 struct Numbers<'a>(u64, &'a str, u64, u64);
 
 impl Numbers<'_> {

@@ -1,10 +1,9 @@
-//! moto: a server that speaks S3 and holds all in memory. It asks for no signature, so that what it holds can
-//! be asked for without one.
+//! moto: an in-memory S3 server. It checks no signatures, so its contents can be read without one.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// `$1` is the folder, `$2` the program, `$3` the port. What it holds goes when it stops.
+/// `$1` is the folder, `$2` the program, `$3` the port. Its data is lost when it stops.
 pub(super) const KEEPER: &str = r#"
 folder=$1 program=$2 port=$3
 "$program" -H 127.0.0.1 -p "$port" >>"$folder/log" 2>&1 & server=$!
@@ -22,7 +21,7 @@ pub(super) fn make_bucket(address: SocketAddr, bucket: &str) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-/// The names of all objects in a bucket, sorted.
+/// The sorted names of all objects in a bucket.
 pub(super) fn objects(address: SocketAddr, bucket: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut token = String::new();
@@ -39,7 +38,7 @@ pub(super) fn objects(address: SocketAddr, bucket: &str) -> Vec<String> {
     found
 }
 
-/// How many uploads in parts are neither completed nor given up.
+/// Number of multipart uploads neither completed nor aborted.
 pub(super) fn uploads(address: SocketAddr, bucket: &str) -> usize {
     let page = ask(address, "GET", &format!("/{bucket}?uploads"));
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
@@ -57,7 +56,7 @@ fn ask(address: SocketAddr, method: &str, path: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The texts of all elements of this name.
+/// The texts of all elements with this name.
 fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let pieces: Vec<&str> = xml.split(open.as_str()).skip(1).collect();

@@ -117,7 +117,7 @@ impl Server for S3 {
 
 #[test]
 fn s3_dies_at_every_step_of_a_transaction() {
-    let Some(server) = S3::own() else { return };
+    let Some(server) = S3::dedicated() else { return };
     // It ends with the process, as every server of the tests does.
     let server: &'static S3 = Box::leak(Box::new(server));
     let _turn = alone();
@@ -232,7 +232,7 @@ fn is_of_hdfs(server: &Hdfs, stderr: &str) -> bool {
 /// file costs that file, and who is not there after the commit leaves one.
 #[test]
 fn hdfs_dies_at_chosen_steps_of_a_transaction() {
-    let Some(server) = Hdfs::own() else { return };
+    let Some(server) = Hdfs::dedicated() else { return };
     let server: &'static Hdfs = Box::leak(Box::new(server));
     let _turn = alone();
     let transaction = Transaction::new(OnHdfs { server, folder: "/deaths" });
@@ -320,7 +320,7 @@ impl Place for InPostgres {
 
 #[test]
 fn somebody_dies_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
-    let Some(server) = Postgres::own() else { return };
+    let Some(server) = Postgres::dedicated() else { return };
     let server: &'static Postgres = Box::leak(Box::new(server));
     let _turn = alone();
     let transaction = Transaction::new(InPostgres { server, database: server.new_database() });
