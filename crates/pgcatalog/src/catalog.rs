@@ -1,4 +1,4 @@
-//! What stands between a [`Source`] and the relations and functions: oids, and what is found by them.
+//! Catalog lookups between a [`Source`] and the relations and functions: oids and names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) const OWNER_OID: i32 = 10;
 /// The oid of the database.
 pub(crate) const DATABASE_OID: i32 = 5;
 
-/// A source with what was derived from its contents last.
+/// A source with an index of its last contents.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     pub(crate) source: Arc<dyn Source>,
@@ -27,16 +27,16 @@ pub(crate) struct Catalog {
 pub(crate) struct Index {
     pub(crate) contents: Arc<Contents>,
     relations: HashMap<i32, usize>,
-    /// Indexes, by the places of their table and their own.
+    /// Indexes, by the position of their table and their own.
     indexes: HashMap<i32, (usize, usize)>,
     schemas: HashMap<i32, usize>,
-    /// Schemas by the source's numbers.
+    /// Schemas by the source's ids.
     by_id: HashMap<i64, usize>,
-    /// Relations by the oid of their schema and their name.
+    /// Relations by schema oid and name.
     names: HashMap<(i32, String), i32>,
 }
 
-/// A relation of the user or of the system.
+/// A user or system relation.
 pub(crate) enum Found<'a> {
     User(&'a Relation, &'a Schema),
     System(&'static SystemRelation),
@@ -76,7 +76,7 @@ impl Catalog {
         self.source.roles().is_ok_and(|roles| roles.iter().any(|role| role.name == name && role.superuser))
     }
 
-    /// Whether a role is another, or a member of it by any way.
+    /// Whether a role is another one, or a direct or indirect member of it.
     pub(crate) fn has_role(&self, roles: &[Role], name: &str, other: &str) -> bool {
         let mut seen = vec![name];
         let mut next = 0;
@@ -95,7 +95,7 @@ impl Catalog {
         false
     }
 
-    /// The namespaces a bare name is looked for in: `pg_catalog` first, as long as the path does not name it.
+    /// The search path for unqualified names: `pg_catalog` first, unless the path names it.
     pub(crate) fn path(&self) -> Vec<String> {
         let path = self.source.search_path();
         match path.iter().any(|name| name == "pg_catalog") {
@@ -104,14 +104,14 @@ impl Catalog {
         }
     }
 
-    /// Whether a bare name finds this relation.
+    /// Whether the unqualified name resolves to this relation.
     pub(crate) fn is_visible(&self, index: &Index, relation: i32) -> Option<bool> {
         let (schema, name) = index.name_of(relation)?;
         let first = self.path().into_iter().find(|schema| index.relation(schema, &name).is_some());
         Some(first.is_some_and(|first| first == schema))
     }
 
-    /// A relation's name as `regclass` writes it: with its schema only if the bare name does not find it.
+    /// A relation's name as `regclass` output: qualified only if the unqualified name does not resolve to it.
     pub(crate) fn relation_text(&self, index: &Index, relation: i32) -> String {
         match (index.name_of(relation), self.is_visible(index, relation)) {
             (Some((_, name)), Some(true)) => quote_identifier(&name),
@@ -121,7 +121,7 @@ impl Catalog {
         }
     }
 
-    /// The oid of a relation by a name as it is written in SQL.
+    /// The oid of a relation by its SQL name.
     pub(crate) fn relation_by_text(&self, index: &Index, text: &str) -> Option<i32> {
         match split_name(text)?.as_slice() {
             [name] => self.path().iter().find_map(|schema| index.relation(schema, name)),
@@ -200,7 +200,7 @@ impl Index {
         self.contents.schemas.get(*self.by_id.get(&relation.schema)?)
     }
 
-    /// The relations whose schema is known, each with it.
+    /// The relations whose schema exists, each with it.
     pub(crate) fn user_relations(&self) -> impl Iterator<Item = (&Relation, &Schema)> {
         self.contents.relations.iter().filter_map(|relation| Some((relation, self.schema_of(relation)?)))
     }
@@ -220,7 +220,7 @@ impl Index {
         })
     }
 
-    /// The oid of a relation by the names of its schema and its own.
+    /// The oid of a relation by schema and name.
     pub(crate) fn relation(&self, schema: &str, name: &str) -> Option<i32> {
         if let Some((namespace, _)) = system_schemas().find(|known| known.1 == schema) {
             return SYSTEM.find(namespace, name).map(|relation| relation.oid);
@@ -228,7 +228,7 @@ impl Index {
         self.names.get(&(self.schema_oid(schema)?, name.to_string())).copied()
     }
 
-    /// Schema and name of a relation.
+    /// The schema and name of a relation.
     pub(crate) fn name_of(&self, relation: i32) -> Option<(String, String)> {
         if let Some((_, schema, index)) = self.index(relation) {
             return Some((schema.name.clone(), index.name.clone()));
@@ -240,14 +240,14 @@ impl Index {
     }
 }
 
-/// Oids and names of the namespaces that every database has.
+/// Oids and names of the built-in namespaces.
 pub(crate) fn system_schemas() -> impl Iterator<Item = (i32, &'static str)> {
     [(PG_CATALOG, "pg_catalog"), (99, "pg_toast")]
         .into_iter()
         .chain(SYSTEM.information.map(|oid| (oid, "information_schema")))
 }
 
-/// The letters by which an access control list says a privilege.
+/// The letters of privileges in an access control list.
 pub(crate) const LETTERS: [(&str, char); 14] = [
     ("INSERT", 'a'),
     ("SELECT", 'r'),
@@ -265,7 +265,7 @@ pub(crate) const LETTERS: [(&str, char); 14] = [
     ("ALTER SYSTEM", 'A'),
 ];
 
-/// A role's name as an item of an access control list writes it.
+/// A role's name in an item of an access control list.
 pub(crate) fn role_item(name: &str) -> String {
     match name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         true => name.to_string(),
@@ -273,8 +273,8 @@ pub(crate) fn role_item(name: &str) -> String {
     }
 }
 
-/// Grants as the items of an access control list, what the owner may by itself first; none if nothing was
-/// granted.
+/// Grants as the items of an access control list, the owner's implicit privileges first; `None` without
+/// grants.
 pub(crate) fn access_list(owner: &str, everything: &str, grants: &[Grant]) -> Option<Vec<String>> {
     if grants.is_empty() {
         return None;
@@ -291,11 +291,11 @@ pub(crate) fn access_list(owner: &str, everything: &str, grants: &[Grant]) -> Op
     Some(own.into_iter().chain(granted).collect())
 }
 
-/// The privileges of an access control list's letters.
+/// The letters of all privileges on a table.
 pub(crate) const TABLE_PRIVILEGES: &str = "arwdDxt";
 
-/// A name as SQL needs it written. Words that are more than names (`select`, `user`, …) are quoted, as
-/// PostgreSQL does.
+/// Quotes an SQL identifier where necessary. Reserved words (`select`, `user`, …) are quoted, as in
+/// PostgreSQL.
 pub(crate) fn quote_identifier(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
@@ -320,8 +320,7 @@ fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(name)
 }
 
-/// The parts of a name as it is written in SQL: `Orders . "x.y"` is `orders` and `x.y`. None if it is no
-/// name.
+/// Splits a qualified SQL name: `Orders . "x.y"` is `orders` and `x.y`. `None` if it is not a name.
 pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![];
     let mut letters = text.trim().chars().peekable();
@@ -342,7 +341,7 @@ pub(crate) fn split_name(text: &str) -> Option<Vec<String>> {
             while let Some(letter) = letters.next_if(|letter| *letter != '.' && *letter != '"') {
                 part.extend(letter.to_lowercase());
             }
-            // Within a name they are those of a type, such as `double precision`.
+            // Inner blanks belong to a type's name, such as `double precision`.
             part.truncate(part.trim_ascii_end().len());
         }
         skip_blanks(&mut letters);

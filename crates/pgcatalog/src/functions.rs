@@ -1,6 +1,5 @@
-//! PostgreSQL's functions about the catalogs and the session. One type evaluates them all; a table says their
-//! names, arguments and results. A function is strict, as PostgreSQL says it: with a null argument its result
-//! is null.
+//! PostgreSQL's functions about catalogs and session. One UDF type evaluates them all; a table lists their
+//! names, arguments and results. Functions are strict: a NULL argument makes the result NULL.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -33,7 +32,7 @@ mod lookups;
 mod more;
 mod type_of;
 
-/// What an argument is made before a function sees it.
+/// The type to which an argument is coerced.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Argument {
     /// A text.
@@ -43,19 +42,19 @@ enum Argument {
     /// A number of eight bytes.
     Big,
     Bool,
-    /// A name or an oid: a text stays a text, and a number is one of four bytes.
+    /// A name or an oid: text stays text, a number becomes an int4.
     Either,
-    /// A list of texts.
+    /// An array of text.
     Texts,
-    /// A list of numbers, or an array as a text.
+    /// An array of int4, or an array literal as text.
     Ints,
-    /// Whatever it is.
+    /// Any type.
     Any,
 }
 
 use Argument::{Any, Big, Bool, Either, Int, Ints, Text, Texts};
 
-/// What a function has to work with: the state of the session, looked up once for a batch.
+/// A call's context: session state, looked up once per batch.
 struct Call<'a> {
     catalog: &'a Catalog,
     arguments: &'a [ArrayRef],
@@ -64,8 +63,7 @@ struct Call<'a> {
     path: Vec<String>,
 }
 
-/// An argument's value in one row, and a result. Results of functions are these, and become an array of the
-/// declared type.
+/// An argument's value in one row, or a result, which becomes an array of the declared type.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Null,
@@ -109,19 +107,17 @@ impl From<String> for Value {
 
 type Evaluate = fn(&Call<'_>, &[Value]) -> Result<Value>;
 
-/// Name, the type of the result in PostgreSQL, how many arguments are needed, what they are, and how it is
-/// evaluated.
+/// Name, PostgreSQL result type, number of required arguments, argument types, and implementation.
 type Definition = (&'static str, &'static str, usize, &'static [Argument], Evaluate);
 
-/// What a function is in every session.
+/// A function's part that all sessions share.
 struct Outline {
     definition: Definition,
     signature: Signature,
     aliases: Vec<String>,
 }
 
-/// A function that was registered in a session. A server has a hundred of each idle session, so it is no more
-/// than this.
+/// A function registered in a session. An idle session has a hundred of them, so it is kept small.
 struct Function {
     outline: &'static Outline,
     catalog: Arc<Catalog>,
@@ -174,11 +170,11 @@ impl ScalarUDFImpl for Function {
             let types = given.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
             return plan_err!("function {name}({types}) does not exist");
         }
-        Ok(arguments.iter().zip(given).map(|(argument, given)| argument.coerced(given)).collect())
+        Ok(arguments.iter().zip(given).map(|(argument, given)| argument.coerced_type(given)).collect())
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        // What has no column as an argument is the same in every row.
+        // Without column arguments the result is the same in every row.
         let constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { arguments.number_rows };
         let arrays =
@@ -209,7 +205,7 @@ impl Function {
 }
 
 impl Argument {
-    fn coerced(self, given: &DataType) -> DataType {
+    fn coerced_type(self, given: &DataType) -> DataType {
         let texts = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
         match self {
             Text => DataType::Utf8,
@@ -232,7 +228,7 @@ impl Call<'_> {
         let mut values = Vec::with_capacity(self.arguments.len());
         for array in self.arguments {
             values.push(match array.data_type() {
-                // Only how many elements there are is asked of it, NULL among them.
+                // Only the number of elements matters, including NULLs.
                 DataType::List(_) if is_bound && array.is_valid(row) => Value::Bool(true),
                 _ => value(array, row)?,
             });
@@ -250,7 +246,7 @@ impl Call<'_> {
         (definition.4)(self, &values)
     }
 
-    /// A relation by its oid or its name; none if there is none.
+    /// A relation by its oid or name; `None` if missing.
     fn relation(&self, value: &Value) -> Option<i32> {
         match value {
             Value::Int(oid) => Some(*oid),
@@ -262,7 +258,7 @@ impl Call<'_> {
         }
     }
 
-    /// A relation that has to exist if it is named.
+    /// A relation; fails if a named one does not exist.
     fn existing_relation(&self, value: &Value) -> Result<i32> {
         match (self.relation(value), value) {
             (Some(relation), _) => Ok(relation),
@@ -271,7 +267,7 @@ impl Call<'_> {
         }
     }
 
-    /// Who is asked about: the first of more arguments than `least`, or the user.
+    /// The role to check: the first of more than `least` arguments, or the user.
     fn role<'v>(&self, values: &'v [Value], least: usize) -> Result<(String, &'v [Value])> {
         if values.len() == least {
             return Ok((self.catalog.source.user(), values));
@@ -291,7 +287,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether a role has one of the privileges that a text lists.
+    /// Whether a role has one of the privileges listed in a text.
     fn may(&self, role: &str, object: &Object<'_>, privileges: &str) -> bool {
         privileges.split(',').any(|privilege| {
             let privilege = privilege.trim().to_uppercase();
@@ -327,8 +323,7 @@ fn is_true(value: &Value) -> bool {
     *value == Value::Bool(true)
 }
 
-/// The lowest or the highest place of a dimension of a list, counted from 1: NULL if it has no elements
-/// there.
+/// The lower or upper bound of a list's dimension, counted from 1: NULL if it is empty.
 fn list_bound(lists: &ArrayRef, row: usize, dimension: i32, is_lower: bool) -> Value {
     let mut items = lists.as_list::<i32>().value(row);
     for _ in 1..dimension {
@@ -424,7 +419,7 @@ static OUTLINES: LazyLock<Vec<Outline>> = LazyLock::new(|| {
     definitions.map(outline).collect()
 });
 
-/// Functions that need nothing of a session.
+/// Functions independent of the session.
 static SHARED: LazyLock<Vec<Arc<ScalarUDF>>> = LazyLock::new(|| {
     let own = [Arc::new(ScalarUDF::new_from_impl(ExpandArray::new())), Arc::new(type_of::function())];
     own.into()
@@ -440,8 +435,7 @@ pub(crate) fn functions(catalog: &Arc<Catalog>) -> impl Iterator<Item = Arc<Scal
     of_session.chain(acl).chain(SHARED.iter().cloned())
 }
 
-/// What is the same throughout a statement is worked out before it is spread over ranks; what does something
-/// is done each time.
+/// Stable functions are evaluated before distribution over ranks; those with side effects are volatile.
 fn volatility(name: &str) -> Volatility {
     match name {
         "set_config" | "pg_cancel_backend" | "pg_terminate_backend" => Volatility::Volatile,

@@ -1,23 +1,23 @@
-//! Constraints and indexes of tables, as a source tells them, and as PostgreSQL writes them.
+//! Constraints and indexes of tables from a source, and their SQL definitions.
 //!
-//! No key is enforced and no index built, and the catalogs say so: such a constraint is not validated, and an
-//! index is not valid.
+//! Keys are not enforced and indexes are not built, and the catalogs say so: such a constraint is not
+//! validated, and an index is not valid.
 
 use crate::catalog::{Catalog, Index as Known, quote_identifier};
 use crate::source::{Relation, oid};
 
-/// What is declared of a table. Columns are places among those of their relation, from 0 on.
+/// The constraints and indexes of a table. Columns are zero-based positions in their relation.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
     pub constraints: Vec<Constraint>,
-    /// Those of primary keys and unique constraints are among them, under the same numbers and names.
+    /// Includes those of primary keys and unique constraints, with the same ids and names.
     pub indexes: Vec<Index>,
 }
 
 /// A constraint of a table.
 #[derive(Debug, Clone)]
 pub struct Constraint {
-    /// Numbers of constraints and indexes are different from those of relations.
+    /// Distinct from the ids of relations.
     pub id: i64,
     pub name: String,
     pub columns: Vec<usize>,
@@ -26,7 +26,7 @@ pub struct Constraint {
     pub kind: ConstraintKind,
 }
 
-/// What a constraint is.
+/// The kind of a constraint.
 #[derive(Debug, Clone)]
 pub enum ConstraintKind {
     Primary,
@@ -39,23 +39,23 @@ pub enum ConstraintKind {
 #[derive(Debug, Clone)]
 pub struct Check {
     pub condition: String,
-    /// All rows fulfil it.
+    /// All existing rows satisfy it.
     pub is_valid: bool,
 }
 
-/// What a foreign key refers to.
+/// The target of a foreign key.
 #[derive(Debug, Clone)]
 pub struct ForeignKey {
-    /// The number of the relation.
+    /// The id of the relation.
     pub relation: i64,
-    /// Among the columns of that relation.
+    /// Positions in that relation.
     pub columns: Vec<usize>,
-    /// The number of the index of the key there.
+    /// The id of the referenced key's index.
     pub index: i64,
     /// As in `pg_constraint`: `a` no action, `r` restrict, `c` cascade, `n` set null, `d` set default.
     pub on_update: char,
     pub on_delete: char,
-    /// MATCH FULL, and not SIMPLE.
+    /// MATCH FULL instead of SIMPLE.
     pub is_full: bool,
 }
 
@@ -66,23 +66,23 @@ pub struct Index {
     pub name: String,
     pub is_unique: bool,
     pub is_primary: bool,
-    /// It is that of a deferrable constraint.
+    /// It belongs to a deferrable constraint.
     pub is_deferrable: bool,
     pub nulls_not_distinct: bool,
-    /// `btree` and its like.
+    /// An access method, such as `btree`.
     pub method: String,
     pub items: Vec<IndexItem>,
-    /// What INCLUDE says.
+    /// The columns of INCLUDE.
     pub included: Vec<usize>,
     /// The condition of a partial index.
     pub predicate: Option<String>,
 }
 
-/// What an index orders by.
+/// An element of an index.
 #[derive(Debug, Clone)]
 pub struct IndexItem {
     pub what: Indexed,
-    /// The operator class, where it was named.
+    /// The operator class, if named.
     pub class: Option<String>,
     pub is_descending: bool,
     pub nulls_first: bool,
@@ -103,7 +103,7 @@ impl Keys {
 }
 
 impl ConstraintKind {
-    /// As in `pg_constraint`.
+    /// The letter in `pg_constraint`.
     pub(crate) fn letter(&self) -> &'static str {
         match self {
             Self::Primary => "p",
@@ -113,7 +113,7 @@ impl ConstraintKind {
         }
     }
 
-    /// As in `information_schema`.
+    /// The name in `information_schema`.
     pub(crate) fn words(&self) -> &'static str {
         match self {
             Self::Primary => "PRIMARY KEY",
@@ -125,8 +125,7 @@ impl ConstraintKind {
 }
 
 impl Index {
-    /// The names of its columns as PostgreSQL gives them: an expression has the name of its function, or none
-    /// of its own.
+    /// Column names as PostgreSQL chooses them: an expression is named after its function, or `expr`.
     pub(crate) fn column_names(&self, relation: &Relation) -> Vec<String> {
         let mut names: Vec<String> = vec![];
         let items = self.items.iter().map(|item| match &item.what {
@@ -166,7 +165,7 @@ impl Index {
         text
     }
 
-    /// What `pg_get_indexdef` gives; `name`: of its table.
+    /// The result of `pg_get_indexdef`; `name`: of its table.
     pub(crate) fn definition(&self, relation: &Relation, name: &str) -> String {
         let unique = if self.is_unique { "UNIQUE " } else { "" };
         let items: Vec<String> = self.items.iter().map(|item| self.item_text(relation, item)).collect();
@@ -188,7 +187,7 @@ impl Index {
         text
     }
 
-    /// What `pg_get_indexdef` gives of one column, counted from 1 on.
+    /// The result of `pg_get_indexdef` for one column, counted from 1.
     pub(crate) fn column_definition(&self, relation: &Relation, number: usize) -> Option<String> {
         let at = number.checked_sub(1)?;
         match self.items.get(at) {
@@ -202,17 +201,17 @@ impl Index {
 }
 
 impl Indexed {
-    /// As PostgreSQL writes it: a call stands by itself, and all else in parentheses.
+    /// As PostgreSQL writes it: parentheses around anything but a call.
     fn text(&self, relation: &Relation) -> String {
         match self {
             Self::Column(at) => quote_identifier(column_name(relation, *at)),
-            Self::Expression(text) => parenthesized(text),
+            Self::Expression(text) => add_parentheses(text),
         }
     }
 }
 
-/// An expression as PostgreSQL writes it: a name or a call stands by itself, and all else in parentheses.
-fn parenthesized(text: &str) -> String {
+/// An expression as PostgreSQL writes it: parentheses around anything but a name or a call.
+fn add_parentheses(text: &str) -> String {
     let is_name = |text: &str| text.chars().all(|sign| sign.is_alphanumeric() || sign == '_');
     let is_call = match text.split_once('(') {
         Some((name, rest)) => {
@@ -223,7 +222,7 @@ fn parenthesized(text: &str) -> String {
     if is_call { text.to_string() } else { format!("({text})") }
 }
 
-/// Where what stands behind a parenthesis has closed it.
+/// The offset after the closing parenthesis; `rest` begins after the opening one.
 fn end_of_parentheses(rest: &str) -> Option<usize> {
     let mut depth = 1;
     for (at, sign) in rest.char_indices() {
@@ -239,7 +238,7 @@ fn end_of_parentheses(rest: &str) -> Option<usize> {
     None
 }
 
-/// What `pg_get_constraintdef` gives.
+/// The result of `pg_get_constraintdef`.
 pub(crate) fn constraint_definition(
     catalog: &Catalog,
     known: &Known,
@@ -249,7 +248,7 @@ pub(crate) fn constraint_definition(
     let columns = columns_text(relation, &constraint.columns);
     let mut text = match &constraint.kind {
         ConstraintKind::Primary => format!("PRIMARY KEY ({columns})"),
-        ConstraintKind::Check(check) => format!("CHECK ({})", parenthesized(&check.condition)),
+        ConstraintKind::Check(check) => format!("CHECK ({})", add_parentheses(&check.condition)),
         ConstraintKind::Unique => {
             let index = relation.keys.indexes.iter().find(|index| index.id == constraint.id);
             let nulls = match index.is_some_and(|index| index.nulls_not_distinct) {
@@ -287,14 +286,14 @@ pub(crate) fn constraint_definition(
     if constraint.is_deferred {
         text += " INITIALLY DEFERRED";
     }
-    // PostgreSQL has no words for others that are not.
+    // PostgreSQL has no syntax for other invalid constraints.
     if matches!(constraint.kind, ConstraintKind::Foreign(_)) {
         text += " NOT VALID";
     }
     Some(text)
 }
 
-/// What a letter of `pg_constraint` for an action means.
+/// The SQL of an action letter in `pg_constraint`.
 pub(crate) fn action_words(letter: char) -> &'static str {
     match letter {
         'r' => "RESTRICT",

@@ -1,9 +1,8 @@
-//! PostgreSQL's system catalogs as tables, and the functions that go with them, for clients that look there
-//! for what a session can see. It never knows what a warehouse is.
+//! PostgreSQL's system catalogs as tables, with their functions. It knows nothing about warehouses.
 //!
-//! [`install`] gives a session the schema `pg_catalog` and the functions, made of what a [`Source`] says;
-//! [`rewrite`] makes statements plannable that clients send and DataFusion cannot plan; [`postgres_type`]
-//! says what a column's type is to a client.
+//! [`install`] gives a session the schema `pg_catalog` and the functions, from a [`Source`]; [`rewrite`]
+//! rewrites clients' statements that DataFusion cannot plan; [`postgres_type`] is the PostgreSQL type of a
+//! column.
 
 mod catalog;
 mod functions;
@@ -30,8 +29,8 @@ use crate::relations::{CatalogSchema, Keywords, Namespace};
 pub use crate::keys::{Check, Constraint, ConstraintKind, ForeignKey, Index, IndexItem, Indexed, Keys};
 pub use crate::rewrite::{cast_type, planned_type, rewrite, rewrite_catalogs, rewrite_query};
 pub use crate::source::{
-    Activity, AdvisoryLock, Column, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object, PreparedStatement,
-    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, oid,
+    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, Cursor, FIRST_USER_OID, Grant, Kind, Object,
+    PreparedStatement, Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, oid,
 };
 pub use crate::types::{
     NO_MODIFIER, ORIGIN_KEY, TYPE_KEY, array_of, format_type, named_field, oid_of, postgres_type,
@@ -41,27 +40,27 @@ pub use crate::types::{
 /// The schema of the catalogs.
 pub const CATALOG_SCHEMA: &str = "pg_catalog";
 
-/// Where [`rewrite`] looks for `information_schema`: DataFusion keeps that name to itself.
+/// The schema to which [`rewrite`] maps `information_schema`, a name that DataFusion reserves.
 pub const INFORMATION_SCHEMA: &str = "pg_information_schema";
 
 /// The two schemas and the functions of a session.
 #[derive(Debug)]
 pub struct Installed {
-    /// To be found as [`CATALOG_SCHEMA`].
+    /// Registered as [`CATALOG_SCHEMA`].
     pub catalog: Arc<dyn SchemaProvider>,
-    /// To be found as [`INFORMATION_SCHEMA`].
+    /// Registered as [`INFORMATION_SCHEMA`].
     pub information: Arc<dyn SchemaProvider>,
 }
 
-/// Registers the functions in a session, and hands out the schemas, for a catalog that does not let schemas
-/// be registered. What PostgreSQL always has is read when something of it is asked for, not here.
+/// Registers the functions in a session, and returns the schemas, for a catalog that does not support
+/// registering them. PostgreSQL's built-in rows are loaded lazily, not here.
 pub fn install_functions(context: &SessionContext, source: Arc<dyn Source>) -> Installed {
     let catalog = Arc::new(Catalog::new(source));
     {
         let state = context.state_ref();
         let mut state = state.write();
         for function in functions::functions(&catalog) {
-            // A session refuses no function.
+            // Registering a function in a session never fails.
             state.register_udf(function).ok();
         }
     }

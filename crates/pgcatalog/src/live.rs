@@ -1,6 +1,5 @@
-//! The rows of the relations that say what the session sees, here those of `pg_catalog`. A column that
-//! nothing is known of has PostgreSQL's nothing: null, or zero, false or the empty text where PostgreSQL has
-//! no null.
+//! The rows of `pg_catalog` relations for what the session sees. Unknown columns are NULL, or zero, false or
+//! empty where PostgreSQL has no NULL.
 
 mod defaults;
 mod information;
@@ -20,25 +19,25 @@ use datafusion::arrow::datatypes::{DataType, Int32Type};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
-pub(crate) use self::keys::qualified;
+pub(crate) use self::keys::qualified_name;
 use self::stored_types::{type_oid, types};
 use crate::catalog::{Catalog, DATABASE_OID, Index, OWNER_OID, TABLE_PRIVILEGES, access_list};
-use crate::source::{Column, Kind, Object, Relation, Role, Schema, Spread, oid};
+use crate::source::{Column, ColumnStatistics, Kind, Object, Relation, Role, Schema, oid};
 use crate::system::{PG_CATALOG, SYSTEM, SystemRelation};
 use crate::types::postgres_type_of_field;
 use crate::view_texts::{definition, reads};
 
-/// The oid of `pg_class`, by which comments and dependencies say that they are of a relation.
+/// The oid of `pg_class`, the class of relations in comments and dependencies.
 pub(crate) const PG_CLASS: i32 = 1259;
 const PG_NAMESPACE: i32 = 2615;
 const PG_AUTHID: i32 = 1260;
 const PG_REWRITE: i32 = 2618;
-/// The table space that everything is in.
+/// The tablespace of everything.
 const PG_DEFAULT: i32 = 1663;
-/// The access method of tables. Harrier's are no heaps, but clients know no other.
+/// The access method of tables. Harrier's are not heaps, but clients know no other.
 const HEAP: i32 = 2;
 
-/// The rows of a relation, at this moment.
+/// The current rows of a relation.
 pub(crate) fn rows(catalog: &Catalog, relation: &SystemRelation) -> Result<RecordBatch> {
     let view = View { catalog, relation };
     match (relation.namespace, relation.name) {
@@ -106,7 +105,7 @@ struct View<'a> {
     relation: &'a SystemRelation,
 }
 
-/// Some columns of rows; the others say nothing.
+/// Some columns of a batch; the others have defaults.
 #[derive(Default)]
 struct Columns(Vec<(&'static str, ArrayRef)>);
 
@@ -170,28 +169,28 @@ impl Columns {
         self
     }
 
-    /// A column that has the same value in all rows. It is as long as the batch will be.
+    /// Adds a column with one value repeated for all `rows`.
     fn all(mut self, name: &'static str, value: impl Into<ScalarValue>, rows: usize) -> Result<Self> {
         self.0.push((name, value.into().to_array_of_size(rows)?));
         Ok(self)
     }
 }
 
-/// What sessions of a role begin with, as `name=value`.
+/// Initial settings of a role's sessions, as `name=value`.
 fn settings(role: &Role) -> Option<Vec<String>> {
     let settings = role.settings.iter().map(|(name, value)| format!("{name}={value}"));
     (!role.settings.is_empty()).then(|| settings.collect())
 }
 
 impl View<'_> {
-    /// Rows with all columns of the relation.
+    /// A batch with all columns of the relation.
     fn batch(&self, rows: usize, columns: Columns) -> Result<RecordBatch> {
         let known: HashMap<_, _> = columns.0.into_iter().collect();
         let arrays =
             self.relation.columns.iter().zip(self.relation.schema.fields()).map(|(column, field)| {
                 let Some(array) = known.get(column.name) else {
                     return if column.not_null {
-                        nothing(column.type_name, field.data_type())?.to_array_of_size(rows)
+                        default_value(column.type_name, field.data_type())?.to_array_of_size(rows)
                     } else {
                         Ok(new_null_array(field.data_type(), rows))
                     };
@@ -206,7 +205,7 @@ impl View<'_> {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.relation.schema), arrays, &options)?)
     }
 
-    /// What PostgreSQL always has, and then these.
+    /// The built-in rows followed by these.
     fn with_system(&self, own: RecordBatch) -> Result<RecordBatch> {
         Ok(concat_batches(&self.relation.schema, [self.relation.rows()?, &own])?)
     }
@@ -236,7 +235,7 @@ impl View<'_> {
         let counts = user.iter().map(|(r, _)| match (r.kind, r.rows) {
             (Kind::View, _) => 0.0,
             (Kind::Sequence, _) => 1.0,
-            // As a count it needs no more digits than a float has.
+            // A row count needs only a float's precision.
             (_, Some(rows)) => rows as f32,
             (_, None) => -1.0,
         });
@@ -276,8 +275,7 @@ impl View<'_> {
                 "relhasindex",
                 both(&|r| i32::from(!r.keys.indexes.is_empty()), &|_| 0).into_iter().map(|has| has != 0),
             )
-            // PostgreSQL has triggers on both sides of foreign keys, and clients look for keys where there
-            // are some.
+            // PostgreSQL has triggers on both sides of foreign keys, and clients use them to find keys.
             .bools(
                 "relhastriggers",
                 both(&|r| i32::from(referring.contains(&r.id)), &|_| 0).into_iter().map(|has| has != 0),
@@ -323,7 +321,7 @@ impl View<'_> {
                     type_oid: type_oid as i32,
                     modifier,
                     number,
-                    // Of a view's columns nothing is promised.
+                    // A view's columns have no constraints.
                     not_null: !column.field.is_nullable() && relation.kind != Kind::View,
                     default: column.default.is_some(),
                     identity: match index.identity(relation, column) {
@@ -397,7 +395,7 @@ impl View<'_> {
             .numbers("oid", [DATABASE_OID])
             .texts("datname", [self.catalog.source.database()])
             .numbers("datdba", [OWNER_OID])
-            // UTF8, and bytes in their order.
+            // UTF8, and bytewise collation.
             .numbers("encoding", [6])
             .texts("datlocprovider", ["c"])
             .bools("datallowconn", [true])
@@ -425,7 +423,7 @@ impl View<'_> {
             .all("rolbypassrls", false, rows)?
             .numbers("rolconnlimit", roles.iter().map(|role| role.connection_limit.unwrap_or(-1)))
             .times("rolvaliduntil", roles.iter().map(|role| role.valid_until));
-        // What a password is made of is shown to nobody.
+        // Password hashes are hidden.
         if self.relation.name == "pg_roles" {
             columns =
                 columns.all("rolpassword", "********", rows)?.lists("rolconfig", roles.iter().map(settings));
@@ -481,7 +479,7 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
-    /// Settings are a role's in every database.
+    /// Settings of a role in all databases.
     fn pg_db_role_setting(&self) -> Result<RecordBatch> {
         let roles = self.catalog.source.roles()?;
         let found = roles.iter().filter(|role| !role.settings.is_empty()).collect::<Vec<_>>();
@@ -532,7 +530,7 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
-    /// The rules that views are.
+    /// The rewrite rules of views.
     fn pg_rewrite(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let views = index.user_relations().filter(|(relation, _)| relation.kind == Kind::View);
@@ -548,8 +546,8 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// A view's rule belongs to the view, and depends on what the view reads; keys and indexes depend on
-    /// columns; a sequence may belong to one.
+    /// A view's rule belongs to the view, and depends on its inputs; keys and indexes depend on columns; a
+    /// sequence may be owned by one.
     fn pg_depend(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let views = index.user_relations().map(|(relation, _)| relation).filter(|r| r.kind == Kind::View);
@@ -559,7 +557,7 @@ impl View<'_> {
                 let reads = reads(&index, view).into_iter().map(move |read| on(read, "n"));
                 std::iter::once(on(oid(view.id), "i")).chain(reads)
             })
-            .chain(index.owned().map(|(sequence, table, column, kind)| {
+            .chain(index.column_sequences().map(|(sequence, table, column, kind)| {
                 (PG_CLASS, sequence, 0, PG_CLASS, table, column, kind)
             }))
             .chain(keys::dependencies(&index))
@@ -577,7 +575,7 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// The lists that PostgreSQL's own objects have had from the start.
+    /// The initial access control lists of built-in objects.
     fn pg_init_privs(&self) -> Result<RecordBatch> {
         const RELATIONS: [(&str, &str); 4] = [
             ("pg_proc", "proacl"),
@@ -764,15 +762,15 @@ impl View<'_> {
 
     fn pg_stats(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
-        let mut found: Vec<(&Schema, &Relation, &Column, &Spread)> = vec![];
+        let mut found: Vec<(&Schema, &Relation, &Column, &ColumnStatistics)> = vec![];
         for (relation, schema) in index.user_relations() {
             for column in &relation.columns {
                 let object = Object::Column(relation.id, column.field.name());
-                let spread = column.spread.as_ref().filter(|_| self.may(&object, &["SELECT"]));
+                let spread = column.statistics.as_ref().filter(|_| self.may(&object, &["SELECT"]));
                 found.extend(spread.map(|spread| (schema, relation, column, spread)));
             }
         }
-        let common = |of: &(&Schema, &Relation, &Column, &Spread)| of.3.common.clone();
+        let common = |of: &(&Schema, &Relation, &Column, &ColumnStatistics)| of.3.common.clone();
         let columns = Columns::default()
             .texts("schemaname", found.iter().map(|of| &of.0.name))
             .texts("tablename", found.iter().map(|of| &of.1.name))
@@ -803,7 +801,7 @@ struct Attribute<'a> {
     acl: Option<Vec<String>>,
 }
 
-/// The relations that `pg_class` lists.
+/// The relations in `pg_class`.
 fn system_relations() -> impl Iterator<Item = &'static SystemRelation> {
     SYSTEM.relations.iter().filter(|relation| relation.kind != "f")
 }
@@ -824,7 +822,7 @@ fn privileges(relation: &Relation) -> &'static str {
     if relation.kind == Kind::Sequence { sequences::SEQUENCE_PRIVILEGES } else { TABLE_PRIVILEGES }
 }
 
-fn nothing(type_name: &str, data_type: &DataType) -> Result<ScalarValue> {
+fn default_value(type_name: &str, data_type: &DataType) -> Result<ScalarValue> {
     Ok(match data_type {
         DataType::Utf8 => ScalarValue::from(if type_name == "xid" { "0" } else { "" }),
         other => ScalarValue::new_default(other)?,

@@ -1,6 +1,6 @@
-//! The schemas `pg_catalog` and `information_schema` as DataFusion sees them: every relation that PostgreSQL
-//! has, with its columns. Rows are made when a relation is scanned: from the source, from what PostgreSQL
-//! always has, or from both.
+//! The schemas `pg_catalog` and `information_schema` as DataFusion providers, with all of PostgreSQL's
+//! relations and columns. Rows are produced at scan time: from the source, from PostgreSQL's built-in rows,
+//! or both.
 
 use std::sync::Arc;
 
@@ -84,11 +84,11 @@ struct CatalogRelation {
 
 impl CatalogRelation {
     fn relation(&self) -> &'static SystemRelation {
-        // The oid was taken from there.
+        // The oid was taken from it.
         SYSTEM.get(self.relation).unwrap_or(&SYSTEM.relations[0])
     }
 
-    fn read(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
+    fn scan_plan(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
         let relation = self.relation();
         memory(live::rows(&self.catalog, relation)?, relation, projection)
     }
@@ -111,7 +111,7 @@ impl TableProvider for CatalogRelation {
         _: &'d [Expr],
         _: Option<usize>,
     ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>> {
-        ready(self.read(projection)).boxed()
+        ready(self.scan_plan(projection)).boxed()
     }
 }
 
@@ -124,7 +124,7 @@ fn memory(
     Ok(MemorySourceConfig::try_new_exec(&[vec![rows]], schema, projection.cloned())?)
 }
 
-/// `pg_get_keywords()`, a function that is a table.
+/// `pg_get_keywords()`, as a table.
 #[derive(Debug)]
 pub(crate) struct Keywords;
 

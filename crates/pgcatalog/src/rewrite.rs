@@ -1,27 +1,26 @@
-//! Makes statements plannable that clients send about the catalogs and DataFusion cannot plan, without
-//! changing what they mean.
+//! Rewrites clients' catalog queries that DataFusion cannot plan, preserving their semantics.
 //!
-//! What is done to every statement only gives a meaning to what had none: PostgreSQL's names of types,
-//! functions and operators with their schema, casts to the types of object names (`'orders'::regclass`), the
-//! collations that are the order of bytes, arrays written as texts after ANY and ALL, registers without
-//! parentheses, and columns of one name in one list. Bare names of system relations get their schema, as
-//! PostgreSQL looks there first. `ARRAY(SELECT …)` becomes an aggregate, and functions that return sets, in
-//! the list of a SELECT, become `unnest`. Columns without a name of their own get PostgreSQL's, where
-//! something may refer to them ([`columns`]).
+//! Applied to every statement, and only giving meaning to syntax that had none: schema-qualified PostgreSQL
+//! types, functions and operators, casts to the object name types (`'orders'::regclass`), bytewise
+//! collations, array literals after ANY and ALL, niladic functions such as `current_user`, and duplicate
+//! column names in one list. Unqualified names of system relations get their schema, since PostgreSQL
+//! searches it first. `ARRAY(SELECT …)` becomes an aggregate, and set-returning functions in a SELECT list
+//! become `unnest`. Unnamed columns get PostgreSQL's names, where something may refer to them ([`columns`]).
 //!
-//! What is done only to statements that name a system relation:
+//! Applied only to statements that name a system relation:
 //!
-//! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has one row at most, or
+//! - A correlated scalar subquery becomes an outer join ([`subqueries`]). It has at most one row, or
 //!   PostgreSQL would fail.
-//! - A scalar subquery from a relation that never has rows here is null; so is what unfolds an array of one.
-//! - A column that is compared with a text is compared with what the text says: `indisprimary = 't'`,
-//!   `polroles = '{0}'`.
-//! - `tableoid` of a system relation is the number that it is.
-//! - Numbers in lists are of type `integer`, and columns of relations come in their order.
+//! - A scalar subquery from a relation that is always empty here becomes NULL; so does one that unnests an
+//!   always empty array.
+//! - A column compared with a text is compared with the text's value: `indisprimary = 't'`, `polroles =
+//!   '{0}'`.
+//! - `tableoid` of a system relation becomes its oid.
+//! - Integer literals in lists become `integer`, and relations' columns are returned in order.
 //!
-//! Where columns are to keep the names that the planner gives them ([`rewrite_catalogs`], [`rewrite_query`]),
-//! nothing is named, and a statement that names no system relation is left alone but for names of types,
-//! functions and operators, and the registers.
+//! Where columns keep the planner's names ([`rewrite_catalogs`], [`rewrite_query`]), none are named, and a
+//! statement without system relations is unchanged except for names of types, functions and operators, and
+//! niladic functions.
 
 mod arrays_in_from;
 mod column_order;
@@ -50,7 +49,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use self::domains::base_type_of;
-use self::empty::{is_count, is_empty_array, is_empty_function, nothing, unfolds_nothing};
+use self::empty::{empty_relation, is_count, is_empty_array, is_empty_function, unfolds_nothing};
 use self::objects::{cast, name_objects, plain_type, show_object, show_objects, text_of_name};
 use self::sets::{aggregate, field_access, is_array_subquery, no_query, series, unfold};
 use crate::system::{SYSTEM, elements};
@@ -62,7 +61,7 @@ use harrier_sql::identifier::plain;
 
 pub use objects::{cast_type, planned_type};
 
-/// Rewrites a statement in place. To be called once for each statement of a client, before it is planned.
+/// Rewrites a statement in place. Called once per client statement, before planning.
 pub fn rewrite(statement: &mut Statement) {
     let about_catalog = is_about_catalog(statement);
     let makes = matches!(statement, Statement::CreateTable(_) | Statement::CreateView(_));
@@ -75,12 +74,12 @@ pub fn rewrite(statement: &mut Statement) {
             create.query.iter_mut().for_each(|query| columns::name(query, false))
         }
         Statement::CreateView(create) => columns::name(&mut create.query, false),
-        Statement::Query(query) if about_catalog => column_order::keep(query),
+        Statement::Query(query) if about_catalog => column_order::add_order(query),
         _ => {}
     }
-    // No hook of the visitor ever breaks off.
+    // No visitor hook ever breaks.
     let _ = statement.visit(&mut rewriter);
-    if let Some(items) = returned(statement) {
+    if let Some(items) = returning_list(statement) {
         rewriter.name_twins(items);
     }
     if let Statement::Query(query) = statement {
@@ -89,8 +88,8 @@ pub fn rewrite(statement: &mut Statement) {
     }
 }
 
-/// What a statement that writes returns.
-fn returned(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
+/// The RETURNING list of a DML statement.
+fn returning_list(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
     match statement {
         Statement::Insert(insert) => insert.returning.as_mut(),
         Statement::Update(update) => update.returning.as_mut(),
@@ -102,8 +101,8 @@ fn returned(statement: &mut Statement) -> Option<&mut Vec<SelectItem>> {
     }
 }
 
-/// The same for a statement whose columns keep the planner's names, such as a view that an earlier version
-/// has kept; `user` is a column there.
+/// Rewrites a statement whose columns keep the planner's names, such as a view stored by an earlier version,
+/// where `user` is a column.
 pub fn rewrite_catalogs(statement: &mut Statement) {
     let mut rewriter = Rewriter { about_catalog: is_about_catalog(statement), ..Rewriter::default() };
     let _ = statement.visit(&mut rewriter);
@@ -112,7 +111,7 @@ pub fn rewrite_catalogs(statement: &mut Statement) {
     }
 }
 
-/// The same for a query that is part of a statement.
+/// Rewrites a query inside a statement.
 pub fn rewrite_query(query: &mut Query) {
     let mut rewriter = Rewriter { about_catalog: is_about_catalog(query), ..Rewriter::default() };
     let _ = query.visit(&mut rewriter);
@@ -137,8 +136,7 @@ fn is_about_catalog<V: Visit>(statement: &V) -> bool {
     named.is_break()
 }
 
-/// Whether `pg_catalog` has a relation of the name. What PostgreSQL's relations are is not read for other
-/// names than such.
+/// Whether `pg_catalog` has this relation. Checks the prefix first, to avoid loading the list of relations.
 fn is_system(relation: &str) -> bool {
     relation.starts_with("pg_") && SYSTEM.catalog(relation).is_some()
 }
@@ -146,17 +144,17 @@ fn is_system(relation: &str) -> bool {
 #[derive(Default)]
 struct Rewriter {
     about_catalog: bool,
-    /// Columns get PostgreSQL's names, and all of PostgreSQL's words their meaning.
+    /// Columns get PostgreSQL's names, and all of its syntax is rewritten.
     names_columns: bool,
-    /// What is made by the statement keeps the names of its columns, and fails if two have one.
+    /// The statement creates a relation: its columns keep their names, and duplicates are an error.
     makes: bool,
-    /// Of queries in queries.
+    /// Nesting depth of queries.
     depth: usize,
-    /// Something is called `value`, as DataFusion calls the column of `generate_series`.
+    /// Something is named `value`, DataFusion's column of `generate_series`.
     names_values: bool,
-    /// The common table expressions that are in sight, one list for each query around.
+    /// Common table expressions in scope, one list per enclosing query.
     common: Vec<Vec<json::Known>>,
-    /// How many names were made up.
+    /// Number of generated names.
     made_up: usize,
 }
 
@@ -226,7 +224,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         let gives_nothing = self.is_wholly() && empty::gives_nothing(factor);
         if gives_nothing || self.about_catalog && is_empty_function(factor) {
-            *factor = nothing(factor);
+            *factor = empty_relation(factor);
             return ControlFlow::Continue(());
         }
         if self.about_catalog
@@ -238,7 +236,7 @@ impl VisitorMut for Rewriter {
         if let TableFactor::UNNEST { array_exprs, .. } = factor
             && self.names_columns
         {
-            tell_arrays_apart(array_exprs);
+            make_arrays_distinct(array_exprs);
         }
         if let TableFactor::Derived { subquery, .. } = factor
             && self.names_columns
@@ -259,7 +257,7 @@ impl VisitorMut for Rewriter {
         }
         let TableFactor::Table { name, alias, args, .. } = factor else { return ControlFlow::Continue(()) };
         let known = parts(name);
-        // Functions that views are made of.
+        // Functions backed by views.
         if args.as_ref().is_some_and(|args| args.args.is_empty())
             && let Some((function, view)) = known.last().and_then(|name| sets::view_of(name))
         {
@@ -279,7 +277,7 @@ impl VisitorMut for Rewriter {
             {
                 *name = ObjectName::from(vec![Ident::new(CATALOG_SCHEMA), Ident::new(relation.clone())]);
             }
-            // DataFusion has relations of its own there, such as `df_settings`.
+            // DataFusion has its own relations there, such as `df_settings`.
             ([.., schema, relation], false)
                 if schema == "information_schema" && SYSTEM.information(relation).is_some() =>
             {
@@ -310,7 +308,7 @@ impl VisitorMut for Rewriter {
             Expr::Subquery(query) if let Some(of) = base_type_of(query) => {
                 *expr = call("pg_basetype", vec![of]);
             }
-            // Neither is there a value to be compared with.
+            // There is no value to compare with, either.
             Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if empty::is_never(right) => {
                 *expr = cast_to(null(), DataType::Boolean);
             }
@@ -417,7 +415,7 @@ impl VisitorMut for Rewriter {
                 }
             }
             Expr::TypedString(typed) => plain_type(&mut typed.data_type),
-            Expr::Substring { .. } if self.is_wholly() => sets::matched(expr),
+            Expr::Substring { .. } if self.is_wholly() => sets::substring_match(expr),
             Expr::CompoundFieldAccess { .. } => {
                 field_access(expr);
                 if self.about_catalog {
@@ -438,13 +436,12 @@ impl VisitorMut for Rewriter {
 }
 
 impl Rewriter {
-    /// Whether everything gets a meaning that has none to the planner.
+    /// Whether all PostgreSQL syntax is rewritten.
     fn is_wholly(&self) -> bool {
         self.about_catalog || self.names_columns
     }
 
-    /// Gives names to expressions of a list that would have the same name as another, which DataFusion does
-    /// not allow.
+    /// Renames list expressions that would have the same name, which DataFusion rejects.
     fn name_twins(&mut self, items: &mut [SelectItem]) {
         let stars = items.iter().filter_map(|item| match item {
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
@@ -470,7 +467,7 @@ impl Rewriter {
                     if !twin && !starred {
                         continue;
                     }
-                    // What is inside of another query shows its name there.
+                    // The name of a nested query's column is visible outside.
                     match expr {
                         Expr::Identifier(name) => (format!("twin_of_{}", plain(name)), expr.clone()),
                         Expr::CompoundIdentifier(names) => {
@@ -492,8 +489,8 @@ impl Rewriter {
     }
 }
 
-/// Has arrays that are unfolded side by side be different expressions, as DataFusion wants them to be.
-fn tell_arrays_apart(arrays: &mut [Expr]) {
+/// Makes arrays unnested side by side distinct expressions, as DataFusion requires.
+fn make_arrays_distinct(arrays: &mut [Expr]) {
     let mut seen = HashSet::new();
     for array in arrays {
         while !seen.insert(array.to_string()) {
@@ -510,7 +507,7 @@ fn tell_arrays_apart(arrays: &mut [Expr]) {
     }
 }
 
-/// Functions that DataFusion has by another name alone.
+/// Functions with another name in DataFusion.
 const OTHER_NAMES: [(&str, &str); 3] = [("ceiling", "ceil"), ("every", "bool_and"), ("variance", "var_samp")];
 
 fn null() -> Expr {
@@ -580,7 +577,7 @@ fn truth(condition: &mut Expr) {
     *condition = Expr::value(Value::Boolean(truth));
 }
 
-/// A column that is a truth value or an array, compared with a text that says one.
+/// Compares a boolean or array column with a text's value.
 fn compare_with_text(column: &Expr, text: &mut Expr) {
     static BOOLS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
@@ -610,7 +607,7 @@ fn compare_with_text(column: &Expr, text: &mut Expr) {
     }
 }
 
-/// `LIKE 'a/_' || '%' ESCAPE '/'` with the only escape that DataFusion has. The pattern has to be made of
+/// Converts `LIKE 'a/_' || '%' ESCAPE '/'` to DataFusion's only escape character. The pattern must consist of
 /// literals.
 fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
     let letter = match escape.as_ref().map(|escape| &escape.value) {
@@ -620,7 +617,7 @@ fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
         _ => None,
     };
     let Some(letter) = letter else { return };
-    fn escaped(expr: &mut Expr, letter: char) -> bool {
+    fn convert_escapes(expr: &mut Expr, letter: char) -> bool {
         match expr {
             Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), .. }) => {
                 let mut written = String::new();
@@ -629,7 +626,7 @@ fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
                     if next == '\\' {
                         written += "\\\\";
                     } else if next == letter {
-                        // At the end it stands for nothing, which is an error where the pattern is used.
+                        // A trailing escape is an error when the pattern is used.
                         let Some(escaped) = letters.next() else { return false };
                         written.push('\\');
                         written.push(escaped);
@@ -640,21 +637,21 @@ fn plain_escape(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
                 *text = written;
                 true
             }
-            Expr::Cast { expr, .. } | Expr::Nested(expr) => escaped(expr, letter),
+            Expr::Cast { expr, .. } | Expr::Nested(expr) => convert_escapes(expr, letter),
             Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } => {
-                escaped(left, letter) && escaped(right, letter)
+                convert_escapes(left, letter) && convert_escapes(right, letter)
             }
             _ => false,
         }
     }
     let mut changed = pattern.clone();
-    if escaped(&mut changed, letter) {
+    if convert_escapes(&mut changed, letter) {
         *pattern = changed;
         *escape = None;
     }
 }
 
-/// `coalesce(x, '{}')`, whose text is an array.
+/// `coalesce(x, '{}')` with an array literal.
 fn coalesce_array(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     let is_empty = match list.args.as_slice() {
@@ -667,7 +664,7 @@ fn coalesce_array(function: &mut Function) {
     }
 }
 
-/// `EXISTS (… LIMIT 1)`, where the limit says nothing.
+/// `EXISTS (… LIMIT 1)`, where the limit is redundant.
 fn one_is_enough(query: &mut Query) {
     if let Some(LimitClause::LimitOffset { limit: Some(Expr::Value(limit)), offset: None, limit_by }) =
         &query.limit_clause
@@ -678,7 +675,7 @@ fn one_is_enough(query: &mut Query) {
     }
 }
 
-/// The results of a CASE, of which one is a list of privileges: a text among them says another.
+/// Converts text results of a CASE to arrays if another result is an access control list.
 fn array_results(results: Vec<&mut Expr>) {
     let is_list = |expr: &Expr| match expr {
         Expr::Function(function) => parts(&function.name).last().is_some_and(|name| name == "acldefault"),
@@ -693,7 +690,7 @@ fn array_results(results: Vec<&mut Expr>) {
     }
 }
 
-/// Whether a collation orders texts by their bytes, which is how they are ordered here anyway.
+/// Whether a collation orders bytewise, as everything here does.
 fn is_byte_order(collation: &ObjectName) -> bool {
     let name = parts(collation);
     matches!(name.last().map(String::as_str), Some("default" | "C" | "POSIX" | "ucs_basic"))
@@ -708,7 +705,7 @@ fn text_literal(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// An array that is written as a text, `'{a,b}'` or `'{1,2}'::int[]`, as an array of SQL.
+/// Converts an array literal, `'{a,b}'` or `'{1,2}'::int[]`, to an SQL array.
 fn array_of_text(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Nested(inner) => array_of_text(inner),

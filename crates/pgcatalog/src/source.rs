@@ -1,5 +1,4 @@
-//! What the system catalogs are made of: the trait by which a warehouse tells what it has, and the values it
-//! tells it in.
+//! The trait by which a warehouse provides the contents of the system catalogs, and its value types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,95 +8,92 @@ use datafusion::error::Result;
 
 use crate::keys::Keys;
 
-/// What a session sees. Everything is asked when a relation is scanned or a function is evaluated, never when
-/// a statement is planned; [`Source::contents`] is asked often, so it should hand out the same [`Arc`] as
-/// long as nothing has changed, since what is derived from it is kept by that pointer.
+/// Provides what a session sees. It is called when a relation is scanned or a function is evaluated, never
+/// while planning; [`Source::contents`] is called often, so it should return the same [`Arc`] until something
+/// changes: derived data is cached by that pointer.
 ///
-/// Objects are told by numbers of the source's own that stay the same as long as the object lives; see
-/// [`oid`].
+/// Objects have ids of the source's own that are stable for their lifetime; see [`oid`].
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Schemas and relations as the present statement sees them, changes of its own transaction included.
+    /// Schemas and relations visible to the current statement, including changes of its own transaction.
     fn contents(&self) -> Result<Arc<Contents>>;
-    /// All roles. The owner of the database has to be among them.
+    /// All roles, including the owner of the database.
     fn roles(&self) -> Result<Vec<Role>>;
-    /// The name of the database that the session is connected to, the only one there is.
+    /// The name of the session's database, the only one.
     fn database(&self) -> String;
-    /// The role that owns the database and what nobody has made: it is PostgreSQL's bootstrap role, with the
-    /// oid 10.
+    /// The owner of the database and of built-in objects: PostgreSQL's bootstrap role, with oid 10.
     fn owner(&self) -> String;
-    /// Whose rights count now.
+    /// The current user, whose privileges count.
     fn user(&self) -> String;
-    /// Who has logged in.
+    /// The authenticated user.
     fn session_user(&self) -> String {
         self.user()
     }
-    /// The schemas in which a name without one is looked for, without `pg_catalog`. Those that do not exist
-    /// are left out.
+    /// The schemas searched for unqualified names, without `pg_catalog`. Missing schemas are omitted.
     fn search_path(&self) -> Vec<String>;
-    /// The number by which a cancel request names this session.
+    /// The id of this session in cancel requests.
     fn backend_pid(&self) -> i32;
-    /// What `version()` says.
+    /// The result of `version()`.
     fn version(&self) -> String;
-    /// The settings of the session, in no order.
+    /// The session's settings, unordered.
     fn settings(&self) -> Vec<Setting>;
     /// Sets a setting, for the transaction only if `local`, and returns its new value.
     fn set(&self, name: &str, value: &str, local: bool) -> Result<String>;
-    /// Who is connected and what they run. What the asking role may not see of others is left out already.
+    /// Sessions and their statements, without what the user may not see.
     fn activity(&self) -> Vec<Activity>;
     /// The advisory locks of all sessions.
     fn locks(&self) -> Vec<AdvisoryLock> {
         vec![]
     }
-    /// Whether a role has a privilege, named as in GRANT, in capital letters (`SELECT`, `USAGE`, …).
+    /// Whether a role has a privilege, named in upper case as in GRANT (`SELECT`, `USAGE`, …).
     fn may(&self, role: &str, object: &Object<'_>, privilege: &str) -> bool;
-    /// Cancels what a session runs, or ends the session. Returns whether there was such a session.
+    /// Cancels a session's statement, or terminates the session. Returns whether the session existed.
     fn signal(&self, pid: i32, terminate: bool) -> Result<bool>;
-    /// The number of the running transaction.
+    /// The id of the current transaction.
     fn transaction_id(&self) -> i64;
-    /// The client's address and port; none over a local socket.
+    /// The client's address and port; `None` over a local socket.
     fn client_address(&self) -> Option<(String, u16)>;
-    /// The address and port that the client has reached; none over a local socket.
+    /// The server's address and port on this connection; `None` over a local socket.
     fn server_address(&self) -> Option<(String, u16)>;
-    /// When the server has started, in microseconds since 1970.
+    /// Start time of the server, in microseconds since 1970.
     fn started(&self) -> i64;
-    /// The statements that the session has prepared.
+    /// The session's prepared statements.
     fn prepared(&self) -> Vec<PreparedStatement> {
         vec![]
     }
-    /// The cursors that the session has open.
+    /// The session's open cursors.
     fn cursors(&self) -> Vec<Cursor> {
         vec![]
     }
-    /// Whether nothing can be written because this is a standby.
+    /// Whether the server is a read-only standby.
     fn in_recovery(&self) -> bool {
         false
     }
 }
 
-/// What a privilege is on. Schemas and relations are named by the source's numbers.
+/// The object of a privilege. Schemas and relations have the source's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Object<'a> {
     Database,
     Schema(i64),
     Relation(i64),
     Column(i64, &'a str),
-    /// A relation, function, type or language that PostgreSQL has from the start.
+    /// A built-in relation, function, type or language.
     System,
 }
 
-/// Schemas and what is in them.
+/// Schemas and their objects.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     pub schemas: Vec<Schema>,
     pub relations: Vec<Relation>,
-    /// What is more of those relations that are sequences.
+    /// Further properties of the relations that are sequences.
     pub sequences: Vec<Sequence>,
 }
 
 /// A sequence.
 #[derive(Debug, Clone)]
 pub struct Sequence {
-    /// The number of its relation.
+    /// The id of its relation.
     pub relation: i64,
     /// `int2`, `int4` or `int8`.
     pub type_name: &'static str,
@@ -107,29 +103,29 @@ pub struct Sequence {
     pub max: i64,
     pub cache: i64,
     pub cycles: bool,
-    /// The value that was given out last, if one was and it is known.
+    /// The last value returned, if any is known.
     pub last: Option<i64>,
     pub owner: Option<SequenceOwner>,
 }
 
-/// The column that a sequence belongs to.
+/// The column that owns a sequence.
 #[derive(Debug, Clone)]
 pub struct SequenceOwner {
-    /// The number of its relation.
+    /// The id of its relation.
     pub relation: i64,
     pub column: String,
-    /// Of an identity column: whether it takes no other values.
+    /// For an identity column: whether it is GENERATED ALWAYS.
     pub identity: Option<bool>,
 }
 
-/// A schema, but none of `pg_catalog` and `information_schema`.
+/// A schema other than `pg_catalog` and `information_schema`.
 #[derive(Debug, Clone)]
 pub struct Schema {
     pub id: i64,
     pub name: String,
-    /// Another name by which it is found.
+    /// An alias.
     pub other_name: Option<String>,
-    /// It is what PostgreSQL has as `public`, whose oid clients know.
+    /// Corresponds to PostgreSQL's `public`, whose oid clients know.
     pub is_public: bool,
     pub owner: String,
     pub comment: Option<String>,
@@ -146,11 +142,11 @@ impl Schema {
     }
 }
 
-/// A table, a view or a sequence. Numbers of relations are not used twice, and tables and views share them.
+/// A table, view or sequence. Ids of relations are never reused, and unique across tables and views.
 #[derive(Debug, Clone)]
 pub struct Relation {
     pub id: i64,
-    /// The number of its schema.
+    /// The id of its schema.
     pub schema: i64,
     pub name: String,
     pub kind: Kind,
@@ -158,60 +154,60 @@ pub struct Relation {
     pub comment: Option<String>,
     pub columns: Vec<Column>,
     pub keys: Keys,
-    /// How many rows it has, if that is known without reading them.
+    /// Number of rows, if known without a scan.
     pub rows: Option<u64>,
-    /// How many bytes its files have.
+    /// Total size of its files in bytes.
     pub bytes: Option<u64>,
     /// The query of a view.
     pub definition: Option<String>,
-    /// The numbers of the relations that a view reads, as far as they are known.
+    /// The ids of the relations that a view reads, as far as known.
     pub reads: Vec<i64>,
     pub grants: Vec<Grant>,
 }
 
-/// What a relation is.
+/// The kind of a relation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Table,
-    /// A table of this session alone.
+    /// A temporary table of this session.
     TemporaryTable,
     View,
     Sequence,
 }
 
-/// A column. Its Arrow field says name, type and whether it may be null.
+/// A column. Its Arrow field has the name, type and nullability.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub field: FieldRef,
-    /// The default as an expression of SQL.
+    /// The default as an SQL expression.
     pub default: Option<String>,
     pub comment: Option<String>,
     pub grants: Vec<Grant>,
-    /// What ANALYZE has found out; none of what not everybody may know who may read the column.
-    pub spread: Option<Spread>,
+    /// Statistics of ANALYZE, without anything hidden from roles that may read the column.
+    pub statistics: Option<ColumnStatistics>,
 }
 
-/// How the values of a column are spread, as `pg_stats` has it.
+/// Statistics of a column's values, as in `pg_stats`.
 #[derive(Debug, Clone, Default)]
-pub struct Spread {
-    /// The share of nulls.
+pub struct ColumnStatistics {
+    /// The fraction of NULLs.
     pub nulls: f32,
     pub mean_bytes: i32,
-    /// Different values; those that grow with the table as their share of the rows, below zero.
+    /// Number of distinct values; if negative, a fraction of the rows, for counts that grow with the table.
     pub distinct: f32,
-    /// The most common values, as the text of an array, with their shares of the rows.
+    /// The most common values, as an array literal, with their frequencies.
     pub common: Option<(String, Vec<f32>)>,
-    /// Between two neighbours of the other values lie equally many rows; the text of an array.
+    /// Histogram bounds of the other values, equally frequent, as an array literal.
     pub bounds: Option<String>,
 }
 
-/// Privileges that a role was given.
+/// Privileges granted to a role.
 #[derive(Debug, Clone)]
 pub struct Grant {
-    /// No name is everybody.
+    /// `None` is PUBLIC.
     pub role: Option<String>,
     pub grantor: String,
-    /// As in GRANT, in capital letters, and whether it may be passed on.
+    /// Names in upper case as in GRANT, and whether with grant option.
     pub privileges: Vec<(String, bool)>,
 }
 
@@ -225,13 +221,13 @@ pub struct Role {
     pub inherit: bool,
     pub create_role: bool,
     pub create_database: bool,
-    /// No number is no limit.
+    /// `None` is unlimited.
     pub connection_limit: Option<i32>,
-    /// Until when its password is good, in microseconds since 1970.
+    /// Expiry of its password, in microseconds since 1970.
     pub valid_until: Option<i64>,
-    /// The roles it is a member of, by name, and whether it may pass the membership on.
+    /// The roles it is a direct member of, by name, and whether with admin option.
     pub member_of: Vec<(String, bool)>,
-    /// What its sessions begin with: names and values.
+    /// Initial settings of its sessions: names and values.
     pub settings: Vec<(String, String)>,
     pub comment: Option<String>,
 }
@@ -246,12 +242,12 @@ pub struct Setting {
     pub description: String,
     /// `bool`, `integer`, `real`, `string` or `enum`.
     pub kind: String,
-    /// Who may change it and when: `user`, `superuser`, `sighup`, `postmaster` or `internal`.
+    /// When it may be changed: `user`, `superuser`, `sighup`, `postmaster` or `internal`.
     pub context: String,
     pub default: Option<String>,
 }
 
-/// A session as `pg_stat_activity` shows it. Times are microseconds since 1970.
+/// A session in `pg_stat_activity`. Times are microseconds since 1970.
 #[derive(Debug, Clone, Default)]
 pub struct Activity {
     pub pid: i32,
@@ -262,20 +258,20 @@ pub struct Activity {
     pub transaction_start: Option<i64>,
     pub query_start: Option<i64>,
     pub state_change: Option<i64>,
-    /// What it waits for, as class and event.
+    /// Its wait event, as class and event.
     pub wait: Option<(String, String)>,
     /// `active`, `idle`, `idle in transaction` or `idle in transaction (aborted)`.
     pub state: String,
     pub query: String,
 }
 
-/// An advisory lock as `pg_locks` shows it.
+/// An advisory lock in `pg_locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdvisoryLock {
-    /// The upper four bytes of its number, or the first of two numbers.
+    /// The upper four bytes of its key, or the first of two keys.
     pub class: u32,
     pub object: u32,
-    /// 1: one number of eight bytes; 2: two of four.
+    /// 1: one eight-byte key; 2: two four-byte keys.
     pub kind: i16,
     pub process: i32,
     pub is_exclusive: bool,
@@ -283,25 +279,25 @@ pub struct AdvisoryLock {
     pub granted: bool,
 }
 
-/// A prepared statement as `pg_prepared_statements` shows it.
+/// A prepared statement in `pg_prepared_statements`.
 #[derive(Debug, Clone, Default)]
 pub struct PreparedStatement {
     pub name: String,
     pub text: String,
     /// In microseconds since 1970.
     pub since: i64,
-    /// By PREPARE, not by the protocol.
+    /// By PREPARE instead of the protocol.
     pub is_of_sql: bool,
 }
 
-/// A cursor as `pg_cursors` shows it.
+/// A cursor in `pg_cursors`.
 #[derive(Debug, Clone, Default)]
 pub struct Cursor {
     pub name: String,
     pub text: String,
-    /// It outlives its transaction.
+    /// WITH HOLD: outlives its transaction.
     pub is_held: bool,
-    /// FETCH may go back.
+    /// SCROLL: FETCH may go backward.
     pub is_scrollable: bool,
     pub is_binary: bool,
     /// In microseconds since 1970.
@@ -311,12 +307,11 @@ pub struct Cursor {
 /// The oid of the schema `public`.
 const PUBLIC_OID: i32 = 2200;
 
-/// The first oid that is not PostgreSQL's own.
+/// The first oid of user objects.
 pub const FIRST_USER_OID: i32 = 16384;
 
-/// The oid of an object with a source's number: the same for ever, and at least [`FIRST_USER_OID`]. Numbers
-/// are different as long as they are below two thousand million, so only a warehouse with more objects in its
-/// life than that has two of one oid.
+/// The oid of an object with a source's id: stable, and at least [`FIRST_USER_OID`]. Oids are unique while
+/// ids are below two thousand million; only a warehouse with more objects in its life has duplicates.
 pub fn oid(id: i64) -> i32 {
     let room = i64::from(i32::MAX) - i64::from(FIRST_USER_OID);
     // The remainder is below i32::MAX by its modulus.

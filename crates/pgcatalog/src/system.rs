@@ -1,6 +1,5 @@
-//! What a new database of PostgreSQL 15 has in its system catalogs: the relations with their columns, and the
-//! rows of those that describe PostgreSQL itself. Read from `data/system.tsv`, each relation's rows when they
-//! are first asked for.
+//! The system catalogs of a new PostgreSQL 15 database: the relations with their columns, and the rows about
+//! PostgreSQL itself. Loaded from `data/system.tsv`, each relation's rows on first use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -15,21 +14,21 @@ use crate::types::catalog_field;
 
 const DATA: &str = include_str!("../data/system.tsv");
 
-/// The namespaces that every database has.
+/// The oids of the built-in namespaces.
 pub(crate) const PG_CATALOG: i32 = 11;
 
-/// The relations of the system, in the order of the file.
+/// The system relations, in file order.
 pub(crate) static SYSTEM: LazyLock<System> = LazyLock::new(System::read);
 
 pub(crate) struct System {
     pub(crate) relations: Vec<SystemRelation>,
-    /// The number of `information_schema`.
+    /// The oid of `information_schema`.
     pub(crate) information: Option<i32>,
     by_name: HashMap<(i32, &'static str), usize>,
     by_oid: HashMap<i32, usize>,
 }
 
-/// One relation of the system.
+/// A system relation.
 pub(crate) struct SystemRelation {
     pub(crate) name: &'static str,
     pub(crate) oid: i32,
@@ -105,7 +104,7 @@ impl System {
         self.relations.get(*self.by_oid.get(&oid)?)
     }
 
-    /// A relation of `pg_catalog`. All of them are called `pg_…`.
+    /// A relation of `pg_catalog`. All their names begin with `pg_`.
     pub(crate) fn catalog(&self, name: &str) -> Option<&SystemRelation> {
         self.find(PG_CATALOG, name)
     }
@@ -117,7 +116,7 @@ impl System {
 }
 
 impl SystemRelation {
-    /// Whether it never has rows here, because there are no objects of its kind.
+    /// Whether it is always empty here, because there are no objects of its kind.
     pub(crate) fn is_always_empty(&self) -> bool {
         const LIVE: [&str; 14] = [
             "pg_attrdef",
@@ -141,7 +140,7 @@ impl SystemRelation {
             && !LIVE.contains(&self.name)
     }
 
-    /// The rows that the file has; of most relations that is none.
+    /// The rows in the file; most relations have none.
     pub(crate) fn rows(&self) -> Result<&RecordBatch> {
         if let Some(rows) = self.rows.get() {
             return Ok(rows);
@@ -168,7 +167,7 @@ impl SystemRelation {
     }
 }
 
-/// Undoes what COPY does to a value.
+/// Unescapes a value of COPY's text format.
 fn unescape(field: &str) -> Option<String> {
     if field == "\\N" {
         return None;
@@ -193,7 +192,7 @@ fn unescape(field: &str) -> Option<String> {
     Some(text)
 }
 
-/// Values from their texts.
+/// Parses values of a type.
 fn array(texts: Vec<Option<String>>, data_type: &DataType) -> Result<ArrayRef> {
     match data_type {
         DataType::List(item) => {
@@ -220,7 +219,7 @@ fn array(texts: Vec<Option<String>>, data_type: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// The elements of an array (`{a,"b c"}`) or of a vector (`1 2`), as PostgreSQL writes them.
+/// The elements of an array literal (`{a,"b c"}`) or a vector (`1 2`).
 pub(crate) fn elements(text: &str) -> Vec<Option<String>> {
     let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
         return text.split_whitespace().map(|element| Some(element.to_string())).collect();
@@ -231,7 +230,7 @@ pub(crate) fn elements(text: &str) -> Vec<Option<String>> {
         match letter {
             '\\' => current.extend(letters.next()),
             '"' => (quoted, was_quoted) = (!quoted, true),
-            // Around elements blanks are nothing.
+            // Blanks around elements are ignored.
             blank if blank.is_whitespace() && !quoted && (was_quoted || current.is_empty()) => {}
             ',' if !quoted => {
                 found.push(finish(&mut current, was_quoted));

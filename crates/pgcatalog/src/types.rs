@@ -1,18 +1,18 @@
-//! Which type of PostgreSQL stands for which type of Arrow, and how types of PostgreSQL are written.
+//! Map between Arrow types and PostgreSQL types, and PostgreSQL's type names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 
-/// The key of a field's metadata whose value is the name of a type in PostgreSQL (`oid`, `name`,
-/// `int2vector`, …), where the Arrow type alone does not tell it.
+/// Key in a field's metadata for the name of its PostgreSQL type (`oid`, `name`, `int2vector`, …), where the
+/// Arrow type does not determine it.
 pub const TYPE_KEY: &str = "pg.type";
 
-/// The type modifier that says nothing.
+/// The type modifier of an unmodified type.
 pub const NO_MODIFIER: i32 = -1;
 
-/// Name, oid, oid of the array of it, and how SQL writes it where that is another word.
+/// Name, oid, array oid, and SQL name if different.
 const TYPES: [(&str, u32, u32, &str); 39] = [
     ("bool", 16, 1000, "boolean"),
     ("bytea", 17, 1001, ""),
@@ -55,8 +55,7 @@ const TYPES: [(&str, u32, u32, &str); 39] = [
     ("void", 2278, 0, ""),
 ];
 
-/// Types of `information_schema`, which are domains: what a client is told is what they are made of, as
-/// PostgreSQL does.
+/// Domains of `information_schema`, reported to clients as their base types, as in PostgreSQL.
 const DOMAINS: [(&str, &str); 5] = [
     ("sql_identifier", "name"),
     ("character_data", "varchar"),
@@ -65,11 +64,10 @@ const DOMAINS: [(&str, &str); 5] = [
     ("time_stamp", "timestamptz"),
 ];
 
-/// The oid and the type modifier of the type that stands for an Arrow type. This is the one place that says
-/// so.
+/// The oid and type modifier for an Arrow type. This is the only such map.
 ///
-/// Structs and maps are `json`, which they are written as; a list of lists is an array like a list; what is
-/// unknown is `text`.
+/// Structs and maps are `json`, their text format; nested lists have the type of a list; unknown types are
+/// `text`.
 pub fn postgres_type(data_type: &DataType) -> (u32, i32) {
     let name = match data_type {
         DataType::Boolean => "bool",
@@ -107,10 +105,10 @@ pub fn postgres_type(data_type: &DataType) -> (u32, i32) {
     (oid_of(name).unwrap_or(25), NO_MODIFIER)
 }
 
-/// [`postgres_type`] of a field, whose metadata may say more: [`TYPE_KEY`], or that its bytes are a UUID.
+/// [`postgres_type`] of a field, whose metadata may be more precise: [`TYPE_KEY`], or UUID bytes.
 pub fn postgres_type_of_field(field: &Field) -> (u32, i32) {
-    if let Some(told) = field.metadata().get(TYPE_KEY).and_then(|name| told_type(name)) {
-        return told;
+    if let Some(declared) = field.metadata().get(TYPE_KEY).and_then(|name| parse_type_name(name)) {
+        return declared;
     }
     match (field.data_type(), field.extension_type_name()) {
         (DataType::FixedSizeBinary(16), Some("arrow.uuid")) => (2950, NO_MODIFIER),
@@ -118,15 +116,15 @@ pub fn postgres_type_of_field(field: &Field) -> (u32, i32) {
     }
 }
 
-/// The oid and the type modifier of what a field says of its type: its name, and behind it what stands in
-/// parentheses, as in `varchar(5)`.
-fn told_type(told: &str) -> Option<(u32, i32)> {
-    let Some((name, size)) = told.split_once('(') else {
-        return oid_of(told).map(|oid| (oid, NO_MODIFIER));
+/// The oid and type modifier of a type name in a field's metadata, with an optional length in parentheses, as
+/// in `varchar(5)`.
+fn parse_type_name(name: &str) -> Option<(u32, i32)> {
+    let Some((name, size)) = name.split_once('(') else {
+        return oid_of(name).map(|oid| (oid, NO_MODIFIER));
     };
     let size: i32 = size.strip_suffix(')')?.parse().ok()?;
     let modifier = match name {
-        // PostgreSQL counts the length of the length with it.
+        // PostgreSQL includes the length field's own four bytes.
         "varchar" | "bpchar" => size.checked_add(4)?,
         _ => size,
     };
@@ -134,25 +132,24 @@ fn told_type(told: &str) -> Option<(u32, i32)> {
 }
 
 fn numeric_modifier(precision: u8, scale: i8) -> i32 {
-    // PostgreSQL keeps a scale of eleven bits, which may be negative, and four more than it means.
+    // PostgreSQL stores an eleven-bit scale, which may be negative, plus an offset of four.
     ((i32::from(precision) << 16) | (i32::from(scale) & 0x7ff)) + 4
 }
 
-/// The oid of a type by its name in `pg_type`, arrays with a `_` before it.
+/// The oid of a type by its name in `pg_type`; array names begin with `_`.
 pub fn oid_of(name: &str) -> Option<u32> {
     let name = DOMAINS.iter().find(|(domain, _)| *domain == name).map_or(name, |(_, base)| base);
     let find = |name: &str| TYPES.iter().find(|known| known.0 == name);
     find(name).map(|known| known.1).or_else(|| find(name.strip_prefix('_')?).map(|known| known.2))
 }
 
-/// The oid of the arrays of a type. What is an array already is its own, since dimensions are not part of a
-/// type.
+/// The array type of a type. An array type is its own, since dimensions are not part of a type.
 pub fn array_of(oid: u32) -> Option<u32> {
     TYPES.iter().find(|known| known.1 == oid || known.2 == oid).map(|known| known.2)
 }
 
-/// How SQL writes a type: `numeric(12,2)`, `timestamp without time zone`, `text[]`. None if the type is not
-/// one of those that Harrier has by itself.
+/// The SQL name of a type: `numeric(12,2)`, `timestamp without time zone`, `text[]`. `None` for types that
+/// Harrier does not have.
 pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
     if oid == 0 {
         return None;
@@ -174,14 +171,13 @@ pub fn format_type(oid: u32, modifier: i32) -> Option<String> {
         }
         _ => word.to_string(),
     };
-    // The catalogs' own `"char"` and character(1) are told apart by this.
+    // Distinguishes the catalogs' `"char"` from character(1).
     let text =
         if known.0 == "bpchar" && modifier < 0 && array.is_empty() { "character".to_string() } else { text };
     Some(text + array)
 }
 
-/// The Arrow type in which the catalogs hold a type of PostgreSQL. Oids are `Int32`: all that are handed out
-/// are below 2³¹.
+/// The storage type of a PostgreSQL type in the catalogs. Oids are `Int32`: all are below 2³¹.
 pub(crate) fn arrow_type(name: &str) -> DataType {
     if let Some(item) = name.strip_prefix('_') {
         return DataType::List(Arc::new(Field::new_list_field(arrow_type(item), true)));
@@ -202,30 +198,29 @@ pub(crate) fn arrow_type(name: &str) -> DataType {
     }
 }
 
-/// The key in the metadata of a field of a result under which stands which column of which relation it is:
-/// `16385:2`.
+/// Key in a result field's metadata for its relation and column: `16385:2`.
 pub const ORIGIN_KEY: &str = "pg.origin";
 
-/// A field whose values are of PostgreSQL's type of this name, which its Arrow type does not tell.
+/// A field with a PostgreSQL type name that its Arrow type does not determine.
 pub fn named_field(field: Field, name: &str) -> Field {
     let mut metadata = field.metadata().clone();
     metadata.insert(TYPE_KEY.to_string(), name.to_string());
     field.with_metadata(metadata)
 }
 
-/// Types whose values are held as texts although they travel as something else in binary: clients are told
-/// that they are texts.
-const TOLD_AS_TEXT: [&str; 5] = ["aclitem", "inet", "pg_lsn", "tid", "xid"];
+/// Types stored as text but with another binary format: clients get them as text.
+const REPORTED_AS_TEXT: [&str; 5] = ["aclitem", "inet", "pg_lsn", "tid", "xid"];
 
-/// A field of a system catalog: its metadata says the type of PostgreSQL where the Arrow type does not.
+/// A field of a system catalog, with the PostgreSQL type in its metadata where the Arrow type does not
+/// determine it.
 pub(crate) fn catalog_field(name: &str, type_name: &str, nullable: bool) -> FieldRef {
     let field = Field::new(name, arrow_type(type_name), nullable);
-    if TOLD_AS_TEXT.contains(&type_name.trim_start_matches('_')) {
+    if REPORTED_AS_TEXT.contains(&type_name.trim_start_matches('_')) {
         return Arc::new(field);
     }
-    let told = postgres_type(field.data_type()).0;
+    let inferred = postgres_type(field.data_type()).0;
     Arc::new(match oid_of(type_name) {
-        Some(oid) if oid != told => {
+        Some(oid) if oid != inferred => {
             let base =
                 DOMAINS.iter().find(|(domain, _)| *domain == type_name).map_or(type_name, |(_, base)| base);
             field.with_metadata(HashMap::from([(TYPE_KEY.to_string(), base.to_string())]))
@@ -268,12 +263,12 @@ mod tests {
         let uuid = Field::new("u", DataType::FixedSizeBinary(16), true)
             .with_metadata(HashMap::from([("ARROW:extension:name".to_string(), "arrow.uuid".to_string())]));
         assert_eq!(postgres_type_of_field(&uuid), (2950, NO_MODIFIER));
-        let told =
+        let type_of =
             |name: &str| postgres_type_of_field(&named_field(Field::new("a", DataType::Utf8, true), name));
-        assert_eq!(told("varchar(10)"), (1043, 14));
-        assert_eq!(told("varchar"), (1043, NO_MODIFIER));
-        assert_eq!(told("timestamptz(3)"), (1184, 3));
-        assert_eq!(told("varchar(10"), (25, NO_MODIFIER));
+        assert_eq!(type_of("varchar(10)"), (1043, 14));
+        assert_eq!(type_of("varchar"), (1043, NO_MODIFIER));
+        assert_eq!(type_of("timestamptz(3)"), (1184, 3));
+        assert_eq!(type_of("varchar(10"), (25, NO_MODIFIER));
         assert_eq!(format_type(1184, 3).unwrap(), "timestamp(3) with time zone");
         assert_eq!(format_type(1043, 14).unwrap(), "character varying(10)");
     }

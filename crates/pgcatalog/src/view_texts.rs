@@ -1,5 +1,4 @@
-//! The queries of views as PostgreSQL tells them: with the schema before the name of each relation that the
-//! search path does not find.
+//! View definitions as PostgreSQL prints them: relations not on the search path are qualified.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,15 +14,15 @@ use harrier_sql::parser::planner_statement;
 use crate::catalog::{Catalog, Index, quote_identifier};
 use crate::source::{Relation, oid};
 
-/// The query of a view, with a semicolon at its end, and after a space; none if it is not known.
+/// A view's query, with a leading space and a trailing semicolon; `None` if unknown.
 pub(crate) fn definition(catalog: &Catalog, index: &Index, view: &Relation) -> Option<String> {
     let definition = view.definition.as_deref()?.trim().trim_end_matches(';').trim_end();
-    let text = qualified(catalog, index, definition).unwrap_or_else(|| definition.to_string());
+    let text = qualify_relations(catalog, index, definition).unwrap_or_else(|| definition.to_string());
     Some(format!(" {text};"))
 }
 
-/// None if there is nothing to qualify, or the text is no query of PostgreSQL's.
-fn qualified(catalog: &Catalog, index: &Index, text: &str) -> Option<String> {
+/// `None` if there is nothing to qualify, or the text is not PostgreSQL SQL.
+fn qualify_relations(catalog: &Catalog, index: &Index, text: &str) -> Option<String> {
     let mut statement = statement(text)?;
     let statement = &mut statement;
     let mut common = Common(HashSet::new());
@@ -33,7 +32,7 @@ fn qualified(catalog: &Catalog, index: &Index, text: &str) -> Option<String> {
     names.has_changed.then(|| statement.to_string())
 }
 
-/// The statement that a text is.
+/// Parses a text as a statement.
 fn statement(text: &str) -> Option<Statement> {
     match planner_statement(text, &SqlDialect).ok()? {
         parser::Statement::Statement(statement) => Some(*statement),
@@ -41,7 +40,7 @@ fn statement(text: &str) -> Option<Statement> {
     }
 }
 
-/// The names that are defined by some WITH.
+/// The names defined by any WITH.
 struct Common(HashSet<String>);
 
 impl Visitor for Common {
@@ -80,8 +79,8 @@ impl VisitorMut for Names<'_> {
     }
 }
 
-/// The relation that a name in a view means. Bare names are looked for where new tables are, whatever the
-/// path.
+/// The relation that a name in a view refers to. Unqualified names resolve where new tables are created,
+/// whatever the path.
 fn find(index: &Index, common: &HashSet<String>, parts: &[String]) -> Option<i32> {
     match parts {
         [name] if !common.contains(name) => {
@@ -93,7 +92,7 @@ fn find(index: &Index, common: &HashSet<String>, parts: &[String]) -> Option<i32
     }
 }
 
-/// The oids of what a view reads: as the source tells, or else those of the names in its query.
+/// The oids of a view's inputs: from the source, or else from the names in its query.
 pub(crate) fn reads(index: &Index, view: &Relation) -> Vec<i32> {
     if !view.reads.is_empty() {
         return view.reads.iter().map(|id| oid(*id)).collect();

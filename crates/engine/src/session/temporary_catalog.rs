@@ -74,7 +74,7 @@ fn relation(id: i64, schema: i64, name: String, table: &dyn TableProvider, owner
             default: default.map(|default| default.to_string()),
             comment: None,
             grants: vec![],
-            spread: None,
+            statistics: None,
         }
     };
     Relation {

@@ -49,7 +49,7 @@ pub(super) fn add(own: &[OwnTable], contents: &mut Contents, process: i32, owner
         comment: None,
         grants: vec![],
     });
-    let column = |field| Column { field, default: None, comment: None, grants: vec![], spread: None };
+    let column = |field| Column { field, default: None, comment: None, grants: vec![], statistics: None };
     contents.relations.extend(own.iter().map(|table| Relation {
         id: temporary_number(&table.name),
         schema: SCHEMA_ID,

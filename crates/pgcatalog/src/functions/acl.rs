@@ -1,5 +1,4 @@
-//! Access control lists: what they say as rows (`aclexplode`), and what holds where there is none
-//! (`acldefault`).
+//! Access control lists: expanded to rows (`aclexplode`), and their defaults (`acldefault`).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -25,7 +24,7 @@ use crate::types::catalog_field;
 /// The columns of `aclexplode`.
 pub(crate) const ACL_COLUMNS: [&str; 4] = ["grantor", "grantee", "privilege_type", "is_grantable"];
 
-/// `acldefault(kind, owner)`: everybody's privileges and the owner's on an object of a kind that has no list.
+/// `acldefault(kind, owner)`: the default privileges of PUBLIC and the owner on an object of a kind.
 pub(super) fn default(call: &Call<'_>, values: &[Value]) -> Result<Value> {
     let (everybody, owner) = match text(&values[0]) {
         "c" => ("", ""),
@@ -49,10 +48,10 @@ pub(super) fn default(call: &Call<'_>, values: &[Value]) -> Result<Value> {
     Ok(Value::Texts(items.map(|(grantee, letters)| format!("{grantee}={letters}/{name}")).collect()))
 }
 
-/// `aclexplode`: a list of structs for each list of items.
+/// `aclexplode`: expands each list of items to a list of structs.
 pub(super) struct AclExplode {
     catalog: Arc<Catalog>,
-    /// What says nothing gives one row of nulls, as an outer join with it does.
+    /// An empty or NULL list gives one row of NULLs, as in an outer join.
     is_outer: bool,
     signature: Signature,
 }
@@ -163,7 +162,7 @@ impl ScalarUDFImpl for AclExplode {
 }
 
 impl AclExplode {
-    /// PostgreSQL's own objects name their owner as the server did that they were taken from.
+    /// PostgreSQL's own objects name the owner in the server that the data was taken from.
     fn role(&self, roles: &[Role], name: &str) -> i32 {
         match name {
             "" => 0,
@@ -173,7 +172,7 @@ impl AclExplode {
     }
 }
 
-/// One item of a list, taken apart.
+/// A parsed item of a list.
 struct Item {
     grantor: i32,
     grantee: i32,
@@ -197,7 +196,7 @@ impl Item {
     }
 }
 
-/// The name at the beginning of a text, and what is behind it.
+/// The name at the start of a text, and the rest.
 fn name(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(['=', '/']).unwrap_or(text.len());

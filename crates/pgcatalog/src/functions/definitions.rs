@@ -1,4 +1,4 @@
-//! The table of functions: of each its name in PostgreSQL, what it takes, what it gives, and how.
+//! The table of functions: name, arguments, result and implementation of each.
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Int32Type;
@@ -6,10 +6,10 @@ use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 
 use super::Argument::{Any, Big, Bool, Either, Int, Ints, Text, Texts};
-use super::formats::formatted;
+use super::formats::format_values;
 use super::lookups::{
-    argument_types, bound, comment, described, function_arguments, function_result, of_system, proc_by_text,
-    proc_text, procedure_by_text, type_by_text, type_text,
+    argument_types, array_bound, comment, function_arguments, function_result, of_system, proc_by_text,
+    proc_text, procedure_by_text, system_comment, type_by_text, type_text,
 };
 use super::{Call, Definition, Evaluate, Value, int, is_true, text};
 use crate::catalog::{DATABASE_OID, Found, quote_identifier, split_name};
@@ -18,8 +18,8 @@ use crate::system::elements;
 use crate::types::format_type;
 use crate::view_texts::definition;
 
-/// Whether the bare name of an object finds it: all that there are, are the system's, so it is enough that
-/// the path has the schema.
+/// Visibility of objects by unqualified name: all of these kinds are built in, so the path needs only the
+/// schema.
 pub(super) const VISIBLE: [Definition; 11] = [
     ("pg_type_is_visible", "bool", 1, &[Int], |call, values| {
         is_visible(call, "pg_type", "typnamespace", &values[0])
@@ -64,7 +64,7 @@ pub(super) fn is_visible(call: &Call<'_>, relation: &str, namespace: &str, objec
     Ok(schema.map(|schema| call.path.contains(&schema)).into())
 }
 
-/// The functions that ask for a privilege: an optional role, an object, and privileges.
+/// Privilege checks: an optional role, an object, and privileges.
 pub(super) const PRIVILEGES: [Definition; 13] = [
     ("has_table_privilege", "bool", 2, &[Either, Either, Text], |call, values| {
         let (role, rest) = call.role(values, 2)?;
@@ -195,7 +195,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let name = text(&values[0]);
         let settings = call.catalog.source.settings();
         match settings.into_iter().find(|setting| setting.name.eq_ignore_ascii_case(name)) {
-            Some(setting) => Ok(shown(&setting).into()),
+            Some(setting) => Ok(setting_text(&setting).into()),
             None if values.get(1).is_some_and(is_true) => Ok(Value::Null),
             None => plan_err!("unrecognized configuration parameter \"{name}\""),
         }
@@ -204,7 +204,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         if values[0] == Value::Null {
             return plan_err!("SET requires parameter name");
         }
-        // A null puts the setting back, which is what the empty text says to most of them.
+        // NULL resets the setting, which most settings express as an empty text.
         Ok(call.catalog.source.set(text(&values[0]), text(&values[1]), is_true(&values[2]))?.into())
     }),
     ("pg_cancel_backend", "bool", 1, &[Int], |call, values| {
@@ -226,14 +226,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     ("to_regclass", "regclass", 1, &[Text], |call, values| Ok(call.relation(&values[0]).into())),
     ("to_regnamespace", "oid", 1, &[Text], |call, values| {
-        Ok(call.index.schema_oid(&unquoted(&values[0])).into())
+        Ok(call.index.schema_oid(&unquote(&values[0])).into())
     }),
-    ("to_regrole", "oid", 1, &[Text], |call, values| Ok(role_oid(call, &unquoted(&values[0])).into())),
+    ("to_regrole", "oid", 1, &[Text], |call, values| Ok(role_oid(call, &unquote(&values[0])).into())),
     ("acldefault", "_aclitem", 2, &[Text, Int], super::acl::default),
     ("to_regtype", "regtype", 1, &[Text], |_, values| Ok(type_by_text(text(&values[0])).into())),
     ("to_regproc", "regproc", 1, &[Text], |_, values| Ok(proc_by_text(text(&values[0])).into())),
     ("to_regprocedure", "oid", 1, &[Text], |_, values| Ok(procedure_by_text(text(&values[0])).into())),
-    // What a cast to one of the types of object names does; the rewriting of statements puts them there.
+    // Casts to the object name types; the rewriter inserts these functions.
     ("regclassin", "regclass", 1, &[Either], |call, values| match (&values[0], call.relation(&values[0])) {
         (Value::Text(text), None) if text == "-" => Ok(Value::Int(0)),
         (_, Some(relation)) => Ok(Value::Int(relation)),
@@ -282,7 +282,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("regprocout", "text", 1, &[Either], |_, values| object_out(&values[0], proc_text)),
     ("oidin", "oid", 1, &[Either], |_, values| match &values[0] {
         Value::Text(given) => match given.trim().parse::<u32>() {
-            // The catalogs hold oids in signed numbers, of which none is above 2³¹; nothing has such an oid.
+            // The catalogs store oids as signed numbers, none above 2³¹, so no object has such an oid.
             Ok(oid) => Ok(Value::Int(i32::try_from(oid).unwrap_or(-1))),
             Err(_) => exec_err!("invalid input syntax for type oid: \"{given}\""),
         },
@@ -295,7 +295,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let (type_oid, modifier) =
             (int(&values[0]), if values[1] == Value::Null { -1 } else { int(&values[1]) });
         let known = match (type_oid, &values[1]) {
-            // Without a length that is another type than `character`, which has one character.
+            // Without a length it is another type than `character`, which has length 1.
             (1042, Value::Int(..0)) => Some("bpchar".to_string()),
             _ => format_type(type_oid as u32, modifier),
         };
@@ -307,7 +307,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             })
             .into())
     }),
-    // As PostgreSQL 17 has it: the type that a domain is made of, and any other type itself.
+    // As in PostgreSQL 17: the base type of a domain, or the type itself.
     ("pg_basetype", "oid", 1, &[Int], |_, values| {
         let mut of = int(&values[0]);
         while let Some((bases, row)) = of_system("pg_type", "oid", of, "typbasetype") {
@@ -318,7 +318,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         }
         Ok(Value::Int(of))
     }),
-    // Of those who have no sequences: the engine has functions of its own in their place.
+    // For sessions without sequences: the engine replaces these functions by its own.
     ("lastval", "int8", 0, &[], |_, _| exec_err!("lastval is not yet defined in this session")),
     ("currval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
     ("nextval", "int8", 1, &[Text], |_, values| no_sequence(&values[0])),
@@ -336,13 +336,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Value::Text(text) => Ok(quote_literal(text).into()),
         _ => Ok("NULL".into()),
     }),
-    // As many arguments as any function may have in PostgreSQL.
-    ("format", "text", 1, &[Text; 100], |_, values| formatted(values)),
-    // With the elements of an array, which is given as its text.
+    // The maximum number of arguments of a PostgreSQL function.
+    ("format", "text", 1, &[Text; 100], |_, values| format_values(values)),
+    // With the elements of an array, given as its text.
     ("harrier_format_elements", "text", 1, &[Text, Text], |_, values| {
         let array = values.get(1).map_or("", text);
         let arguments = elements(array).into_iter().map(Value::from);
-        formatted(&values.iter().take(1).cloned().chain(arguments).collect::<Vec<_>>())
+        format_values(&values.iter().take(1).cloned().chain(arguments).collect::<Vec<_>>())
     }),
     // Definitions.
     ("pg_get_expr", "text", 2, &[Text, Int, Bool], |_, values| Ok(values[0].clone())),
@@ -361,7 +361,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     ("pg_get_indexdef", "text", 1, &[Int, Int, Bool], super::key_definitions::index),
     ("pg_get_constraintdef", "text", 1, &[Int, Bool], super::key_definitions::constraint),
-    // There are no triggers, partitions and statistics objects to be told of.
+    // There are no triggers, partitions and statistics objects.
     ("pg_get_triggerdef", "text", 1, &[Int, Bool], NOTHING),
     ("pg_get_partkeydef", "text", 1, &[Int], NOTHING),
     ("pg_get_partition_constraintdef", "text", 1, &[Int], NOTHING),
@@ -387,7 +387,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_sequence_last_value", "int8", 1, &[Either], |call, values| {
         let found = call.relation(&values[0]);
         let found = call.index.sequences().find(|(_, relation, _)| Some(oid(relation.id)) == found);
-        // As `pg_sequences` has it, and PostgreSQL from 17 on; 15 fails.
+        // As in `pg_sequences`, and in PostgreSQL from 17 on; 15 fails.
         let role = call.catalog.source.user();
         let found =
             found.filter(|(_, relation, _)| call.may(&role, &Object::Relation(relation.id), "USAGE, SELECT"));
@@ -425,11 +425,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             Some("pg_class") => Ok(comment(call, object, 0).into()),
             Some("pg_namespace") => {
                 let own = call.index.schema(object).and_then(|schema| schema.comment.clone());
-                Ok(own.or_else(|| described(object, Some("pg_namespace"))).into())
+                Ok(own.or_else(|| system_comment(object, Some("pg_namespace"))).into())
             }
             of => {
                 let own = if of.is_none() { comment(call, object, 0) } else { None };
-                Ok(own.or_else(|| described(object, of)).into())
+                Ok(own.or_else(|| system_comment(object, of)).into())
             }
         }
     }),
@@ -478,9 +478,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
     ("getdatabaseencoding", "name", 0, &[], |_, _| Ok("UTF8".into())),
     ("pg_client_encoding", "name", 0, &[], |_, _| Ok("UTF8".into())),
-    // Arrays, of which clients want to know the bounds. Harrier's begin with one.
-    ("array_upper", "int4", 2, &[Any, Int], |_, values| Ok(bound(&values[0], int(&values[1]), false))),
-    ("array_lower", "int4", 2, &[Any, Int], |_, values| Ok(bound(&values[0], int(&values[1]), true))),
+    // Array bounds. Harrier's arrays are one-based.
+    ("array_upper", "int4", 2, &[Any, Int], |_, values| Ok(array_bound(&values[0], int(&values[1]), false))),
+    ("array_lower", "int4", 2, &[Any, Int], |_, values| Ok(array_bound(&values[0], int(&values[1]), true))),
     // `x = ANY (array)` where the array is a text, a list or a vector.
     ("pg_any_text", "bool", 2, &[Text, Texts], |_, values| match &values[1] {
         Value::Texts(texts) => Ok(Value::Bool(texts.iter().any(|element| element == text(&values[0])))),
@@ -500,7 +500,7 @@ fn no_sequence(name: &Value) -> Result<Value> {
     plan_err!("relation \"{}\" does not exist", text(name))
 }
 
-/// The parts of a name. Not `strict`: what stands behind it does not matter.
+/// The parts of a name. Not `strict`: ignores what follows.
 fn identifiers(given: &str, strict: bool) -> Option<Vec<String>> {
     let mut parts = vec![];
     let mut rest = given.trim_start();
@@ -539,15 +539,15 @@ fn identifiers(given: &str, strict: bool) -> Option<Vec<String>> {
 pub(super) const ENCODINGS: [&str; 9] =
     ["SQL_ASCII", "EUC_JP", "EUC_CN", "EUC_KR", "EUC_TW", "EUC_JIS_2004", "UTF8", "MULE_INTERNAL", "LATIN1"];
 
-/// A setting's value as `SHOW` says it: with its unit.
-pub(super) fn shown(setting: &crate::source::Setting) -> String {
+/// A setting's value with its unit, as in `SHOW`.
+pub(super) fn setting_text(setting: &crate::source::Setting) -> String {
     match &setting.unit {
         Some(unit) if setting.value != "0" && setting.value != "-1" => format!("{}{unit}", setting.value),
         _ => setting.value.clone(),
     }
 }
 
-pub(super) fn unquoted(value: &Value) -> String {
+pub(super) fn unquote(value: &Value) -> String {
     split_name(text(value)).and_then(|parts| parts.into_iter().next_back()).unwrap_or_default()
 }
 
@@ -562,7 +562,7 @@ pub(super) fn number(text: &str) -> Option<i32> {
     }
 }
 
-/// The oid of an object by its name, or the oid that is given already.
+/// The oid of an object by its name; an oid is returned unchanged.
 pub(super) fn object_in(kind: &str, value: &Value, find: impl Fn(&str) -> Option<i32>) -> Result<Value> {
     let Value::Text(given) = value else { return Ok(value.clone()) };
     let found = number(given).or_else(|| find(given));
@@ -572,7 +572,7 @@ pub(super) fn object_in(kind: &str, value: &Value, find: impl Fn(&str) -> Option
     }
 }
 
-/// The name of an object, or its number if there is none.
+/// The name of an object, or its oid if it does not exist.
 pub(super) fn object_out(value: &Value, find: impl Fn(i32) -> Option<String>) -> Result<Value> {
     match value {
         Value::Int(0) => Ok("-".into()),
@@ -594,11 +594,10 @@ pub(super) fn database_bytes(call: &Call<'_>) -> i64 {
     call.index.contents.relations.iter().filter_map(|relation| relation.bytes).sum::<u64>() as i64
 }
 
-/// A size as PostgreSQL's function of that name writes it: rounded, and in the first unit in which it is
-/// below 10240.
+/// A size as in PostgreSQL's pg_size_pretty: rounded, in the first unit in which it is below 10240.
 pub(super) fn size_pretty(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
-    // All but the first and the last unit are kept doubled, so that they can be rounded by their last bit.
+    // Values in all but the first and last unit are doubled, so that the last bit serves for rounding.
     let (mut size, mut unit) = (i128::from(bytes), 0);
     let mut doubled = false;
     while unit + 1 < UNITS.len() {

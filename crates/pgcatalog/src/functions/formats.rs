@@ -13,9 +13,9 @@ use crate::catalog::quote_identifier;
 /// A format specifier: `%[position][flags][width]type`.
 #[derive(Default)]
 struct Specifier {
-    /// Which argument it is, counted from 1; the next one unless it says.
+    /// The argument's position, counted from 1; the next one if missing.
     position: Option<usize>,
-    /// What stands for the width, in characters.
+    /// The width in characters.
     width: Width,
     is_left: bool,
 }
@@ -25,17 +25,17 @@ enum Width {
     #[default]
     None,
     Is(i32),
-    /// It is the argument of this number, counted from 1.
+    /// Taken from the argument at this position, counted from 1.
     At(usize),
-    /// It is the next argument.
+    /// Taken from the next argument.
     Next,
 }
 
-/// `format`, with `%s`, `%I`, `%L` and `%%`; the first value is the format, the others are its arguments.
+/// `format` with `%s`, `%I`, `%L` and `%%`; the first value is the format, the others are its arguments.
 ///
-/// Errors: the format is none, or has more specifiers than there are arguments (22023); a width is no number
-/// (22P02); a number is out of range (22003); NULL is to be an identifier (22004).
-pub(super) fn formatted(values: &[Value]) -> Result<Value> {
+/// Errors: the format is malformed, or has more specifiers than arguments (22023); a width is not a number
+/// (22P02); a number is out of range (22003); NULL as an identifier (22004).
+pub(super) fn format_values(values: &[Value]) -> Result<Value> {
     let Some(Value::Text(format)) = values.first() else { return Ok(Value::Null) };
     let (mut written, mut letters, mut next) = (String::new(), format.chars().peekable(), 1);
     while let Some(letter) = letters.next() {
@@ -90,7 +90,7 @@ pub(super) fn formatted(values: &[Value]) -> Result<Value> {
     Ok(written.into())
 }
 
-/// What stands between `%` and the type.
+/// Parses a specifier after its `%`.
 fn specifier(letters: &mut Peekable<Chars<'_>>) -> Result<Specifier> {
     let mut specifier = Specifier::default();
     if let Some(number) = number(letters)? {
@@ -124,7 +124,7 @@ fn position(number: i32) -> Result<usize> {
     }
 }
 
-/// The digits that come next, as a number.
+/// Parses a number.
 fn number(letters: &mut Peekable<Chars<'_>>) -> Result<Option<i32>> {
     let mut number = None::<i32>;
     while let Some(digit) = letters.peek().and_then(|letter| letter.to_digit(10)) {
@@ -138,7 +138,7 @@ fn number(letters: &mut Peekable<Chars<'_>>) -> Result<Option<i32>> {
     Ok(number)
 }
 
-/// A width that is an argument; none if that is NULL.
+/// The width from an argument; none if it is NULL.
 fn width(value: &Value) -> Result<i32> {
     match (value, text(value).trim().parse::<i32>()) {
         (Value::Text(_), Ok(width)) if width > i32::MIN => Ok(width),

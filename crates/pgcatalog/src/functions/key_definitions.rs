@@ -1,10 +1,10 @@
-//! Keys and indexes, as SQL that makes them.
+//! SQL definitions of keys and indexes.
 
 use datafusion::error::Result;
 
 use super::{Call, Value, int, is_true};
 use crate::keys::constraint_definition;
-use crate::live::qualified;
+use crate::live::qualified_name;
 use crate::source::oid;
 
 /// `pg_get_indexdef(index [, column, pretty])`.
@@ -12,13 +12,13 @@ pub(super) fn index(call: &Call<'_>, values: &[Value]) -> Result<Value> {
     let Some((relation, schema, index)) = call.index.index(int(&values[0])) else { return Ok(Value::Null) };
     let name = match values.get(2).is_some_and(is_true) {
         true => call.catalog.relation_text(&call.index, oid(relation.id)),
-        false => qualified(relation, schema),
+        false => qualified_name(relation, schema),
     };
     let definition = match values.get(1).map_or(0, int) {
         0 => Some(index.definition(relation, &name)),
         number => usize::try_from(number).ok().and_then(|at| index.column_definition(relation, at)),
     };
-    // Of a column that there is not, nothing is said.
+    // Empty for a missing column.
     Ok(definition.unwrap_or_default().into())
 }
 

@@ -1,4 +1,4 @@
-//! Functions whose results are lists, and lists with places.
+//! Functions that return arrays, and arrays with subscripts.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
-/// `information_schema._pg_expandarray`: the elements of a list with their places, as a list of structs of
-/// `x` and `n`.
+/// `information_schema._pg_expandarray`: the elements of an array with their subscripts, as a list of structs
+/// of `x` and `n`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ExpandArray {
     signature: Signature,

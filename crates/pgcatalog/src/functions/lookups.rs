@@ -1,5 +1,4 @@
-//! What functions tell of PostgreSQL's own objects, types and procedures, and of comments: looked up by
-//! number, or by words of SQL.
+//! Lookups of PostgreSQL's own objects, types, functions and comments, by oid or SQL name.
 
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ pub(super) fn comment(call: &Call<'_>, relation: i32, number: i32) -> Option<Str
     }
 }
 
-/// The comment on an object of PostgreSQL's own.
-pub(super) fn described(object: i32, of: Option<&str>) -> Option<String> {
+/// The comment on a built-in object.
+pub(super) fn system_comment(object: i32, of: Option<&str>) -> Option<String> {
     let class = of.map(|name| SYSTEM.catalog(name).map_or(-1, |relation| relation.oid));
     let rows = SYSTEM.catalog("pg_description")?.rows().ok()?;
     let objects = rows.column_by_name("objoid")?.as_primitive::<Int32Type>();
@@ -36,7 +35,7 @@ pub(super) fn described(object: i32, of: Option<&str>) -> Option<String> {
     Some(rows.column_by_name("description")?.as_string::<i32>().value(row).to_string())
 }
 
-/// A column of `pg_type` or `pg_proc` by the oid of a row.
+/// A column of `pg_type` or `pg_proc` for a row's oid.
 pub(super) fn of_system(relation: &str, key: &str, wanted: i32, column: &str) -> Option<(ArrayRef, usize)> {
     let rows = SYSTEM.catalog(relation)?.rows().ok()?;
     let keys = rows.column_by_name(key)?.as_primitive::<Int32Type>();
@@ -55,7 +54,7 @@ pub(super) fn by_name(relation: &str, column: &str, name: &str) -> Option<i32> {
     Some(rows.column_by_name("oid")?.as_primitive::<Int32Type>().value(row))
 }
 
-/// How SQL writes a type, whichever of PostgreSQL's it is.
+/// The SQL name of any PostgreSQL type.
 pub(super) fn type_text(type_oid: i32) -> Option<String> {
     format_type(type_oid as u32, -1).or_else(|| {
         let name = text_of_system("pg_type", type_oid, "typname")?;
@@ -68,7 +67,7 @@ pub(super) fn type_text(type_oid: i32) -> Option<String> {
     })
 }
 
-/// The oid of a type by the words of SQL or by its name in `pg_type`.
+/// The oid of a type by its SQL name or its name in `pg_type`.
 pub(super) fn type_by_text(given: &str) -> Option<i32> {
     let given = given.trim();
     if let Some(element) = given.strip_suffix("[]") {
@@ -112,7 +111,7 @@ pub(super) fn proc_by_text(given: &str) -> Option<i32> {
     }
 }
 
-/// A function by its name and the types of its arguments.
+/// A function by its name and argument types.
 pub(super) fn procedure_by_text(given: &str) -> Option<i32> {
     let (name, arguments) = given.trim().strip_suffix(')')?.split_once('(')?;
     let name = split_name(name)?.pop()?;
@@ -146,7 +145,7 @@ pub(super) fn list_of_system(function: i32, column: &str) -> Option<Vec<String>>
     }
 }
 
-/// The arguments of one of PostgreSQL's own functions, with the modes and names that they have.
+/// The arguments of a built-in function, with modes and names.
 pub(super) fn function_arguments(function: i32, defaults: bool) -> Option<String> {
     let inputs = list_of_system(function, "proargtypes")?;
     let types = list_of_system(function, "proallargtypes").unwrap_or(inputs);
@@ -188,7 +187,7 @@ pub(super) fn function_result(function: i32) -> Option<String> {
     Some(if sets.as_boolean().value(row) { format!("SETOF {result}") } else { result })
 }
 
-pub(super) fn bound(value: &Value, dimension: i32, lower: bool) -> Value {
+pub(super) fn array_bound(value: &Value, dimension: i32, lower: bool) -> Value {
     let length = match value {
         Value::Texts(texts) => texts.len(),
         Value::Ints(numbers) => numbers.len(),

@@ -1,5 +1,5 @@
-//! The table of functions, continued: transactions and their numbers, replication, locks, and what does not
-//! exist here but is asked for.
+//! The table of functions, continued: transactions, replication, locks, and features that do not exist here
+//! but are queried.
 
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
@@ -11,7 +11,7 @@ use super::{Call, Definition, Value, int, text};
 use crate::catalog::{quote_identifier, split_name};
 
 pub(super) const DEFINITIONS: &[Definition] = &[
-    // Transactions. What the system columns of catalogs say is the number of the snapshot that is seen:
+    // Transactions. The system columns of catalogs contain the id of the current snapshot:
     // `rewrite/system_columns.rs`.
     ("xid_of_catalog", "xid", 0, &[], |call, _| Ok(call.catalog.source.transaction_id().to_string().into())),
     ("xidin", "xid", 1, &[Text], |_, values| match text(&values[0]).trim().parse::<u32>() {
@@ -22,10 +22,10 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         let Ok(xid) = text(&values[0]).trim().parse::<u32>() else {
             return exec_err!("invalid input syntax for type xid: \"{}\"", text(&values[0]));
         };
-        // The first three are older than all others.
+        // The first three are permanent and older than all others.
         match xid {
             0..3 => Ok(Value::Int(i32::MAX)),
-            // Transaction numbers go round.
+            // Transaction ids wrap around.
             _ => Ok(Value::Int((call.catalog.source.transaction_id() as u32).wrapping_sub(xid) as i32)),
         }
     }),
@@ -37,7 +37,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_snapshot_xmin", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 0)),
     ("txid_snapshot_xmax", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 1)),
     ("pg_snapshot_xmax", "int8", 1, &[Text], |_, values| part_of_snapshot(&values[0], 1)),
-    // Replication, of which there is none, and recovery.
+    // Replication, which does not exist here, and recovery.
     ("pg_is_wal_replay_paused", "bool", 0, &[], |call, _| match call.catalog.source.in_recovery() {
         true => Ok(Value::Bool(false)),
         false => exec_err!("recovery is not in progress"),
@@ -49,13 +49,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("pg_last_wal_receive_lsn", "pg_lsn", 0, &[], NOTHING),
     ("pg_last_wal_replay_lsn", "pg_lsn", 0, &[], NOTHING),
     ("pg_last_xact_replay_timestamp", "timestamptz", 0, &[], NOTHING),
-    // No session waits for a lock of another.
+    // Sessions never wait for each other's locks.
     ("pg_blocking_pids", "_int4", 1, &[Int], |_, _| Ok(Value::Ints(vec![]))),
     ("pg_safe_snapshot_blocking_pids", "_int4", 1, &[Int], |_, _| Ok(Value::Ints(vec![]))),
     ("pg_notification_queue_usage", "float8", 0, &[], |_, _| Ok(Value::Big(0))),
     ("pg_trigger_depth", "int4", 0, &[], |_, _| Ok(Value::Int(0))),
     ("pg_jit_available", "bool", 0, &[], |_, _| Ok(Value::Bool(false))),
-    // There are no indexes, no tables that are partitions of others, and no policies to bypass.
+    // There are no indexes, no partitions, and no row security policies.
     ("pg_index_column_has_property", "bool", 3, &[Either, Int, Text], NOTHING),
     ("pg_index_has_property", "bool", 2, &[Either, Text], NOTHING),
     ("pg_indexam_has_property", "bool", 2, &[Int, Text], NOTHING),
@@ -71,7 +71,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("family", "int4", 1, &[Text], |_, values| {
         Ok(Value::Int(if text(&values[0]).contains(':') { 6 } else { 4 }))
     }),
-    // Types of object names that only PostgreSQL's own objects have.
+    // Object name types for built-in objects only.
     ("regcollationin", "oid", 1, &[Either], |_, values| {
         system_in("collation", "pg_collation", "collname", &values[0])
     }),
@@ -90,7 +90,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     ("regoperout", "text", 1, &[Either], |_, values| {
         object_out(&values[0], |oid| text_of_system("pg_operator", oid, "oprname"))
     }),
-    // What `information_schema` makes its columns of.
+    // Functions in the definitions of `information_schema`.
     ("_pg_char_max_length", "int4", 2, &[Int, Int], |_, values| {
         Ok(char_length(int(&values[0]), int(&values[1])).into())
     }),
@@ -154,7 +154,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         Ok(types.iter().map(name).collect::<Vec<_>>().join(", ").into())
     }),
     ("bpchar", "text", 1, &[Text], |_, values| Ok(values[0].clone())),
-    // `name` has subscripts, from 0 on: `typname[0] = '_'`.
+    // `name` has zero-based subscripts: `typname[0] = '_'`.
     ("name_letter", "char", 2, &[Text, Int], |_, values| {
         let Value::Int(place) = values[1] else { return Ok(Value::Null) };
         let letter = usize::try_from(place).ok().and_then(|place| text(&values[0]).chars().nth(place));
@@ -162,7 +162,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     }),
 ];
 
-/// How many letters a text of a type has at most, if that is said.
+/// The maximum length of a text type, if declared.
 fn char_length(type_oid: i32, modifier: i32) -> Option<i32> {
     match type_oid {
         1042 | 1043 if modifier != -1 => Some(modifier - 4),
@@ -176,7 +176,7 @@ fn snapshot(call: &Call<'_>, _: &[Value]) -> Result<Value> {
     Ok(format!("{next}:{next}:").into())
 }
 
-/// `10:20:10,14` is where it begins, where it ends, and what runs in between.
+/// `10:20:10,14` is xmin, xmax, and the transactions in progress.
 fn part_of_snapshot(snapshot: &Value, place: usize) -> Result<Value> {
     let part = text(snapshot).split(':').nth(place).and_then(|part| part.parse().ok());
     match part {

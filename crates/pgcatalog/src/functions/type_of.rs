@@ -1,4 +1,4 @@
-//! `pg_typeof`: of whatever it is given, the type as PostgreSQL writes it.
+//! `pg_typeof`: the PostgreSQL type of its argument.
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
@@ -34,7 +34,7 @@ impl ScalarUDFImpl for TypeOf {
         Ok(DataType::Utf8)
     }
 
-    /// Known when the statement is planned, so that ranks need not know the function.
+    /// Evaluated while planning, so that ranks need not know the function.
     fn simplify(&self, arguments: Vec<Expr>, context: &SimplifyContext) -> Result<ExprSimplifyResult> {
         match arguments.first().map(|argument| context.get_data_type(argument)) {
             Some(Ok(data_type)) => {
@@ -52,7 +52,7 @@ impl ScalarUDFImpl for TypeOf {
 
 fn name(field: &Field) -> String {
     match field.data_type() {
-        // As PostgreSQL calls a NULL of no type.
+        // PostgreSQL's name for an untyped NULL.
         DataType::Null => "unknown".to_string(),
         _ => format_type(postgres_type_of_field(field).0, NO_MODIFIER).unwrap_or_default(),
     }

@@ -1,4 +1,4 @@
-//! The rows that tell of defaults of columns, and of what they depend on.
+//! Rows about column defaults and their dependencies.
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
@@ -10,10 +10,10 @@ use crate::source::{Relation, oid};
 
 const PG_ATTRDEF: i32 = 2604;
 
-/// A default with its own number: its relation, the number of the column, and its text.
+/// A default with its own number: relation, column number, and text.
 type Default<'i> = (i32, &'i Relation, i16, &'i str);
 
-/// All of them, in an order that is the same for every relation that tells of them.
+/// All defaults, in the same order for all system relations.
 fn defaults(index: &Index) -> impl Iterator<Item = Default<'_>> {
     let all = index.user_relations().flat_map(|(relation, _)| {
         relation
@@ -25,20 +25,20 @@ fn defaults(index: &Index) -> impl Iterator<Item = Default<'_>> {
     all.zip(1..).map(|((relation, number, text), own)| (own, relation, number, text))
 }
 
-/// That defaults belong to their columns, and that some ask sequences, which are to be there before.
+/// Dependencies of defaults on their columns, and on the sequences of `nextval`, for dump order.
 pub(super) fn dependencies(index: &Index) -> Vec<Dependency> {
     let mut found = vec![];
     for (own, relation, number, text) in defaults(index) {
         found.push((PG_ATTRDEF, own, 0, PG_CLASS, oid(relation.id), i32::from(number), "a"));
-        if let Some(sequence) = asked(index, text) {
+        if let Some(sequence) = nextval_sequence(index, text) {
             found.push((PG_ATTRDEF, own, 0, PG_CLASS, sequence, 0, "n"));
         }
     }
     found
 }
 
-/// The sequence that `nextval('s'::regclass)` asks.
-fn asked(index: &Index, text: &str) -> Option<i32> {
+/// The sequence in `nextval('s'::regclass)`.
+fn nextval_sequence(index: &Index, text: &str) -> Option<i32> {
     let name = text.strip_prefix("nextval('")?.strip_suffix("'::regclass)")?.replace("''", "'");
     let name = split_name(&name)?;
     let found = index.sequences().find(|(_, relation, schema)| match name.as_slice() {

@@ -1,4 +1,4 @@
-//! The rows of `information_schema`, which shows a user what it may do something with.
+//! Rows of `information_schema`, restricted to what the user has privileges on.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::types::{format_type, postgres_type_of_field};
 use crate::view_texts::definition;
 
 impl View<'_> {
-    /// The relations that the user may do anything with, as `information_schema` shows no others.
-    pub(super) fn granted<'i>(&self, index: &'i Index) -> Vec<(&'i Relation, &'i Schema)> {
+    /// The relations that the user has any privilege on.
+    pub(super) fn accessible_relations<'i>(&self, index: &'i Index) -> Vec<(&'i Relation, &'i Schema)> {
         let any = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"];
         let columns = ["SELECT", "INSERT", "UPDATE", "REFERENCES"];
         index
@@ -45,7 +45,7 @@ impl View<'_> {
     pub(super) fn tables(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let mut found: Vec<(String, &str, &str, &str)> = vec![];
-        for (relation, schema) in self.granted(&index) {
+        for (relation, schema) in self.accessible_relations(&index) {
             let (kind, insertable) = match relation.kind {
                 Kind::Table => ("BASE TABLE", "YES"),
                 Kind::TemporaryTable => ("LOCAL TEMPORARY", "YES"),
@@ -76,7 +76,7 @@ impl View<'_> {
     pub(super) fn columns(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let mut found: Vec<Described> = vec![];
-        for (relation, schema) in self.granted(&index) {
+        for (relation, schema) in self.accessible_relations(&index) {
             for (column, number) in relation.columns.iter().zip(1..) {
                 let (type_oid, modifier) = postgres_type_of_field(&column.field);
                 found.push(Described {
@@ -144,7 +144,7 @@ impl View<'_> {
             (matches!(type_name(d), "varchar" | "bpchar") && d.modifier >= 4).then_some(d.modifier - 4)
         };
         let bytes = |d: &Described| match length(d) {
-            // A character of UTF-8 has four at most.
+            // A UTF-8 character has at most four bytes.
             Some(length) => Some(length.saturating_mul(4)),
             None => matches!(type_name(d), "varchar" | "text" | "bpchar").then_some(1 << 30),
         };
@@ -190,10 +190,13 @@ impl View<'_> {
     pub(super) fn views(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let user = self.catalog.source.user();
-        let views =
-            self.granted(&index).into_iter().filter(|(r, _)| r.kind == Kind::View).collect::<Vec<_>>();
+        let views = self
+            .accessible_relations(&index)
+            .into_iter()
+            .filter(|(r, _)| r.kind == Kind::View)
+            .collect::<Vec<_>>();
         let rows = views.len();
-        // Only who owns it is shown how a view is made.
+        // Only its owner may see a view's definition.
         let shown = |relation: &Relation| match relation.owner == user || self.catalog.is_superuser(&user) {
             true => definition(self.catalog, &index, relation),
             false => None,
@@ -216,8 +219,7 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// The privileges on relations, of roles that the user is a member of or given by them; those of
-    /// everybody, too.
+    /// The privileges on relations granted to or by roles of the user, and those of PUBLIC.
     pub(super) fn table_privileges(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let roles = self.catalog.source.roles()?;
@@ -235,7 +237,7 @@ impl View<'_> {
             let given = Given::all(&owner, &all, &everybody);
             found.extend(given.map(|given| (schema.clone(), relation.name, given)));
         }
-        found.retain(|(.., given)| self.is_told(&roles, given));
+        found.retain(|(.., given)| self.is_visible_grant(&roles, given));
         let rows = found.len();
         let columns = Columns::default()
             .texts("grantor", found.iter().map(|f| &f.2.grantor))
@@ -249,7 +251,7 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// The same on columns, those on their relations included.
+    /// The same for columns, including privileges on their relations.
     pub(super) fn column_privileges(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let roles = self.catalog.source.roles()?;
@@ -266,7 +268,7 @@ impl View<'_> {
                 found.extend(given.map(|given| (schema.name.as_str(), relation.name.as_str(), name, given)));
             }
         }
-        found.retain(|(.., given)| self.is_told(&roles, given));
+        found.retain(|(.., given)| self.is_visible_grant(&roles, given));
         let rows = found.len();
         let columns = Columns::default()
             .texts("grantor", found.iter().map(|f| &f.3.grantor))
@@ -280,8 +282,8 @@ impl View<'_> {
         self.batch(rows, columns)
     }
 
-    /// The views that are called after roles leave out what only everybody has.
-    fn is_told(&self, roles: &[Role], given: &Given) -> bool {
+    /// The views named `role_…` omit privileges that only PUBLIC has.
+    fn is_visible_grant(&self, roles: &[Role], given: &Given) -> bool {
         let user = self.catalog.source.user();
         let is_own = |name: &str| self.catalog.has_role(roles, &user, name);
         let is_for_all = given.grantee == PUBLIC && !self.relation.name.starts_with("role_");
@@ -327,10 +329,10 @@ impl View<'_> {
     }
 }
 
-/// What `information_schema` calls everybody.
+/// PUBLIC's name in `information_schema`.
 const PUBLIC: &str = "PUBLIC";
 
-/// A privilege that somebody has.
+/// A privilege and its grantee.
 #[derive(Debug, Clone)]
 struct Given {
     grantor: String,
@@ -340,7 +342,7 @@ struct Given {
 }
 
 impl Given {
-    /// Those of the owner, and those that were granted.
+    /// The owner's privileges, and granted ones.
     fn all(owner: &str, everything: &[&str], grants: &[Grant]) -> impl Iterator<Item = Self> {
         let own = everything.iter().map(|privilege| Self {
             grantor: owner.to_string(),

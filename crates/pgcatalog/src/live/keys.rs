@@ -1,4 +1,4 @@
-//! The rows that tell of keys and indexes.
+//! Rows about keys and indexes.
 
 use std::collections::HashSet;
 
@@ -20,10 +20,10 @@ const BTREE: i32 = 403;
 const DESCENDING: i16 = 1;
 const NULLS_FIRST: i16 = 2;
 
-/// A row of `pg_depend`: class, object and column of what depends, the same of what it depends on, and how.
+/// A row of `pg_depend`: class, object and column of the dependent, of the referenced object, and the type.
 pub(super) type Dependency = (i32, i32, i32, i32, i32, i32, &'static str);
 
-/// The indexes, each with its table.
+/// All indexes, each with its table.
 pub(super) fn indexes(known: &Known) -> impl Iterator<Item = (&Relation, &Schema, &Index)> {
     known.user_relations().flat_map(|(relation, schema)| {
         relation.keys.indexes.iter().map(move |index| (relation, schema, index))
@@ -36,7 +36,7 @@ fn constraints(known: &Known) -> impl Iterator<Item = (&Relation, &Schema, &Cons
     })
 }
 
-/// The numbers of the relations that have foreign keys, and of those that they refer to.
+/// The ids of relations with foreign keys, and of those they reference.
 pub(super) fn referring(known: &Known) -> HashSet<i64> {
     let mut found = HashSet::new();
     for (relation, _, constraint) in constraints(known) {
@@ -47,7 +47,7 @@ pub(super) fn referring(known: &Known) -> HashSet<i64> {
     found
 }
 
-/// The columns of indexes, as `pg_attribute` has them.
+/// The columns of indexes, for `pg_attribute`.
 pub(super) fn attributes(known: &Known) -> Vec<(i32, String, i32, i32, i16)> {
     let mut found = vec![];
     for (relation, _, index) in indexes(known) {
@@ -65,7 +65,7 @@ pub(super) fn attributes(known: &Known) -> Vec<(i32, String, i32, i32, i16)> {
     found
 }
 
-/// The same as attributes.
+/// The same as `Attribute`s.
 pub(super) fn as_attributes(found: &[(i32, String, i32, i32, i16)]) -> impl Iterator<Item = Attribute<'_>> {
     found.iter().map(|(relation, name, type_oid, modifier, number)| Attribute {
         relation: *relation,
@@ -80,7 +80,7 @@ pub(super) fn as_attributes(found: &[(i32, String, i32, i32, i16)]) -> impl Iter
     })
 }
 
-/// The access method of an index; that of PostgreSQL's own if it is none of them.
+/// The oid of an index's access method; unknown ones count as PostgreSQL's default.
 pub(super) fn method(index: &Index) -> i32 {
     let found = || -> Option<i32> {
         let rows = SYSTEM.catalog("pg_am")?.rows().ok()?;
@@ -91,7 +91,7 @@ pub(super) fn method(index: &Index) -> i32 {
     found().unwrap_or(BTREE)
 }
 
-/// What depends on tables, their columns and each other because of keys and indexes.
+/// Dependencies of keys and indexes on tables, columns and each other.
 pub(super) fn dependencies(known: &Known) -> Vec<Dependency> {
     let mut found = vec![];
     let number = |at: usize| at as i32 + 1;
@@ -219,7 +219,7 @@ impl View<'_> {
             .bools("indnullsnotdistinct", found.iter().map(|(_, _, i)| i.nulls_not_distinct))
             .bools("indisprimary", found.iter().map(|(_, _, i)| i.is_primary))
             .bools("indimmediate", found.iter().map(|(_, _, i)| !i.is_deferrable))
-            // Nothing is built that a query could read.
+            // No index is built.
             .all("indisvalid", false, rows)?
             .all("indisready", false, rows)?
             .all("indislive", true, rows)?
@@ -239,7 +239,7 @@ impl View<'_> {
         let known = self.catalog.index()?;
         let found: Vec<_> = indexes(&known).collect();
         let definition = |relation: &Relation, schema: &Schema, index: &Index| {
-            let name = qualified(relation, schema);
+            let name = qualified_name(relation, schema);
             index.definition(relation, &name)
         };
         let columns = Columns::default()
@@ -250,12 +250,12 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
-    /// Nothing reads an index.
+    /// No index is ever read.
     pub(super) fn pg_stat_indexes(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let found: Vec<_> = indexes(&known).collect();
         let none = || found.iter().map(|_| Some(0));
-        // Of these, each of the relations has its own.
+        // Each of these relations has its own subset.
         let columns = Columns::default()
             .numbers("relid", found.iter().map(|(r, _, _)| oid(r.id)))
             .numbers("indexrelid", found.iter().map(|(_, _, i)| oid(i.id)))
@@ -270,15 +270,19 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
-    /// The constraints of relations that the user may do something with.
-    fn told<'i>(&self, known: &'i Known) -> Vec<(&'i Relation, &'i Schema, &'i Constraint)> {
-        let granted: Vec<i64> = self.granted(known).into_iter().map(|(relation, _)| relation.id).collect();
+    /// The constraints of relations that the user has privileges on.
+    fn accessible_constraints<'i>(
+        &self,
+        known: &'i Known,
+    ) -> Vec<(&'i Relation, &'i Schema, &'i Constraint)> {
+        let granted: Vec<i64> =
+            self.accessible_relations(known).into_iter().map(|(relation, _)| relation.id).collect();
         constraints(known).filter(|(relation, _, _)| granted.contains(&relation.id)).collect()
     }
 
     pub(super) fn table_constraints(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
-        let found = self.told(&known);
+        let found = self.accessible_constraints(&known);
         let rows = found.len();
         let database = self.catalog.source.database();
         let nulls = |relation: &Relation, constraint: &Constraint| {
@@ -303,7 +307,7 @@ impl View<'_> {
 
     pub(super) fn check_constraints(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
-        let mut found = self.told(&known);
+        let mut found = self.accessible_constraints(&known);
         found.retain(|(_, _, constraint)| condition(constraint).is_some());
         let rows = found.len();
         let columns = Columns::default()
@@ -317,11 +321,11 @@ impl View<'_> {
     pub(super) fn key_column_usage(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let mut found = vec![];
-        let told = self.told(&known).into_iter();
-        for (relation, schema, constraint) in told.filter(|(_, _, key)| condition(key).is_none()) {
+        let constraints = self.accessible_constraints(&known).into_iter();
+        for (relation, schema, constraint) in constraints.filter(|(_, _, key)| condition(key).is_none()) {
             let index = referenced_index(&known, constraint);
             for (place, at) in constraint.columns.iter().enumerate() {
-                // Where the column that it refers to is in the key there.
+                // The position of the referenced column in the referenced key.
                 let position = match (&constraint.kind, index) {
                     (ConstraintKind::Foreign(foreign), Some((_, _, index))) => {
                         let wanted = foreign.columns.get(place);
@@ -354,7 +358,7 @@ impl View<'_> {
     pub(super) fn constraint_column_usage(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let mut found = vec![];
-        for (relation, schema, constraint) in self.told(&known) {
+        for (relation, schema, constraint) in self.accessible_constraints(&known) {
             let used = match &constraint.kind {
                 ConstraintKind::Foreign(foreign) => match relation_of(&known, foreign.relation) {
                     Some((target, schema)) => (target, schema, &foreign.columns),
@@ -380,7 +384,7 @@ impl View<'_> {
     pub(super) fn constraint_table_usage(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let mut found = vec![];
-        for (relation, schema, constraint) in self.told(&known) {
+        for (relation, schema, constraint) in self.accessible_constraints(&known) {
             let used = match &constraint.kind {
                 ConstraintKind::Foreign(foreign) => relation_of(&known, foreign.relation),
                 _ => Some((relation, schema)),
@@ -402,7 +406,7 @@ impl View<'_> {
     pub(super) fn referential_constraints(&self) -> Result<RecordBatch> {
         let known = self.catalog.index()?;
         let mut found = vec![];
-        for (_, schema, constraint) in self.told(&known) {
+        for (_, schema, constraint) in self.accessible_constraints(&known) {
             let ConstraintKind::Foreign(foreign) = &constraint.kind else { continue };
             // An index without a constraint has no name there.
             let unique = referenced_index(&known, constraint)
@@ -429,8 +433,8 @@ impl View<'_> {
     }
 }
 
-/// The name of a table with its schema, as SQL needs it.
-pub(crate) fn qualified(relation: &Relation, schema: &Schema) -> String {
+/// A table's qualified SQL name.
+pub(crate) fn qualified_name(relation: &Relation, schema: &Schema) -> String {
     use crate::catalog::quote_identifier;
     format!("{}.{}", quote_identifier(&schema.name), quote_identifier(&relation.name))
 }
@@ -439,7 +443,7 @@ fn relation_of(known: &Known, id: i64) -> Option<(&Relation, &Schema)> {
     known.user_relations().find(|(relation, _)| relation.id == id)
 }
 
-/// The index of the key that a foreign key refers to.
+/// The index that a foreign key references.
 fn referenced_index<'k>(
     known: &'k Known,
     constraint: &Constraint,
@@ -475,7 +479,7 @@ fn type_of(relation: &Relation, item: &IndexItem) -> i32 {
     }
 }
 
-/// The operator class: that of its name, or the one that its type has by itself; 0 if neither is known.
+/// The operator class: the named one, or the default of its type; 0 if unknown.
 fn class(relation: &Relation, item: &IndexItem, method: i32) -> i32 {
     let found = || -> Option<i32> {
         let rows = SYSTEM.catalog("pg_opclass")?.rows().ok()?;

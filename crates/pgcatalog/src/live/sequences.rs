@@ -1,4 +1,4 @@
-//! The rows that tell of sequences, and of the columns that they belong to.
+//! Rows about sequences and the columns that own them.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::{Columns, View};
 use crate::catalog::Index;
 use crate::source::{Column, Object, Relation, Schema, Sequence, oid};
 
-/// The privileges of an access control list's letters.
+/// The letters of all privileges on a sequence.
 pub(super) const SEQUENCE_PRIVILEGES: &str = "rwU";
 
 impl Index {
-    /// The sequences whose schema is known, each with its relation and that.
+    /// The sequences whose schema exists, each with its relation and schema.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = (&Sequence, &Relation, &Schema)> {
         self.contents.sequences.iter().filter_map(|sequence| {
             let relation = self.user_relation(oid(sequence.relation))?;
@@ -23,7 +23,7 @@ impl Index {
         })
     }
 
-    /// The sequence of an identity column, and whether it takes no other values.
+    /// The sequence of an identity column, and whether it is GENERATED ALWAYS.
     pub(crate) fn identity(&self, relation: &Relation, column: &Column) -> Option<(&Sequence, bool)> {
         self.contents.sequences.iter().find_map(|sequence| {
             let owner = sequence.owner.as_ref()?;
@@ -32,7 +32,7 @@ impl Index {
         })
     }
 
-    /// The sequence that belongs to a column.
+    /// The sequence owned by a column.
     pub(crate) fn sequence_of(&self, relation: i64, column: &str) -> Option<(&Relation, &Schema)> {
         self.sequences().find_map(|(sequence, found, schema)| {
             let owner = sequence.owner.as_ref()?;
@@ -40,9 +40,8 @@ impl Index {
         })
     }
 
-    /// A sequence, and the relation and the place of the column that it belongs to, with the letter of that
-    /// dependency.
-    pub(super) fn owned(&self) -> impl Iterator<Item = (i32, i32, i32, &'static str)> {
+    /// A sequence, with the relation and position of its owning column, and the dependency type.
+    pub(super) fn column_sequences(&self) -> impl Iterator<Item = (i32, i32, i32, &'static str)> {
         self.contents.sequences.iter().filter_map(|sequence| {
             let owner = sequence.owner.as_ref()?;
             let relation = self.user_relation(oid(owner.relation))?;
@@ -91,7 +90,7 @@ impl View<'_> {
         self.batch(found.len(), columns)
     }
 
-    /// `information_schema.sequences`, which leaves those of identity columns out.
+    /// `information_schema.sequences`, without those of identity columns.
     pub(super) fn sequences(&self) -> Result<RecordBatch> {
         let index = self.catalog.index()?;
         let is_told = |sequence: &Sequence, relation: &Relation| {

@@ -1,4 +1,4 @@
-//! What `pg_type` says of types, for the relations whose rows repeat it.
+//! Storage properties of types from `pg_type`, for relations that repeat them.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::{Int16Type, Int32Type};
 
 use crate::system::{SYSTEM, SystemRelation};
 
-/// What `pg_type` says of how values of a type are stored.
+/// A type's storage properties in `pg_type`.
 #[derive(Clone, Copy)]
 pub(super) struct Stored {
     pub name: &'static str,

@@ -1,5 +1,5 @@
-//! Arrays of constraints and indexes that are unfolded in FROM, for each row of their relation, here or in
-//! the query outside, as rows of that relation.
+//! Unnests arrays of constraints and indexes in FROM, per row of their relation in this or the enclosing
+//! query, by joining that relation again.
 //!
 //! ```text
 //! FROM pg_constraint c, unnest(c.conkey) WITH ORDINALITY u(x, n)
@@ -21,14 +21,14 @@ use harrier_sql::ast_builder::table_named;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// What is unfolded: an array of a relation, by the name that the relation has where it is unfolded.
+/// An unnested array of a relation, by the relation's name in that scope.
 struct Array {
-    /// As SQL names the relation; `None`: by its own name.
+    /// The relation's alias; `None`: its own name.
     of: Option<Ident>,
     column: Ident,
 }
 
-/// The relation of an array, and the column that tells its rows apart.
+/// The relation of an array, and its key column.
 fn relation_of(column: &str) -> Option<(&'static str, &'static str)> {
     match column {
         "conkey" | "confkey" => Some(("pg_constraint", "oid")),
@@ -37,18 +37,18 @@ fn relation_of(column: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Rewrites the FROM of a SELECT and what refers to it.
+/// Rewrites the FROM of a SELECT and references to it.
 pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
     let mut conditions = vec![];
     let mut same = vec![];
     let factors = select.from.iter().flat_map(|entry| {
         std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
     });
-    let aliases: Vec<(String, Ident)> = factors.filter_map(aliased).collect();
+    let aliases: Vec<(String, Ident)> = factors.filter_map(aliased_relation).collect();
     for entry in &mut select.from {
         let joined = entry.joins.iter_mut().map(|join| &mut join.relation);
         for factor in std::iter::once(&mut entry.relation).chain(joined) {
-            let Some((arrays, alias, lists)) = unfolded(factor) else { continue };
+            let Some((arrays, alias, lists)) = unnested_arrays(factor) else { continue };
             let Some((relation, key)) = relation_of(&plain(&arrays[0].column)) else { continue };
             *made_up += 1;
             let of = Ident::with_quote('"', format!("__of_{made_up}"));
@@ -79,7 +79,7 @@ pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
             *factor = TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None };
         }
     }
-    // What is in the list need not be of the query outside.
+    // The list need not refer to the enclosing query.
     let _ = VisitMut::visit(&mut select.projection, &mut Same(same));
     for condition in conditions {
         select.selection = Some(match select.selection.take() {
@@ -93,8 +93,8 @@ pub(super) fn unfold_in_from(select: &mut Select, made_up: &mut usize) {
     }
 }
 
-/// The name of a relation that has another one in FROM, and that.
-fn aliased(factor: &TableFactor) -> Option<(String, Ident)> {
+/// The name and alias of a relation in FROM.
+fn aliased_relation(factor: &TableFactor) -> Option<(String, Ident)> {
     match factor {
         TableFactor::Table { name, alias: Some(alias), args: None, .. } => {
             Some((parts(name).pop()?, alias.name.clone()))
@@ -103,8 +103,8 @@ fn aliased(factor: &TableFactor) -> Option<(String, Ident)> {
     }
 }
 
-/// The arrays that an entry of FROM unfolds, the name that it has, and the lists that its columns are.
-fn unfolded(factor: &TableFactor) -> Option<(Vec<Array>, TableAlias, Vec<Expr>)> {
+/// The arrays that an entry of FROM unnests, its alias, and its columns as lists.
+fn unnested_arrays(factor: &TableFactor) -> Option<(Vec<Array>, TableAlias, Vec<Expr>)> {
     match factor {
         TableFactor::UNNEST { array_exprs, alias, with_ordinality, with_offset: false, .. } => {
             let arrays = array_exprs.iter().map(array).collect::<Option<Vec<_>>>()?;
@@ -150,7 +150,7 @@ fn array(expr: &Expr) -> Option<Array> {
     relation_of(&plain(&found.column)).map(|_| found)
 }
 
-/// The names of the columns: those that were given, or as PostgreSQL has them.
+/// The column names: the given ones, or PostgreSQL's.
 fn names(alias: &TableAlias, arrays: &[Array]) -> Vec<Ident> {
     let given = |at: usize| alias.columns.get(at).map(|column| column.name.clone());
     let own = |at: usize| match arrays.len() {
@@ -168,7 +168,7 @@ fn table(relation: &str) -> Option<TableFactor> {
     table_named(&name).pop().map(|table| table.relation)
 }
 
-/// Puts other columns that are the same in the place of some.
+/// Replaces columns by equal ones.
 struct Same(Vec<(Vec<Ident>, Vec<Ident>)>);
 
 impl VisitorMut for Same {

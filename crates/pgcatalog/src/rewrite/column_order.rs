@@ -1,5 +1,5 @@
-//! Columns of relations come in their order, as they do by PostgreSQL's indexes where a query asks for none:
-//! clients take them as they come.
+//! Orders columns of relations by number, as PostgreSQL's index scans do for queries without ORDER BY:
+//! clients rely on it.
 //!
 //! ```text
 //! SELECT a.attname FROM pg_class c JOIN pg_attribute a ON …  ──►  SELECT … ORDER BY a.attrelid, a.attnum
@@ -13,11 +13,11 @@ use datafusion::sql::sqlparser::ast::{
 use crate::CATALOG_SCHEMA;
 use harrier_sql::column_names::parts;
 
-/// Functions of one row that such queries call, beside those whose names begin with `pg_`.
+/// Scalar functions in such queries, besides those named `pg_…`.
 const OF_ROWS: [&str; 5] = ["coalesce", "col_description", "format_type", "nullif", "obj_description"];
 
-/// Orders a query that lists columns and asks for no order.
-pub(super) fn keep(query: &mut Query) {
+/// Adds ORDER BY to a query that lists columns without an order.
+pub(super) fn add_order(query: &mut Query) {
     if query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() {
         return;
     }
@@ -40,7 +40,7 @@ pub(super) fn keep(query: &mut Query) {
     query.order_by = Some(OrderBy { kind, interpolate: None });
 }
 
-/// What an entry of FROM is called, if it is the relation of columns.
+/// The name of an entry of FROM, if it is the relation of columns.
 fn attributes(factor: &TableFactor) -> Option<Ident> {
     let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
     let is_it = match parts(name).as_slice() {
@@ -51,7 +51,7 @@ fn attributes(factor: &TableFactor) -> Option<Ident> {
     is_it.then(|| alias.as_ref().map_or_else(|| Ident::new("pg_attribute"), |alias| alias.name.clone()))
 }
 
-/// Whether an item is made of one row: an aggregate has no order.
+/// Whether an item depends on one row: an aggregate has no order.
 fn is_of_row(item: &SelectItem) -> bool {
     match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_plain(expr),

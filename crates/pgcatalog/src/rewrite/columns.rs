@@ -1,5 +1,5 @@
-//! Names for the columns of queries inside of a statement, so that what is around them finds them by
-//! PostgreSQL's names: `count` of `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
+//! Names the columns of nested queries, so that outer references by PostgreSQL's names resolve: `count` of
+//! `(SELECT count(*) FROM t)`, `n` of `generate_series(1, 3) AS n`.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -15,8 +15,8 @@ use harrier_sql::column_names::parts;
 use harrier_sql::column_names::twin;
 use harrier_sql::identifier::plain;
 
-/// Gives PostgreSQL's names to the columns of a query that have none. Those of which two would have the same
-/// keep the planner's, or with `as_twins` get names of twins, which are shown as what they are twins of.
+/// Gives PostgreSQL's names to unnamed columns of a query. Duplicates keep the planner's names, or with
+/// `as_twins` get unique internal names, which are displayed as the original.
 pub(super) fn name(query: &mut Query, as_twins: bool) {
     let mut body = query.body.as_mut();
     let select = loop {
@@ -51,8 +51,8 @@ fn name_of(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Tells the columns apart that an alias calls the same: `q (a, a)`. Those of rows of JSON, which have types,
-/// may not be called so.
+/// Makes duplicate names in a column alias list unique: `q (a, a)`. Not for rows of JSON, whose columns have
+/// types.
 pub(super) fn name_twins(alias: &mut TableAlias) {
     let mut seen = HashSet::new();
     for (at, column) in alias.columns.iter_mut().enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn name_twins(alias: &mut TableAlias) {
     }
 }
 
-/// The column of a function in FROM is called as the function is there, if it has one column.
+/// Names the only column of a function in FROM after the function's alias.
 pub(super) fn name_function(factor: &mut TableFactor) {
     let (own, alias) =
         match factor {
@@ -85,7 +85,7 @@ pub(super) fn name_function(factor: &mut TableFactor) {
     }
 }
 
-/// Whether a statement refers to something as `value`.
+/// Whether a statement refers to anything as `value`.
 pub(super) fn names_value(statement: &Statement) -> bool {
     struct Values;
     impl Visitor for Values {

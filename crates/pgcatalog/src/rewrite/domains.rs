@@ -1,13 +1,13 @@
-//! The type that a domain is made of, which clients look for with a recursive query in the place of a value:
-//! no plan joins that to what is around it.
+//! The base type of a domain, which clients query with a recursive scalar subquery: no plan can join that to
+//! the outer query.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, SelectItem, SetExpr, TableFactor};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// The type whose base a subquery looks for, if it follows `pg_type.typbasetype` from there on: `WITH
-/// RECURSIVE b AS (SELECT typbasetype … FROM pg_type t2 WHERE t2.oid = … UNION ALL …) SELECT oid FROM b ORDER
-/// BY depth DESC LIMIT 1`.
+/// The type whose base a subquery finds, if it follows `pg_type.typbasetype` from there: `WITH RECURSIVE b AS
+/// (SELECT typbasetype … FROM pg_type t2 WHERE t2.oid = … UNION ALL …) SELECT oid FROM b ORDER BY depth DESC
+/// LIMIT 1`.
 pub(super) fn base_type_of(query: &Query) -> Option<Expr> {
     let with = query.with.as_ref().filter(|with| with.recursive)?;
     let [common] = with.cte_tables.as_slice() else { return None };

@@ -1,5 +1,5 @@
-//! What never has a value or a row here: arrays of system relations that are always empty, and what unfolds
-//! them.
+//! Expressions that are always NULL or empty here: array columns of system relations, and functions that
+//! unnest them.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -17,8 +17,7 @@ use crate::system::SYSTEM;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// The columns that hold arrays and never have a value here: those of relations that have no rows, and
-/// options.
+/// Array columns that are always NULL here: those of empty relations, and options.
 pub(super) fn is_empty_array(name: &str) -> bool {
     static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let is_array = |type_name: &str| type_name.starts_with('_') || type_name.ends_with("vector");
@@ -33,7 +32,7 @@ pub(super) fn is_empty_array(name: &str) -> bool {
     COLUMNS.contains(name)
 }
 
-/// Whether an expression is one of them.
+/// Whether an expression is such a column.
 pub(super) fn is_never(expr: &Expr) -> bool {
     let name = match expr {
         Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => return is_never(inner),
@@ -44,7 +43,7 @@ pub(super) fn is_never(expr: &Expr) -> bool {
     name.is_some_and(|name| is_empty_array(&plain(name)))
 }
 
-/// Whether something has a column in it that is such an array.
+/// Whether a node contains such a column.
 fn has_empty_array<N: Visit>(node: &N) -> bool {
     struct Finder;
     impl Visitor for Finder {
@@ -64,7 +63,7 @@ fn has_empty_array<N: Visit>(node: &N) -> bool {
     node.visit(&mut Finder).is_break()
 }
 
-/// Whether an entry of FROM is a function that returns a set of what does not exist here.
+/// Whether an entry of FROM is a set-returning function over features that do not exist here.
 pub(super) fn gives_nothing(factor: &TableFactor) -> bool {
     const FUNCTIONS: [&str; 6] = [
         "pg_partition_ancestors",
@@ -97,7 +96,7 @@ pub(super) fn is_empty_function(factor: &TableFactor) -> bool {
     }
 }
 
-/// Whether an entry of FROM is a system relation that never has rows.
+/// Whether an entry of FROM is an always empty system relation.
 fn is_empty_relation(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, args: None, .. } = factor else { return false };
     let relation = match parts(name).as_slice() {
@@ -108,10 +107,10 @@ fn is_empty_relation(factor: &TableFactor) -> bool {
     relation.is_some_and(|relation| relation.is_always_empty())
 }
 
-/// Whether a subquery has no rows because it unfolds such an array, or compares with its elements.
+/// Whether a subquery is empty because it unnests such an array, or compares with its elements.
 pub(super) fn unfolds_nothing(query: &Query) -> bool {
     let SetExpr::Select(select) = &*query.body else { return false };
-    // The other side of an outer join need not have rows.
+    // The other side of an outer join may be empty.
     let inner = |join: &&Join| {
         matches!(
             join.join_operator,
@@ -135,7 +134,7 @@ pub(super) fn unfolds_nothing(query: &Query) -> bool {
     select.selection.as_ref().is_some_and(needs)
 }
 
-/// Whether a subquery counts, so that no rows are zero and not null.
+/// Whether a subquery is a count, so that no rows give zero instead of NULL.
 pub(super) fn is_count(query: &Query) -> bool {
     match &*query.body {
         SetExpr::Select(select) => select.projection.iter().any(|item| match item {
@@ -149,8 +148,8 @@ pub(super) fn is_count(query: &Query) -> bool {
     }
 }
 
-/// What has the columns that an entry of FROM has, and no rows.
-pub(super) fn nothing(factor: &TableFactor) -> TableFactor {
+/// An empty relation with the columns of an entry of FROM.
+pub(super) fn empty_relation(factor: &TableFactor) -> TableFactor {
     let (alias, ordinality) = match factor {
         TableFactor::Table { alias, with_ordinality, .. }
         | TableFactor::Function { alias, with_ordinality, .. }

@@ -1,4 +1,4 @@
-//! Rows that are named like a table, in what writes JSON, as structs of their columns.
+//! Converts whole-row references in JSON functions to structs of their columns.
 //!
 //! ```text
 //! row_to_json(t)           ──►  row_to_json(named_struct('a', t.a, 'b', t.b))       where the columns of t are known here
@@ -20,10 +20,10 @@ use harrier_sql::column_names::parts;
 use harrier_sql::column_names::without_twin;
 use harrier_sql::identifier::plain;
 
-/// The columns of what FROM may name, by its name.
+/// The columns of a name in FROM.
 pub(super) type Known = (String, Option<Vec<String>>);
 
-/// Puts the columns of a table in the place of its name, in what writes JSON.
+/// Replaces whole-row references by structs of the columns, in JSON functions.
 pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
     struct Rows<'a>(&'a [Known]);
     impl VisitorMut for Rows<'_> {
@@ -58,13 +58,13 @@ pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
         fn row(&self, argument: &Expr) -> Option<Expr> {
             let Expr::Identifier(name) = argument else { return None };
             let named = plain(name);
-            // A column is nearer than a table.
+            // A column takes precedence over a table.
             if self.0.iter().any(|(_, columns)| columns.as_ref().is_some_and(|all| all.contains(&named))) {
                 return None;
             }
             let (_, columns) = self.0.iter().find(|(known, _)| *known == named)?;
             let columns = columns.as_ref()?;
-            // Several of one name are told apart by whoever knows what the planner calls them.
+            // Duplicates are handled where the planner's names are known.
             let mut seen = HashSet::new();
             if !columns.iter().all(|name| seen.insert(without_twin(name))) {
                 return None;
@@ -77,7 +77,8 @@ pub(super) fn name_rows(select: &mut Select, common: &[Vec<Known>]) {
             Some(call("named_struct", members.collect()))
         }
     }
-    let known: Vec<Known> = select.from.iter().flat_map(factors).filter_map(|f| named(f, common)).collect();
+    let known: Vec<Known> =
+        select.from.iter().flat_map(factors).filter_map(|f| relation_columns(f, common)).collect();
     if !known.is_empty() {
         let _ = VisitMut::visit(&mut select.projection, &mut Rows(&known));
         let _ = select.selection.visit(&mut Rows(&known));
@@ -88,7 +89,7 @@ fn factors(from: &TableWithJoins) -> impl Iterator<Item = &TableFactor> {
     std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation))
 }
 
-fn named(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
+fn relation_columns(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
     match factor {
         TableFactor::Derived { subquery, alias: Some(alias), .. } => {
             let columns = match alias.columns.is_empty() {
@@ -113,7 +114,7 @@ fn named(factor: &TableFactor, common: &[Vec<Known>]) -> Option<Known> {
     }
 }
 
-/// The names of a query's columns; none if a star stands for some of them.
+/// The names of a query's columns; `None` if a star hides some.
 pub(super) fn columns(query: &Query) -> Option<Vec<String>> {
     let mut body = &*query.body;
     let select = loop {

@@ -1,5 +1,4 @@
-//! Access control lists that are unfolded in FROM, for each row of a relation, as a column of this relation
-//! that is unfolded.
+//! Rewrites lateral `aclexplode` in FROM to an unnested column of its relation.
 //!
 //! ```text
 //! SELECT c.relname, a.grantee FROM pg_class c, aclexplode(c.relacl) a
@@ -22,7 +21,7 @@ use crate::system::SYSTEM;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// Rewrites the FROM of a SELECT and what refers to it.
+/// Rewrites the FROM of a SELECT and references to it.
 pub(super) fn unfold(select: &mut Select, made_up: &mut usize) {
     while let Some((place, is_outer, unfolded)) = find(select) {
         *made_up += 1;
@@ -32,7 +31,8 @@ pub(super) fn unfold(select: &mut Select, made_up: &mut usize) {
         let function = if is_outer { "aclexplode_or_null" } else { "aclexplode" };
         let rows = call("unnest", vec![call(function, vec![unfolded.argument])]);
         let name = Ident::with_quote('"', owner.clone());
-        let is_owner = |factor: &&mut TableFactor| named(factor).is_some_and(|(name, _)| name == owner);
+        let is_owner =
+            |factor: &&mut TableFactor| relation_columns(factor).is_some_and(|(name, _)| name == owner);
         let Some(owner) = factors(&mut select.from).find(is_owner) else { return };
         let relation = std::mem::replace(
             owner,
@@ -71,18 +71,18 @@ pub(super) fn unfold(select: &mut Select, made_up: &mut usize) {
 struct Unfolded {
     argument: Expr,
     alias: String,
-    /// The names of the columns.
+    /// Names of its columns.
     columns: Vec<String>,
 }
 
-/// Where the first call is, as an entry and a join of it, and whether a row without privileges stays.
+/// The position of the first call, as an entry and its join, and whether it is an outer join.
 fn find(select: &Select) -> Option<((usize, Option<usize>), bool, Unfolded)> {
     for (at, entry) in select.from.iter().enumerate() {
-        if let Some(unfolded) = unfolded(&entry.relation).filter(|_| entry.joins.is_empty()) {
+        if let Some(unfolded) = find_call(&entry.relation).filter(|_| entry.joins.is_empty()) {
             return Some(((at, None), false, unfolded));
         }
         for (join_at, join) in entry.joins.iter().enumerate() {
-            let Some(unfolded) = unfolded(&join.relation) else { continue };
+            let Some(unfolded) = find_call(&join.relation) else { continue };
             let is_outer = match &join.join_operator {
                 JoinOperator::CrossJoin(_) => false,
                 JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) if is_true(constraint) => {
@@ -109,7 +109,7 @@ fn is_true(constraint: &JoinConstraint) -> bool {
     }
 }
 
-fn unfolded(factor: &TableFactor) -> Option<Unfolded> {
+fn find_call(factor: &TableFactor) -> Option<Unfolded> {
     let (name, args, alias) = match factor {
         TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } => {
             (name, &args.args, alias)
@@ -145,8 +145,8 @@ fn factors(from: &mut [TableWithJoins]) -> impl Iterator<Item = &mut TableFactor
     })
 }
 
-/// The name of a relation and its columns, where they are known here.
-fn named(factor: &TableFactor) -> Option<(String, Vec<String>)> {
+/// The name and columns of a relation, if known here.
+fn relation_columns(factor: &TableFactor) -> Option<(String, Vec<String>)> {
     match factor {
         TableFactor::Table { name, alias, args: None, .. } => {
             let relation = match parts(name).as_slice() {
@@ -163,7 +163,7 @@ fn named(factor: &TableFactor) -> Option<(String, Vec<String>)> {
     }
 }
 
-/// The name of the relation whose columns an argument has, if it is one.
+/// The relation that an argument's columns belong to, if it is a single one.
 fn owner(from: &[TableWithJoins], argument: &Expr) -> Option<String> {
     struct Columns(Vec<(Option<String>, String)>);
     impl Visitor for Columns {
@@ -192,10 +192,10 @@ fn owner(from: &[TableWithJoins], argument: &Expr) -> Option<String> {
             None => known.contains(column),
         })
     };
-    all.filter_map(named).find(has_all).map(|found| found.0)
+    all.filter_map(relation_columns).find(has_all).map(|found| found.0)
 }
 
-/// Replaces the columns of the call by fields of the rows that it gives.
+/// Replaces the call's columns by fields of its rows.
 struct Fields {
     alias: String,
     columns: Vec<String>,

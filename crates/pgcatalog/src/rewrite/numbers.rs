@@ -1,5 +1,5 @@
-//! Whole numbers in lists about the catalogs are of PostgreSQL's type, `integer`: clients compare them as
-//! numbers, and get what is longer as a text.
+//! Casts integer literals in catalog queries to `integer`, PostgreSQL's type: clients compare them as
+//! numbers, and would get a bigint as text.
 //!
 //! ```text
 //! SELECT CASE WHEN c.conname IS NOT NULL THEN 1 ELSE 0 END AS of_key  ──►  SELECT CAST(CASE … END AS INTEGER) AS of_key
@@ -13,8 +13,8 @@ use super::{cast_to, null};
 use crate::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use harrier_sql::column_names::parts;
 
-/// Casts the items of a list that are nothing but numbers which `integer` has. Those without a name are left:
-/// a cast has another one.
+/// Casts list items that are plain integer literals in `integer`'s range. Skips unnamed ones, whose name a
+/// cast would change.
 pub(super) fn shorten(select: &mut Select) {
     let mut factors = select.from.iter().flat_map(|entry| {
         std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
@@ -31,7 +31,7 @@ pub(super) fn shorten(select: &mut Select) {
     }
 }
 
-/// Whether an entry of FROM is a system relation, with its schema.
+/// Whether an entry of FROM is a qualified system relation.
 fn is_system(factor: &TableFactor) -> bool {
     let TableFactor::Table { name, .. } = factor else { return false };
     matches!(parts(name).as_slice(), [.., schema, _] if schema == CATALOG_SCHEMA || schema == INFORMATION_SCHEMA)

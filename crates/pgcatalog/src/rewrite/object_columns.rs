@@ -1,6 +1,5 @@
-//! Columns of subqueries in FROM and of common table expressions whose values are objects: the rows that a
-//! client gets show these by their names, as do texts that are made of them. Inside, the columns stay the
-//! numbers that they are compared by.
+//! Displays object columns of derived tables and common table expressions by name in the result, and in texts
+//! made from them. Inside, they stay oids for comparison.
 //!
 //! ```text
 //! SELECT r, r || '!' FROM (SELECT conrelid::regclass AS r FROM pg_constraint) s
@@ -19,14 +18,13 @@ use super::{call, json};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// A relation of FROM by its name, with its columns and the functions by which they become names.
+/// A relation of FROM, with its columns and the functions that convert them to names.
 struct Relation {
     name: String,
     columns: Vec<(String, Option<String>)>,
 }
 
-/// Rewrites the list of a query that a client gets the rows of, and the texts in its conditions, groups and
-/// order.
+/// Rewrites the list of a top-level query, and the texts in its conditions, groups and order.
 pub(super) fn show(query: &mut Query) {
     let common: Vec<Relation> = query
         .with
@@ -39,7 +37,7 @@ pub(super) fn show(query: &mut Query) {
     let factors = select.from.iter().flat_map(|entry| {
         std::iter::once(&entry.relation).chain(entry.joins.iter().map(|join| &join.relation))
     });
-    let factors: Vec<Option<Relation>> = factors.map(|factor| found(factor, &common)).collect();
+    let factors: Vec<Option<Relation>> = factors.map(|factor| derived_relation(factor, &common)).collect();
     let is_shown = |relation: &Relation| relation.columns.iter().any(|(_, out)| out.is_some());
     if !factors.iter().flatten().any(is_shown) {
         return;
@@ -66,8 +64,8 @@ pub(super) fn show(query: &mut Query) {
             continue;
         };
         let _ = VisitMut::visit(expr, &mut texts);
-        let Some(shown) = texts.scope.shown(expr) else { continue };
-        // Clients are told of their own names: a made-up one only keeps columns of several relations apart.
+        let Some(shown) = texts.scope.object_name(expr) else { continue };
+        // Keeps the client's own column names; generated ones only qualify columns.
         let name = match &names[at] {
             Some(name) if !is_twin(name) => name.clone(),
             _ => format!("__object_{at}"),
@@ -80,7 +78,7 @@ pub(super) fn show(query: &mut Query) {
     }
 }
 
-/// The name of an item, if it is a column or has one.
+/// The name of an item, if it is a column or has an alias.
 fn name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
@@ -90,13 +88,13 @@ fn name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// A subquery as a relation; `None` if its columns are not known by name.
+/// A derived table as a relation; `None` if its column names are unknown.
 fn relation(name: String, query: &Query) -> Option<Relation> {
     let (columns, outs) = (json::columns(query)?, names_of(&query.body));
     (columns.len() == outs.len()).then(|| Relation { name, columns: columns.into_iter().zip(outs).collect() })
 }
 
-fn found(factor: &TableFactor, common: &[Relation]) -> Option<Relation> {
+fn derived_relation(factor: &TableFactor, common: &[Relation]) -> Option<Relation> {
     match factor {
         TableFactor::Derived { subquery, alias: Some(alias), .. } if alias.columns.is_empty() => {
             relation(plain(&alias.name), subquery)
@@ -115,14 +113,14 @@ fn found(factor: &TableFactor, common: &[Relation]) -> Option<Relation> {
     }
 }
 
-/// The relations of FROM; `None` for one whose columns are not known.
+/// The relations of FROM; `None` for one with unknown columns.
 struct Scope<'a>(&'a [Option<Relation>]);
 
 impl Scope<'_> {
-    /// A column as the name of the object that it is the number of.
-    fn shown(&self, expr: &Expr) -> Option<Expr> {
+    /// Converts an object column to the object's name.
+    fn object_name(&self, expr: &Expr) -> Option<Expr> {
         let (relation, column) = match expr {
-            Expr::Nested(inner) => return self.shown(inner),
+            Expr::Nested(inner) => return self.object_name(inner),
             Expr::Identifier(column) => (None, plain(column)),
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
                 [relation, column] => (Some(plain(relation)), plain(column)),
@@ -130,7 +128,7 @@ impl Scope<'_> {
             },
             _ => return None,
         };
-        // Without its relation it may be of one that is not known.
+        // An unqualified column may belong to the unknown relation.
         if relation.is_none() && self.0.iter().any(Option::is_none) {
             return None;
         }
@@ -142,7 +140,7 @@ impl Scope<'_> {
     }
 }
 
-/// Has texts be made of names.
+/// Converts object columns in texts to names.
 struct Texts<'a> {
     scope: Scope<'a>,
     depth: usize,
@@ -166,7 +164,7 @@ impl VisitorMut for Texts<'_> {
             return ControlFlow::Continue(());
         }
         let show = |part: &mut Expr| {
-            if let Some(shown) = self.scope.shown(part) {
+            if let Some(shown) = self.scope.object_name(part) {
                 *part = shown;
             }
         };

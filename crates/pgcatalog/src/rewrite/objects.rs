@@ -1,5 +1,4 @@
-//! Types of `pg_catalog`, and those of them whose values are objects: casts become functions, and rows show
-//! names.
+//! Types of `pg_catalog` and object name types: casts become functions, and results show names.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -15,9 +14,9 @@ use harrier_sql::identifier::plain;
 use super::{array_of_text, call, null};
 use crate::system::SYSTEM;
 
-/// Types whose values are held as others are, and that clients are told of by their own names. Casts to them,
-/// and to arrays of them, keep those.
-const TOLD: [&str; 11] = [
+/// Types stored like others but reported to clients by their own names. Casts to them, and to arrays of them,
+/// are kept.
+const REPORTED_BY_NAME: [&str; 11] = [
     "name",
     "char",
     "oid",
@@ -31,8 +30,7 @@ const TOLD: [&str; 11] = [
     "bpchar",
 ];
 
-/// The type of a value that is cast to one of PostgreSQL's types, with that one's name, if its Arrow type
-/// does not say it.
+/// The storage type and PostgreSQL name of a cast's target, if its Arrow type does not determine it.
 pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::DataType, String)> {
     use datafusion::arrow::datatypes::{DataType as Arrow, Field};
     if let DataType::Array(
@@ -40,7 +38,7 @@ pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::
     ) = data_type
     {
         let (item, name) = cast_type(inner)?;
-        // The numbers of objects are numbers in arrays; texts would be their names.
+        // Arrays hold the oids of objects; texts would be their names.
         let item = if OBJECT_TYPES.contains(&name.as_str()) { Arrow::Int32 } else { item };
         return Some((Arrow::List(Field::new_list_field(item, true).into()), format!("_{name}")));
     }
@@ -50,18 +48,18 @@ pub fn cast_type(data_type: &DataType) -> Option<(datafusion::arrow::datatypes::
         }
         DataType::Char(_) | DataType::Character(_) => "bpchar".to_string(),
         DataType::Uuid => "uuid".to_string(),
-        other => custom_type(other).filter(|name| TOLD.contains(&name.as_str()))?,
+        other => custom_type(other).filter(|name| REPORTED_BY_NAME.contains(&name.as_str()))?,
     };
-    // What an object is called is a text, as is its number.
+    // An object's name and its number are both texts here.
     Some((if name == "oid" { Arrow::Int32 } else { Arrow::Utf8 }, name))
 }
 
-/// Whether the planner is told what PostgreSQL's type is, by [`planned_type`].
-fn is_told(data_type: &DataType) -> bool {
+/// Whether the planner gets PostgreSQL's type from [`planned_type`].
+fn is_reported_by_name(data_type: &DataType) -> bool {
     planned_type(data_type).is_some()
 }
 
-/// The field of a cast to `name`, `"char"`, or an array of types of objects, for the planner.
+/// The planner's field for a cast to `name`, `"char"`, or an array of an object name type.
 pub fn planned_type(data_type: &DataType) -> Option<datafusion::arrow::datatypes::Field> {
     let (arrow, name) = cast_type(data_type)?;
     let is_plain = matches!(name.as_str(), "name" | "char");
@@ -72,9 +70,9 @@ pub fn planned_type(data_type: &DataType) -> Option<datafusion::arrow::datatypes
     (is_plain || is_array).then(|| crate::types::named_field(field, &name))
 }
 
-/// Gives types of `pg_catalog` the names that DataFusion knows.
+/// Replaces types of `pg_catalog` by DataFusion's names.
 pub(super) fn plain_type(data_type: &mut DataType) {
-    if is_told(data_type) {
+    if is_reported_by_name(data_type) {
         return;
     }
     if let DataType::Array(
@@ -107,7 +105,7 @@ pub(super) fn plain_type(data_type: &mut DataType) {
         };
 }
 
-/// Casts to and from the types of object names become functions, and other types get their names.
+/// Replaces casts to and from object name types by functions, and other types by DataFusion's names.
 pub(super) fn cast(expr: &mut Expr) {
     let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
     let name = custom_type(data_type);
@@ -116,7 +114,7 @@ pub(super) fn cast(expr: &mut Expr) {
         *expr = call(&format!("{name}in"), vec![inner]);
         return;
     }
-    // Each element is read as one value is: `'{int4,text}'::regtype[]`.
+    // Each element is converted like a single value: `'{int4,text}'::regtype[]`.
     if let Some(name) = element_type(data_type).filter(|name| OBJECT_TYPES.contains(&name.as_str()))
         && let Some(array) = array_of_text(inner)
     {
@@ -134,7 +132,7 @@ pub(super) fn cast(expr: &mut Expr) {
     plain_type(data_type);
     let is_name = custom_type(data_type).as_deref() == Some("name");
     let is_text = is_name || matches!(data_type, DataType::Text | DataType::Varchar(_));
-    // The text of an object's number is its name.
+    // An object cast to text is its name.
     if is_text && let Some(named) = object_text(inner) {
         *expr = named;
         return;
@@ -146,7 +144,7 @@ pub(super) fn cast(expr: &mut Expr) {
     }
 }
 
-/// The name of the type of an array's elements, if it is one of `pg_catalog`.
+/// The element type of an array, if it is one of `pg_catalog`.
 fn element_type(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Array(
@@ -156,7 +154,7 @@ fn element_type(data_type: &DataType) -> Option<String> {
     }
 }
 
-/// The name of the object that an expression is the number of, if the expression says so itself.
+/// The name of the object in an expression, if the expression itself is of an object type.
 fn object_text(expr: &Expr) -> Option<Expr> {
     match expr {
         Expr::Nested(inner) => object_text(inner),
@@ -181,17 +179,17 @@ fn object_text(expr: &Expr) -> Option<Expr> {
     }
 }
 
-/// What becomes a part of a text is the name of an object, and not its number.
+/// Shows an object in a text by its name instead of its oid.
 pub(super) fn show_object(expr: &mut Expr) {
     if let Some(named) = object_text(expr) {
         *expr = named;
     }
 }
 
-/// Functions that make texts of whatever they are given.
+/// Functions that build texts from any arguments.
 pub(super) const MAKE_TEXT: [&str; 3] = ["concat", "concat_ws", "format"];
 
-/// The same of what functions make texts of, whatever it is.
+/// The same for the arguments of such functions.
 pub(super) fn show_objects(function: &mut Function) {
     let name = parts(&function.name).pop();
     if let FunctionArguments::List(list) = &mut function.args
@@ -205,8 +203,8 @@ pub(super) fn show_objects(function: &mut Function) {
     }
 }
 
-/// A cast to text of a column whose type is `name`, so that the planner does not leave it out: the types are
-/// one to it, and not to a client.
+/// Casts a column of type `name` to text explicitly, so that the planner keeps the cast: both have one Arrow
+/// type, but clients distinguish them.
 pub(super) fn text_of_name(expr: &mut Expr) {
     static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
@@ -224,7 +222,7 @@ pub(super) fn text_of_name(expr: &mut Expr) {
     }
 }
 
-/// The columns of system relations whose type is `regproc`; no two relations share the name of one.
+/// The `regproc` columns of system relations; the names are unique among relations.
 fn is_function_column(name: &str) -> bool {
     static COLUMNS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
@@ -233,7 +231,7 @@ fn is_function_column(name: &str) -> bool {
     COLUMNS.contains(name)
 }
 
-/// By which functions the columns of a query become names of objects.
+/// The functions that convert a query's columns to object names.
 pub(super) fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     match body {
         SetExpr::Select(select) => {
@@ -253,8 +251,7 @@ pub(super) fn names_of(body: &SetExpr) -> Vec<Option<String>> {
     }
 }
 
-/// Has the columns of the other side of a set operation be names by the same functions, and numbers where
-/// there is none.
+/// Converts the other side of a set operation to names by the same functions; its other columns stay numbers.
 fn name_as(body: &mut SetExpr, names: &[Option<String>]) {
     match body {
         SetExpr::Select(select) => {
@@ -276,7 +273,7 @@ fn name_as(body: &mut SetExpr, names: &[Option<String>]) {
     }
 }
 
-/// What rows are grouped by and shown as the name of an object is grouped by this name.
+/// Groups by the object's name where the group is displayed by name.
 fn name_groups(select: &mut Select) {
     let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
     for group in groups {
@@ -290,7 +287,7 @@ fn name_groups(select: &mut Select) {
     }
 }
 
-/// In the rows that a client gets, objects are shown by their names.
+/// Shows objects by name in the rows of the result.
 pub(super) fn name_objects(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
@@ -308,8 +305,7 @@ pub(super) fn name_objects(body: &mut SetExpr) {
                 match item {
                     SelectItem::UnnamedExpr(expr) => {
                         let Some(named) = object_text(expr) else { continue };
-                        // The name that the expression had before, so that ORDER BY finds it, unless another
-                        // has it.
+                        // Keeps the expression's name, for ORDER BY, unless another item has it.
                         let name = column_names::of_expression(expr);
                         let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
                         *item = match taken.insert(name.clone()) || is_column {
@@ -329,7 +325,7 @@ pub(super) fn name_objects(body: &mut SetExpr) {
             }
         }
         SetExpr::Query(query) => name_objects(&mut query.body),
-        // The type of the first side is that of all.
+        // The first side determines the types.
         SetExpr::SetOperation { left, right, .. } => {
             let names = names_of(left);
             name_objects(left);

@@ -1,5 +1,4 @@
-//! Functions that return sets, and subqueries that are arrays, as what DataFusion has: `unnest` and
-//! aggregates.
+//! Converts set-returning functions and array subqueries to DataFusion's `unnest` and aggregates.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +15,7 @@ use harrier_sql::ast_builder::{argument_list, function_call, query_of};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// `(information_schema._pg_expandarray(x)).n` is a field of each of the function's rows.
+/// Converts `(information_schema._pg_expandarray(x)).n` to a field of the function's rows.
 pub(super) fn field_access(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let [AccessExpr::Dot(Expr::Identifier(field))] = access_chain.as_slice() else { return };
@@ -39,14 +38,14 @@ pub(super) fn field_access(expr: &mut Expr) {
     *expr = call("get_field", vec![root, field]);
 }
 
-/// `typname[0]`, `proargtypes[0]`: names and vectors have subscripts, from 0 on.
+/// Converts zero-based subscripts of names and vectors: `typname[0]`, `proargtypes[0]`.
 pub(super) fn from_zero(expr: &mut Expr) {
     let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
     let (before, index) = match access_chain.as_slice() {
         [before @ .., AccessExpr::Subscript(Subscript::Index { index })] => (before, index),
         _ => return,
     };
-    // A column with its relation is an access, too.
+    // A qualified column is an access, too.
     let (root, column) = match (&**root, before) {
         (Expr::Identifier(name), []) => ((**root).clone(), name.clone()),
         (Expr::CompoundIdentifier(parts), []) => match parts.last() {
@@ -58,7 +57,7 @@ pub(super) fn from_zero(expr: &mut Expr) {
         }
         _ => return,
     };
-    // The driver for Java says `i_indoption` where it selects from a query of its own.
+    // The JDBC driver says `i_indoption` where it selects from its own subquery.
     let named = |name: &str| type_of(name).or_else(|| type_of(name.strip_prefix("i_")?));
     let Some(type_name) = named(&plain(&column)) else { return };
     if type_name == "name" {
@@ -74,7 +73,7 @@ pub(super) fn from_zero(expr: &mut Expr) {
     }
 }
 
-/// Whether an expression is a column of system relations that is a vector.
+/// Whether an expression is a vector column of a system relation.
 fn is_vector(expr: &Expr) -> bool {
     let column = match expr {
         Expr::Identifier(name) => Some(name),
@@ -84,15 +83,14 @@ fn is_vector(expr: &Expr) -> bool {
     column.and_then(|name| type_of(&plain(name))).is_some_and(|type_name| type_name.ends_with("vector"))
 }
 
-/// The type of a column of system relations, of which no two of one name differ in having subscripts from 0
-/// on.
+/// The type of a system relation's column; columns of one name agree on zero-based subscripts.
 fn type_of(name: &str) -> Option<&'static str> {
     let mut columns = SYSTEM.relations.iter().flat_map(|relation| &relation.columns);
     columns.find(|column| column.name == name).map(|column| column.type_name)
 }
 
-/// `substring(x FROM 'a(.*)')`: what matches, or of a pattern with parentheses what is in the first.
-pub(super) fn matched(expr: &mut Expr) {
+/// Converts `substring(x FROM 'a(.*)')`: the match, or its first group if there is one.
+pub(super) fn substring_match(expr: &mut Expr) {
     let Expr::Substring { expr: text, substring_from: Some(from), substring_for: None, .. } = expr else {
         return;
     };
@@ -109,8 +107,8 @@ pub(super) fn matched(expr: &mut Expr) {
     }
 }
 
-/// `x LIKE ANY (ARRAY['a%', 'b%'])` as one LIKE for each pattern. NOT LIKE ANY is true as well where one of
-/// them does not match.
+/// Converts `x LIKE ANY (ARRAY['a%', 'b%'])` to one LIKE per pattern. NOT LIKE ANY is true if any pattern
+/// does not match.
 pub(super) fn like_any(expr: &mut Expr) {
     let (Expr::Like { pattern, .. } | Expr::ILike { pattern, .. }) = &*expr else { return };
     let mut patterns = &**pattern;
@@ -142,7 +140,7 @@ pub(super) fn like_any(expr: &mut Expr) {
     }
 }
 
-/// The view that shows the rows of a function without arguments.
+/// The view for a function without arguments.
 pub(super) fn view_of(function: &str) -> Option<(&'static str, &'static str)> {
     const FUNCTIONS: [(&str, &str); 6] = [
         ("pg_show_all_settings", "pg_settings"),
@@ -155,7 +153,7 @@ pub(super) fn view_of(function: &str) -> Option<(&'static str, &'static str)> {
     FUNCTIONS.into_iter().find(|(name, _)| *name == function)
 }
 
-/// Functions that return sets become `unnest` of the list of their rows. Only the outermost is looked at.
+/// Replaces set-returning functions by `unnest` of their rows as a list. Only the outermost is considered.
 pub(super) fn unfold(expr: &mut Expr) {
     let Expr::Function(function) = expr else { return };
     let FunctionArguments::List(arguments) = &function.args else { return };
@@ -173,7 +171,7 @@ pub(super) fn unfold(expr: &mut Expr) {
             let end = call("array_upper", vec![array.clone(), dimension.clone()]);
             let mut end = cast_to(end, DataType::BigInt(None));
             let mut start = number("1");
-            // Those of vectors begin at 0.
+            // Vectors are zero-based.
             if is_vector(array) {
                 let (left, right) = (Box::new(end), Box::new(number("1")));
                 end = Expr::BinaryOp { left, op: BinaryOperator::Minus, right };
@@ -189,10 +187,9 @@ pub(super) fn is_array_subquery(function: &Function) -> bool {
     parts(&function.name) == ["array"] && matches!(function.args, FunctionArguments::Subquery(_))
 }
 
-/// `ARRAY(SELECT x … ORDER BY y)` as `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
+/// Converts `ARRAY(SELECT x … ORDER BY y)` to `array_or_empty((SELECT array_agg(x ORDER BY y) …))`.
 pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
-    // `ARRAY(SELECT generate_series(1, n))` is the list that the function gives, `ARRAY(SELECT unnest(a))`
-    // the array.
+    // `ARRAY(SELECT generate_series(1, n))` is the function's list, `ARRAY(SELECT unnest(a))` the array.
     if let SetExpr::Select(select) = &*query.body
         && select.from.is_empty()
         && select.selection.is_none()
@@ -211,11 +208,11 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
             _ => {}
         }
     }
-    if let Some(collected) = unfolded(&query) {
+    if let Some(collected) = aggregate_unnested(&query) {
         return collected;
     }
     if !is_plain(&query) {
-        return collected(query);
+        return aggregate_any(query);
     }
     let order = query.order_by.take();
     if let SetExpr::Select(select) = &mut *query.body
@@ -226,7 +223,7 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
         let mut arguments = argument_list(vec![item.clone()]);
         if let Some(OrderByKind::Expressions(mut order)) = order.map(|order| order.kind) {
             for by in &mut order {
-                // `ORDER BY 1` is by the item itself.
+                // `ORDER BY 1` refers to the item itself.
                 if matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. })) {
                     by.expr = item.clone();
                 }
@@ -239,11 +236,10 @@ pub(super) fn aggregate(mut query: Box<Query>) -> Expr {
         return call("array_or_empty", vec![Expr::Subquery(query)]);
     }
     query.order_by = order;
-    collected(query)
+    aggregate_any(query)
 }
 
-/// Whether an aggregate of the item, in its place, is one of the rows of a query: they are neither groups,
-/// nor limited, nor made of others.
+/// Whether an aggregate can replace the item: the query has no groups, limits or set operations.
 fn is_plain(query: &Query) -> bool {
     let Query { body, limit_clause: None, fetch: None, .. } = query else { return false };
     let SetExpr::Select(select) = body.as_ref() else { return false };
@@ -262,7 +258,7 @@ fn is_plain(query: &Query) -> bool {
     select.distinct.is_none() && !is_grouped && select.projection.iter().all(is_of_rows)
 }
 
-/// Aggregates, as far as they are known by their names here.
+/// Names of aggregate functions.
 const AGGREGATES: [&str; 16] = [
     "array_agg",
     "avg",
@@ -287,8 +283,8 @@ fn is_of_several(function: &Function) -> bool {
     is_aggregate || function.over.is_some() || !function.within_group.is_empty() || function.filter.is_some()
 }
 
-/// The only column of any query as an array, in the order of its rows.
-fn collected(query: Box<Query>) -> Expr {
+/// Aggregates the only column of any query to an array, in row order.
+fn aggregate_any(query: Box<Query>) -> Expr {
     let column = Ident::new("__item");
     let items = argument_list(vec![Expr::Identifier(column.clone())]);
     of_rows(query, column, items)
@@ -309,10 +305,10 @@ fn of_rows(subquery: Box<Query>, column: Ident, arguments: FunctionArgumentList)
     call("array_or_empty", vec![Expr::Subquery(Box::new(collected))])
 }
 
-/// `ARRAY(SELECT unnest(a) + 1 ORDER BY 1)`, whose rows an aggregate beside them does not see, as
-/// `array_or_empty((SELECT array_agg(__item ORDER BY __item) FROM (SELECT unnest(a) + 1) AS __rows
-/// (__item)))`; `None` if it has no `unnest`.
-fn unfolded(query: &Query) -> Option<Expr> {
+/// Converts `ARRAY(SELECT unnest(a) + 1 ORDER BY 1)`, whose rows an aggregate at the same level cannot see,
+/// to `array_or_empty((SELECT array_agg(__item ORDER BY __item) FROM (SELECT unnest(a) + 1) AS __rows
+/// (__item)))`; `None` without `unnest`.
+fn aggregate_unnested(query: &Query) -> Option<Expr> {
     let SetExpr::Select(select) = &*query.body else { return None };
     let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, .. }] =
         select.projection.as_slice()
@@ -333,7 +329,7 @@ fn unfolded(query: &Query) -> Option<Expr> {
         for by in &mut order {
             let is_item = by.expr == *item
                 || matches!(&by.expr, Expr::Value(ValueWithSpan { value: Value::Number(..), .. }));
-            // What else it is ordered by is not among the rows.
+            // Other sort keys are not among the rows.
             if !is_item {
                 return None;
             }
@@ -344,8 +340,8 @@ fn unfolded(query: &Query) -> Option<Expr> {
     Some(of_rows(Box::new(rows), column, arguments))
 }
 
-/// `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion wants to know when it plans, as
-/// a subquery.
+/// Converts `generate_series(1, array_upper(x, 1)) AS s (r)`, whose bounds DataFusion needs while planning,
+/// to a subquery.
 pub(super) fn series(factor: &TableFactor) -> Option<TableFactor> {
     let TableFactor::Table { name, alias, args: Some(args), .. } = factor else { return None };
     if parts(name).last()? != "generate_series" {
@@ -371,7 +367,7 @@ pub(super) fn series(factor: &TableFactor) -> Option<TableFactor> {
     Some(TableFactor::Derived { lateral: false, subquery: Box::new(query), alias, sample: None })
 }
 
-/// `SELECT` of nothing, to be filled.
+/// An empty SELECT, to be filled.
 pub(super) fn no_query() -> Query {
     query_of(vec![], vec![])
 }

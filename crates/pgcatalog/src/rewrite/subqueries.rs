@@ -1,4 +1,4 @@
-//! Correlated scalar subqueries about system relations, as outer joins.
+//! Decorrelation of scalar subqueries about system relations, into outer joins.
 //!
 //! ```text
 //! SELECT a.attname, (SELECT d.adbin FROM pg_attrdef d WHERE d.adrelid = a.attrelid AND a.atthasdef) FROM pg_attribute a
@@ -6,9 +6,8 @@
 //!        LEFT JOIN (SELECT d.adbin AS v, d.adrelid AS k FROM pg_attrdef d) AS s ON s.k = a.attrelid AND a.atthasdef
 //! ```
 //!
-//! A scalar subquery that has more than one row is an error in PostgreSQL, so the join has as many rows as
-//! there were before. DataFusion does the same by itself where the subquery is an aggregate and all its
-//! conditions are equalities; those are left to it.
+//! In PostgreSQL a scalar subquery with more than one row is an error, so the join preserves the number of
+//! rows. DataFusion decorrelates aggregates whose conditions are all equalities itself; those are left to it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -27,11 +26,11 @@ use harrier_sql::column_names::of_expression;
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// The relations of a subquery, by the names that they have in it.
+/// The relations of a subquery by their names in it.
 type Scope = Vec<(String, &'static SystemRelation)>;
 
-/// Turns the correlated scalar subqueries of a SELECT into joins, where that can be done. `is_shown`: its
-/// columns are called as they are planned, and those that were subqueries get names that say what they are.
+/// Turns correlated scalar subqueries of a SELECT into joins, where possible. `is_shown`: its column names
+/// are visible, so former subqueries get PostgreSQL's names.
 pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool) {
     let grouped = match &select.group_by {
         GroupByExpr::Expressions(expressions, _) => !expressions.is_empty(),
@@ -40,7 +39,7 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool)
     if select.from.is_empty() || grouped || select.having.is_some() || has_aggregate(select) {
         return;
     }
-    // A `*` would show the columns of the joins, so it says first which relations it means.
+    // `*` would include the joins' columns, so it is expanded first.
     let Some(projection) = without_stars(select) else { return };
     let starred = std::mem::replace(&mut select.projection, projection);
     let mut finder = Finder { depth: 0, made_up, joins: vec![] };
@@ -70,7 +69,7 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool)
         select.projection = starred;
         return;
     }
-    // The condition of a join sees what stands in the same entry of FROM, so all have to be one entry.
+    // A join condition sees only its own entry of FROM, so all are combined into one.
     let mut entries = std::mem::take(&mut select.from).into_iter();
     let Some(mut first) = entries.next() else { return };
     for entry in entries {
@@ -81,7 +80,7 @@ pub(super) fn to_joins(select: &mut Select, made_up: &mut usize, is_shown: bool)
     select.from = vec![first];
 }
 
-/// `EXISTS` in the list of a SELECT, which can only be planned in conditions, as a count of rows.
+/// Converts `EXISTS` in a SELECT list, which DataFusion plans only in conditions, to a count of rows.
 pub(super) fn count_in_list(select: &mut Select) {
     struct Counts(usize);
     impl VisitorMut for Counts {
@@ -127,7 +126,7 @@ pub(super) fn count_in_list(select: &mut Select) {
     let _ = VisitMut::visit(&mut select.projection, &mut Counts(0));
 }
 
-/// The name of a column that has one without being planned.
+/// The name of a column known before planning.
 fn own_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(plain(alias)),
@@ -138,7 +137,7 @@ fn own_name(item: &SelectItem) -> Option<String> {
     }
 }
 
-/// Puts the oids of system relations in the place of their `tableoid`.
+/// Replaces `tableoid` by the oids of system relations.
 pub(super) fn name_tables(select: &mut Select) {
     struct Tables(Scope);
     impl VisitorMut for Tables {
@@ -165,7 +164,7 @@ pub(super) fn name_tables(select: &mut Select) {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new("tableoid") };
         }
     }
-    let found = factors(&select.from).filter_map(named).collect();
+    let found = factors(&select.from).filter_map(system_relation).collect();
     let _ = VisitMut::visit(select, &mut Tables(found));
 }
 
@@ -175,8 +174,8 @@ fn factors(from: &[TableWithJoins]) -> impl Iterator<Item = &TableFactor> {
     })
 }
 
-/// A system relation and the name it has in a query.
-fn named(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
+/// A system relation and its name in the query.
+fn system_relation(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
     let TableFactor::Table { name, alias, args: None, .. } = factor else { return None };
     let relation = match parts(name).as_slice() {
         [schema, relation] if schema == CATALOG_SCHEMA => SYSTEM.catalog(relation)?,
@@ -190,7 +189,7 @@ fn join(relation: TableFactor, join_operator: JoinOperator) -> Join {
     Join { relation, global: false, join_operator }
 }
 
-/// The list of a SELECT with `a.*` for each relation in the place of `*`; none if that is not the same.
+/// Expands `*` in a SELECT list to `a.*` per relation; `None` if that is not equivalent.
 fn without_stars(select: &Select) -> Option<Vec<SelectItem>> {
     let mut items = vec![];
     for item in &select.projection {
@@ -215,7 +214,7 @@ fn without_stars(select: &Select) -> Option<Vec<SelectItem>> {
     Some(items)
 }
 
-/// Whether a join shows a column of both sides once.
+/// Whether a join merges columns of both sides (USING, NATURAL).
 fn merges(operator: &JoinOperator) -> bool {
     match operator {
         JoinOperator::Join(constraint)
@@ -238,7 +237,7 @@ fn has_aggregate(select: &Select) -> bool {
     })
 }
 
-/// Whether an expression has an aggregate in it that is its own and not a subquery's.
+/// Whether an expression contains an aggregate outside of subqueries.
 fn is_aggregate(expr: &Expr) -> bool {
     struct Aggregates(usize);
     impl Visitor for Aggregates {
@@ -282,7 +281,7 @@ fn is_aggregate(expr: &Expr) -> bool {
     expr.visit(&mut Aggregates(0)).is_break()
 }
 
-/// Finds the scalar subqueries of one SELECT, not those of queries in it, whose turn was before.
+/// Finds the scalar subqueries of one SELECT, except those of nested queries, which are done already.
 struct Finder<'a> {
     depth: usize,
     made_up: &'a mut usize,
@@ -315,7 +314,7 @@ impl VisitorMut for Finder<'_> {
     }
 }
 
-/// The value and the join that stand for a subquery, if it is correlated and of the kind that can be joined.
+/// The value and join that replace a subquery, if it is correlated and supported.
 fn as_join(query: &Query, number: usize) -> Option<(Expr, Join)> {
     if query.with.is_some()
         || query.order_by.is_some()
@@ -349,7 +348,7 @@ fn as_join(query: &Query, number: usize) -> Option<(Expr, Join)> {
     }
     let value_reach = reach(value, &scope)?;
     if outside.is_empty() && value_reach != Reach::Outside {
-        // It is not correlated, which DataFusion knows what to do with.
+        // Uncorrelated: DataFusion can plan it.
         return None;
     }
     let alias = format!("__subquery_{number}");
@@ -359,7 +358,7 @@ fn as_join(query: &Query, number: usize) -> Option<(Expr, Join)> {
         outer_value = exporter.export(value.clone());
     } else {
         let _ = VisitMut::visit(&mut outer_value, &mut exporter);
-        // Without a row there is no value, whatever is made of the columns outside.
+        // Without a matching row the value is NULL, even if it uses outer columns.
         let is_there = exporter.export(Expr::value(Value::Boolean(true)));
         outer_value = Expr::Case {
             case_token: AttachedToken::empty(),
@@ -411,20 +410,20 @@ fn split(expr: Expr, into: &mut Vec<Expr>) {
     }
 }
 
-/// The relations of a FROM, if all are system relations.
+/// The relations of FROM, if all are system relations.
 fn scope(from: &[TableWithJoins]) -> Option<Scope> {
-    let scope = factors(from).map(named).collect::<Option<Scope>>()?;
+    let scope = factors(from).map(system_relation).collect::<Option<Scope>>()?;
     (!scope.is_empty()).then_some(scope)
 }
 
-/// Where the columns of an expression are: all in the subquery, some outside, or there are none.
+/// The scope of an expression's columns: all inside the subquery, some outside, or none at all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reach {
     Inside,
     Outside,
 }
 
-/// None if it cannot be told, because there is a query in the expression.
+/// `None` if unknown, because the expression contains a query.
 fn reach(expr: &Expr, scope: &Scope) -> Option<Reach> {
     struct Columns<'a> {
         scope: &'a Scope,
@@ -455,7 +454,7 @@ fn reach(expr: &Expr, scope: &Scope) -> Option<Reach> {
     Some(if columns.outside { Reach::Outside } else { Reach::Inside })
 }
 
-/// Whether a column is one of the subquery's own relations.
+/// Whether a column belongs to the subquery's own relations.
 fn is_inside(expr: &Expr, scope: &Scope) -> bool {
     match expr {
         Expr::Identifier(name) => {
@@ -470,7 +469,7 @@ fn is_inside(expr: &Expr, scope: &Scope) -> bool {
     }
 }
 
-/// Replaces the columns of the subquery by columns of the join.
+/// Replaces the subquery's columns by columns of the join.
 struct Exporter<'a> {
     scope: &'a Scope,
     alias: &'a str,

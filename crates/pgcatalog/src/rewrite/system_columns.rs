@@ -1,6 +1,5 @@
-//! Columns that every table of PostgreSQL has and that `*` does not show, of system relations: when a row was
-//! made is the snapshot that the statement sees, as whoever asks for it wants to know whether anything may
-//! have changed since. (`tableoid` with the name of its relation before it: `subqueries.rs`.)
+//! PostgreSQL's hidden system columns of system relations: `xmin` is the current snapshot, since clients use
+//! it to detect changes. (`tableoid` qualified by its relation: `subqueries.rs`.)
 
 use std::ops::ControlFlow;
 
@@ -15,10 +14,10 @@ use crate::system::{SYSTEM, SystemRelation};
 use harrier_sql::column_names::parts;
 use harrier_sql::identifier::plain;
 
-/// Those that are numbers of transactions or commands, and what they always are; `xmin` is not.
+/// The columns of transactions and commands with their constant values; `xmin` has none.
 const COLUMNS: [(&str, &str); 4] = [("xmin", ""), ("xmax", "0"), ("cmin", "0"), ("cmax", "0")];
 
-/// Puts what they are in their places.
+/// Replaces them by their values.
 pub(super) fn name(select: &mut Select) {
     let mut own: Vec<(String, &'static SystemRelation)> = vec![];
     let mut hidden: Vec<&str> = vec![];
@@ -39,7 +38,7 @@ pub(super) fn name(select: &mut Select) {
     for item in &mut select.projection {
         // The column keeps its name.
         if let SelectItem::UnnamedExpr(expr) = item
-            && let Some(column) = columns.named(expr)
+            && let Some(column) = columns.system_column(expr)
         {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new(column) };
         }
@@ -47,7 +46,7 @@ pub(super) fn name(select: &mut Select) {
     let _ = VisitMut::visit(select, &mut columns);
 }
 
-/// The same in ORDER BY, where the columns of the result come first.
+/// The same in ORDER BY, where the result's columns take precedence.
 pub(super) fn name_in_order(select: &Select, order: &mut impl VisitMut) {
     let shown = |name: &str| {
         select.projection.iter().any(|item| match item {
@@ -80,13 +79,13 @@ fn of(factor: &TableFactor) -> Option<(String, &'static SystemRelation)> {
 
 struct Columns {
     own: Vec<(String, &'static SystemRelation)>,
-    /// Which names without a relation mean something else.
+    /// Unqualified names that mean something else.
     hidden: Vec<&'static str>,
 }
 
 impl Columns {
-    /// Which of the columns an expression is.
-    fn named(&self, expr: &Expr) -> Option<&'static str> {
+    /// The system column that an expression refers to.
+    fn system_column(&self, expr: &Expr) -> Option<&'static str> {
         let find =
             |name: &Ident| COLUMNS.iter().find(|(column, _)| *column == plain(name)).map(|known| known.0);
         match expr {
@@ -110,7 +109,7 @@ impl VisitorMut for Columns {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Some(column) = self.named(expr) {
+        if let Some(column) = self.system_column(expr) {
             let value = COLUMNS.iter().find(|(name, _)| *name == column).map_or("", |known| known.1);
             *expr = match (value, self.own.as_slice()) {
                 ("", [(_, relation), ..]) if column == "tableoid" => {
@@ -124,7 +123,7 @@ impl VisitorMut for Columns {
     }
 }
 
-/// `age` of a transaction's number, which is told by what it is made of.
+/// Rewrites `age` of a transaction id, recognized by its argument.
 pub(super) fn age_of_transaction(function: &mut Function) {
     if parts(&function.name).last().is_none_or(|name| name != "age") {
         return;

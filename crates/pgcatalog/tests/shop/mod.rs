@@ -22,7 +22,7 @@ fn column(name: &str, data_type: DataType) -> Column {
         default: None,
         comment: None,
         grants: vec![],
-        spread: None,
+        statistics: None,
     }
 }
 

@@ -16,8 +16,8 @@ use harrier_catalog::state::{ColumnId, DEFAULT_SCHEMA, DefaultValue, ObjectId, P
 use harrier_catalog::{Analysis, ColumnAnalysis, TableSize, array_text};
 use harrier_error::{SqlError, SqlState};
 use harrier_pgcatalog::{
-    Activity, AdvisoryLock, Column, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object, PreparedStatement,
-    Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, Spread, format_type,
+    Activity, AdvisoryLock, Column, ColumnStatistics, Contents, Cursor, Grant, Kind, NO_MODIFIER, Object,
+    PreparedStatement, Relation, Role, Schema, Sequence, SequenceOwner, Setting, Source, format_type,
     postgres_type_of_field,
 };
 use harrier_sqlstate::IntoDataFusionError;
@@ -270,7 +270,7 @@ impl SessionSource {
                 },
                 comment: column.comment.clone(),
                 grants: told.grants(table.id, column.id),
-                spread: analysis.and_then(|analysis| {
+                statistics: analysis.and_then(|analysis| {
                     Some(spread(field, analysis.rows, analysis.columns.get(&column.id)?))
                 }),
             });
@@ -303,7 +303,7 @@ impl SessionSource {
                 default: None,
                 comment: None,
                 grants: told.grants(view.id, at as ColumnId + 1),
-                spread: None,
+                statistics: None,
             });
             relations.push(Relation {
                 id: view.id,
@@ -349,7 +349,7 @@ impl SessionSource {
                 default: None,
                 comment: None,
                 grants: vec![],
-                spread: None,
+                statistics: None,
             };
             let columns = [
                 ("last_value", DataType::Int64),
@@ -436,7 +436,7 @@ fn literal(field: &Field, text: &str) -> String {
 /// the table.
 const GROWS_BY: i64 = 10;
 
-fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> Spread {
+fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> ColumnStatistics {
     let rows = rows.max(1);
     let distinct = match found.distinct > rows / GROWS_BY {
         true => -(found.distinct as f32 / rows as f32),
@@ -445,7 +445,7 @@ fn spread(field: &Field, rows: i64, found: &ColumnAnalysis) -> Spread {
     let histogram = found.histogram.clone().unwrap_or_default();
     let (values, shares): (Vec<String>, Vec<f32>) =
         histogram.common.into_iter().map(|(value, share)| (value, share as f32)).unzip();
-    Spread {
+    ColumnStatistics {
         nulls: found.nulls as f32 / rows as f32,
         mean_bytes: found.mean_bytes.unwrap_or(field.data_type().primitive_width().unwrap_or(1) as i64)
             as i32,
