@@ -365,7 +365,7 @@ impl Parts {
         let authenticator = Authenticator::new(rules, flight, engine, registry).map_err(|error| {
             ServeError::broken(format!("ERROR 58000: cannot find out who runs this: {error}"))
         })?;
-        authenticator.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        authenticator.set_binding(tls.as_ref().and_then(|tls| tls.current().binding.clone()));
         let since = SystemTime::now();
         let backend = Arc::new(session::Sessions {
             engine: self.engine.clone(),
@@ -390,7 +390,7 @@ impl Parts {
             Arc::new(authenticator.clone()),
             server_options(&self.config),
         );
-        server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
+        server.set_tls(tls.as_ref().map(|tls| tls.current().with_alpn(&[ALPN])));
         let mut running = Running {
             parts: self,
             authenticator,
@@ -402,7 +402,7 @@ impl Parts {
             ends: Vec::new(),
             stop: CancellationToken::new(),
         };
-        running.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
+        running.encryption.set(tls.as_ref().map(|tls| tls.current().config.clone()).as_deref());
         running.set_mode(running.parts.controls.mode());
         running.open(sockets, since)?;
         running.until_stopped(signals, standby).await
@@ -669,7 +669,7 @@ impl Running {
             if sessions.is_empty() || tokio::time::Instant::now() > deadline {
                 break;
             }
-            let others = sessions.iter().filter(|session| session.asked() != Some(Stop::Session));
+            let others = sessions.iter().filter(|session| session.requested_stop() != Some(Stop::Session));
             others.for_each(|session| session.stop(Stop::Session));
             tokio::time::sleep(END_POLL_INTERVAL).await;
         }
@@ -705,9 +705,9 @@ impl Running {
         let restart = self.parts.config.reload(new);
         let config = &self.parts.config;
         self.authenticator.set_rules(rules);
-        self.server.set_tls(tls.as_ref().map(|tls| tls.loaded().with_alpn(&[ALPN])));
-        self.encryption.set(tls.as_ref().map(|tls| tls.loaded().config.clone()).as_deref());
-        self.authenticator.set_binding(tls.as_ref().and_then(|tls| tls.loaded().binding.clone()));
+        self.server.set_tls(tls.as_ref().map(|tls| tls.current().with_alpn(&[ALPN])));
+        self.encryption.set(tls.as_ref().map(|tls| tls.current().config.clone()).as_deref());
+        self.authenticator.set_binding(tls.as_ref().and_then(|tls| tls.current().binding.clone()));
         self.server.set_options(server_options(config));
         *self.backend.settings.write() = settings::of_sessions(config);
         self.parts.queues.set_limits(limits(config));

@@ -15,7 +15,7 @@ use harrier_engine::{ServerTable, Viewer};
 use harrier_exec::Gang;
 use harrier_exec::monitor::statement_history::History;
 use harrier_exec::transport::stream_metrics::RankCounts;
-use harrier_server::work::Work;
+use harrier_server::query_profile::QueryProfile;
 
 use crate::serve::work;
 
@@ -31,7 +31,7 @@ pub(crate) struct StatementTraffic<'a> {
     pub(crate) id: u64,
     pub(crate) state: &'static str,
     pub(crate) text: String,
-    pub(crate) work: &'a Work,
+    pub(crate) work: &'a QueryProfile,
 }
 
 /// A row; fields that do not apply to its kind are NULL.
@@ -176,7 +176,7 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
                     clock_ahead_ns: clocks.get(rank).copied().unwrap_or(0),
                 }));
             }
-            let works: Vec<Work> = past.iter().map(|past| work(past.look.clone())).collect();
+            let works: Vec<QueryProfile> = past.iter().map(|past| work(past.look.clone())).collect();
             let statements = past.iter().zip(&works).map(|(past, work)| StatementTraffic {
                 id: past.number,
                 state: if past.failed { "failed" } else { "done" },
@@ -193,15 +193,17 @@ pub(crate) fn of_process(gang: Option<Gang>, history: History) -> ServerTable {
 mod tests {
     use super::*;
     use arrow::util::display::{ArrayFormatter, FormatOptions};
-    use harrier_server::work::{Operator, Slice, Stream};
+    use harrier_server::query_profile::{Operator, Slice, Stream};
 
     #[test]
     fn a_stream_is_named_as_it_is_everywhere() {
         let stream =
             Stream { from: 5, to: 0, bytes: 7, blocks: 1, credit_wait_ns: 1_500_000, ..Stream::default() };
         let motion = Operator { feeder: Some(3), streams: vec![stream], ..Operator::default() };
-        let work =
-            Work { slices: vec![Slice { number: 1, ranks: 2, operators: vec![motion] }], ..Work::default() };
+        let work = QueryProfile {
+            slices: vec![Slice { number: 1, ranks: 2, operators: vec![motion] }],
+            ..QueryProfile::default()
+        };
         let statement = StatementTraffic { id: 7, state: "done", text: "SELECT 1".to_string(), work: &work };
         let counts = RankCounts { bytes_sent: 9, epoch: 1, ..RankCounts::default() };
         let rank = RankTraffic { rank: 5, counts, clock_ahead_ns: -2_000_000 };

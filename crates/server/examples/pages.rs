@@ -16,38 +16,38 @@ use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
+use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Share};
 use harrier_server::registry::{Activity, Phase, Registry, SessionGuard, StatementEntry, Stop};
-use harrier_server::work::{Memory, Operator, Probe, Share, Work};
 
 /// What a statement did on three ranks.
 const THREE_RANKS: &str = include_str!("../tests/plans/three_ranks.json");
 
 /// A statement that does always the same.
 #[derive(Debug)]
-struct Recorded(Work);
+struct Recorded(QueryProfile);
 
 #[async_trait]
 impl Probe for Recorded {
-    fn told(&self) -> Work {
+    fn snapshot(&self) -> QueryProfile {
         self.0.clone()
     }
 
     fn memory(&self) -> Vec<Memory> {
-        self.told().memory
+        self.snapshot().memory
     }
 
-    async fn look(&self) -> Work {
-        self.told()
+    async fn refresh(&self) -> QueryProfile {
+        self.snapshot()
     }
 }
 
-fn three_ranks() -> Work {
+fn three_ranks() -> QueryProfile {
     let told: serde_json::Value = serde_json::from_str(THREE_RANKS).expect("JSON");
     serde_json::from_value(serde_json::json!({ "slices": told["slices"] })).expect("work")
 }
 
 /// The same, when a part of the files was read, and with an operator that means no good.
-fn hostile() -> Work {
+fn hostile() -> QueryProfile {
     let mut work = three_ranks();
     for operator in work.slices.iter_mut().flat_map(|slice| &mut slice.operators) {
         for share in &mut operator.shares {
@@ -111,7 +111,7 @@ impl Overview for Invented {
             resident_bytes: (!is_down(number)).then_some(1_234_567_890),
             processor_seconds: 12.25 * number as f64,
             busy_cores: (!is_down(number)).then_some(0.3 * number as f64),
-            heard: (!is_down(number)).then_some(Duration::from_millis(700)),
+            report_age: (!is_down(number)).then_some(Duration::from_millis(700)),
         };
         (0..10).map(rank).collect()
     }

@@ -1,22 +1,21 @@
-//! The audit log: who came, who was refused, what was run and what came of it, a line of JSON each.
+//! The audit log: logins, failed authentication, statements and their outcomes, as JSON lines.
 //!
 //! ```text
 //!   connect ─► statement, statement, … ─► disconnect          authentication failed
 //! ```
 //!
 //! # Invariants
-//! Lines are appended whole, in the order in which things ended, by one writer at a time. What passwords and
-//! keys statements name is left out ([`mask`]). One that cannot be parsed or planned is in the log as well:
-//! whoever probes a server leaves a trace.
+//! Complete lines are appended by one writer at a time, ordered by the end of events. Passwords and keys in
+//! statements are masked ([`mask`]). Statements that fail to parse or plan are logged, too: whoever probes a
+//! server leaves a trace.
 //!
 //! # Errors
-//! A log that cannot be opened keeps the server from starting. When a line cannot be written, it is kept, and
-//! nothing new is let in or run until it and all others behind it are in the log ([`Audit::check`]): what
-//! cannot be accounted for does not happen.
+//! The server does not start if the log cannot be opened. A line that cannot be written is buffered, and no
+//! client or statement is admitted until the whole buffer is in the log ([`Audit::check`]): unaudited events
+//! do not happen.
 //!
 //! # Crash
-//! Lines go to the operating system as they come, without waiting for the disk: they survive the server, not
-//! the machine.
+//! Lines are written without fsync: they survive a crash of the server, not of the machine.
 
 mod mask;
 
@@ -35,11 +34,11 @@ use serde_json::{Map, Value, json};
 use crate::config::values::AuditStatements;
 pub use mask::{mask, mask_message};
 
-/// Lines that are kept while they cannot be written. What was running when that began may end meanwhile;
-/// nothing else happens.
+/// Maximum lines buffered while the log cannot be written. Only running statements may end meanwhile; nothing
+/// else happens.
 const BACKLOG_MAX: usize = 100_000;
 
-/// What happened, as the log names it.
+/// An event, as named in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Connect,
@@ -59,10 +58,10 @@ impl Event {
     }
 }
 
-/// Whom an event is about.
+/// The session and client of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// `None`: there is no session yet.
+    /// `None`: before there is a session.
     pub session: Option<i32>,
     pub role: &'a str,
     pub database: &'a str,
@@ -71,19 +70,19 @@ pub struct Subject<'a> {
     pub application: &'a str,
 }
 
-/// What came of a statement.
+/// A statement and its outcome.
 #[derive(Debug, Clone, Copy)]
-pub struct Ran<'a> {
+pub struct StatementOutcome<'a> {
     pub id: u64,
-    /// Without what is secret, see [`mask`].
+    /// Masked, see [`mask`].
     pub text: &'a str,
     /// SQLSTATE, if it failed.
     pub failure: Option<SqlState>,
     pub rows: u64,
-    pub took: Duration,
+    pub duration: Duration,
 }
 
-/// A log that is written.
+/// An open audit log.
 #[derive(Debug)]
 pub struct Audit {
     inner: Mutex<Inner>,
@@ -94,15 +93,15 @@ struct Inner {
     path: PathBuf,
     statements: AuditStatements,
     file: File,
-    /// Lines that could not be written, the oldest first.
+    /// Unwritten lines, the oldest first.
     backlog: VecDeque<Vec<u8>>,
-    /// Of the oldest, what was written already.
+    /// Bytes of the oldest already written.
     begun: usize,
     lost: u64,
 }
 
 impl Audit {
-    /// Opens the log at `path`, made if need be so that only its owner can read it.
+    /// Opens the log at `path`; creates it readable only by its owner.
     pub fn open(path: &Path, statements: AuditStatements) -> io::Result<Self> {
         let inner = Inner {
             path: path.to_path_buf(),
@@ -115,9 +114,9 @@ impl Audit {
         Ok(Self { inner: Mutex::new(inner) })
     }
 
-    /// Goes on in the file that is at `path` by now, as after the old one was moved away.
+    /// Continues in the file now at `path`, after log rotation.
     ///
-    /// Errors: it cannot be opened; the log goes on as it was.
+    /// Errors: it cannot be opened; the current file stays in use.
     pub fn reopen(&self, path: &Path, statements: AuditStatements) -> io::Result<()> {
         let file = open(path)?;
         let mut inner = self.inner.lock();
@@ -127,9 +126,9 @@ impl Audit {
         Ok(())
     }
 
-    /// Whether what happens from now on can be written.
+    /// Checks that new events can be logged.
     ///
-    /// Errors: it cannot (58030), and should not happen.
+    /// Errors: they cannot (58030), and must not happen.
     pub fn check(&self) -> Result<(), SqlError> {
         let mut inner = self.inner.lock();
         if inner.backlog.is_empty() {
@@ -144,7 +143,7 @@ impl Audit {
         })
     }
 
-    /// Writes that somebody came or went, or was refused for `reason`.
+    /// Logs a login, a disconnect, or a rejection with its `reason`.
     pub fn session(&self, event: Event, subject: Subject<'_>, reason: Option<&SqlError>) {
         let mut line = line(event, subject);
         if let Some(failure) = reason {
@@ -154,26 +153,26 @@ impl Audit {
         self.inner.lock().add(line);
     }
 
-    /// Writes that a statement has ended, if statements of its kind are written.
-    pub fn statement(&self, subject: Subject<'_>, ran: Ran<'_>) {
+    /// Logs the end of a statement, if its kind is audited.
+    pub fn statement(&self, subject: Subject<'_>, outcome: StatementOutcome<'_>) {
         let mut inner = self.inner.lock();
         let is_written = match inner.statements {
             AuditStatements::None => false,
-            AuditStatements::Ddl => changes_definitions(ran.text),
+            AuditStatements::Ddl => changes_definitions(outcome.text),
             AuditStatements::All => true,
         };
         if !is_written {
             return;
         }
         let mut line = line(Event::Statement, subject);
-        line.insert("statement_id".to_string(), json!(ran.id));
-        line.insert("statement".to_string(), json!(ran.text));
+        line.insert("statement_id".to_string(), json!(outcome.id));
+        line.insert("statement".to_string(), json!(outcome.text));
         line.insert(
             "sqlstate".to_string(),
-            json!(ran.failure.unwrap_or(SqlState::SUCCESSFUL_COMPLETION).as_str()),
+            json!(outcome.failure.unwrap_or(SqlState::SUCCESSFUL_COMPLETION).as_str()),
         );
-        line.insert("rows".to_string(), json!(ran.rows));
-        line.insert("duration_ms".to_string(), json!(ran.took.as_secs_f64() * 1000.0));
+        line.insert("rows".to_string(), json!(outcome.rows));
+        line.insert("duration_ms".to_string(), json!(outcome.duration.as_secs_f64() * 1000.0));
         inner.add(line);
     }
 }
@@ -236,7 +235,7 @@ fn line(event: Event, subject: Subject<'_>) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
 }
 
-/// Whether a statement changes what there is, or who may do what; seen from its first word.
+/// Whether a statement changes definitions or privileges, judged by its first word.
 fn changes_definitions(text: &str) -> bool {
     const WORDS: [&str; 11] = [
         "alter", "call", "comment", "create", "drop", "grant", "optimize", "reassign", "revoke", "truncate",
@@ -254,8 +253,8 @@ mod tests {
         Subject { session: Some(7), role: "ann", database: "warehouse", client: None, application: "psql" }
     }
 
-    fn ran(text: &str) -> Ran<'_> {
-        Ran { id: 1, text, failure: None, rows: 3, took: Duration::from_millis(5) }
+    fn outcome(text: &str) -> StatementOutcome<'_> {
+        StatementOutcome { id: 1, text, failure: None, rows: 3, duration: Duration::from_millis(5) }
     }
 
     fn lines(path: &Path) -> Vec<Value> {
@@ -269,8 +268,8 @@ mod tests {
         let path = folder.path().join("audit.log");
         let audit = Audit::open(&path, AuditStatements::Ddl).unwrap();
         audit.session(Event::Connect, subject(), None);
-        audit.statement(subject(), ran("SELECT 1"));
-        audit.statement(subject(), ran(&mask("/* new */ create role ben password 'hunter2'")));
+        audit.statement(subject(), outcome("SELECT 1"));
+        audit.statement(subject(), outcome(&mask("/* new */ create role ben password 'hunter2'")));
         let refused = SqlError::fatal(SqlState::INVALID_PASSWORD, "no");
         audit.session(Event::AuthenticationFailed, Subject { session: None, ..subject() }, Some(&refused));
         let found = lines(&path);
@@ -280,15 +279,15 @@ mod tests {
         assert_eq!(found[1]["statement"], "/* new */ create role ben password '***'");
         assert_eq!((&found[1]["sqlstate"], &found[1]["rows"]), (&json!("00000"), &json!(3)));
         assert_eq!((&found[2]["sqlstate"], &found[2]["session"]), (&json!("28P01"), &Value::Null));
-        // As logrotate does it.
+        // As logrotate does.
         std::fs::rename(&path, folder.path().join("old")).unwrap();
         audit.session(Event::Disconnect, subject(), None);
         audit.reopen(&path, AuditStatements::All).unwrap();
-        audit.statement(subject(), ran("SELECT 1"));
+        audit.statement(subject(), outcome("SELECT 1"));
         assert_eq!(lines(&folder.path().join("old")).len(), 4);
         assert_eq!(lines(&path).len(), 1);
         assert!(audit.reopen(&folder.path().join("no/where"), AuditStatements::All).is_err());
-        audit.statement(subject(), ran("SELECT 2"));
+        audit.statement(subject(), outcome("SELECT 2"));
         assert_eq!(lines(&path).len(), 2);
     }
 
@@ -301,7 +300,7 @@ mod tests {
         let audit = Audit::open(full, AuditStatements::All).unwrap();
         audit.check().unwrap();
         audit.session(Event::Connect, subject(), None);
-        audit.statement(subject(), ran("SELECT 1"));
+        audit.statement(subject(), outcome("SELECT 1"));
         assert_eq!(audit.check().unwrap_err().sqlstate, "58030");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");

@@ -1,18 +1,18 @@
-//! Who may come in: rules by address and method, passwords, operating-system users, certificates.
+//! Client authentication: HBA rules, passwords, operating-system users, certificates.
 //!
-//! Nothing here reads from a connection or knows a catalog. Who owns the connection asks, in this order:
+//! Nothing here reads from a connection or knows a catalog. The connection's owner calls, in this order:
 //!
 //! ```text
 //!   Rules::find(Connection) ─► Rule ─► peer:          peer::find, then peer::check
 //!     hba.rs                           scram-sha-256: Scram::challenge ─► Challenge::verify        scram.rs
-//!                                      password:      Verifier::check, of a mock if there is none
-//!                                      ldap:          Ldap::check, which asks a directory                      ldap.rs
-//!                                      cert:          tls::common_names of what the client showed
+//!                                      password:      Verifier::check, or a mock verifier
+//!                                      ldap:          Ldap::check, against a directory                       ldap.rs
+//!                                      cert:          tls::common_names of the client certificate
 //!                                      trust, reject
 //! ```
 //!
-//! Invariants: what a client hears does not tell whether a role exists until it has proven who it is. No
-//! password, verifier or proof is in a message or in Debug output.
+//! Invariants: before authentication succeeds, no message reveals whether a role exists. No password,
+//! verifier or proof is in a message or in Debug output.
 
 pub mod hba;
 pub mod ldap;
@@ -23,12 +23,12 @@ pub mod tls;
 
 use harrier_error::{SqlError, SqlState};
 
-/// What a client hears whose password is wrong, who has none, or whose role does not exist.
+/// The error for a wrong password, a role without a password, or a missing role.
 pub fn wrong_password(user: &str) -> SqlError {
     SqlError::fatal(SqlState::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
-/// What a client hears whose certificate is not the user's.
+/// The error for another user's certificate.
 pub fn wrong_certificate(user: &str) -> SqlError {
     SqlError::fatal(
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION,

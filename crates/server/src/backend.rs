@@ -1,4 +1,4 @@
-//! What a server serves: sessions that run statements, seen without the engine behind them.
+//! The interface to the engine: sessions that run statements.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -16,25 +16,26 @@ use tokio::sync::mpsc;
 
 use crate::registry::StatementEntry;
 
-/// Rows of a prepared statement are not what its client knows them as: a table was altered meanwhile.
+/// The error when a prepared statement's result type has changed, after an ALTER TABLE.
 pub(crate) fn changed_result() -> SqlError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
 }
 
-/// The function of PostgreSQL's that fails so, where a client goes by it: pgjdbc prepares a statement again.
+/// The PostgreSQL function in an error's routine field, where a client depends on it: pgjdbc then prepares
+/// the statement again.
 pub(crate) fn routine(error: &SqlError) -> Option<&'static str> {
     (*error == changed_result()).then_some("RevalidateCachedQuery")
 }
 
-/// Who opened a session, after it was checked that it may.
+/// An authenticated client that opens a session.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub role: String,
     pub database: String,
     pub client: Option<SocketAddr>,
-    /// What the client asked to set when it came, such as `application_name` or `TimeZone`.
+    /// Parameters from the startup message, such as `application_name` or `TimeZone`.
     pub settings: Vec<(String, String)>,
-    /// The number that `pg_backend_pid()` tells and a cancel request names.
+    /// The backend process id, for `pg_backend_pid()` and cancel requests.
     pub process: i32,
 }
 
@@ -45,26 +46,26 @@ pub trait Backend: Send + Sync + 'static {
     async fn open(&self, identity: Identity) -> Result<Arc<dyn Session>, SqlError>;
 }
 
-/// One statement of a longer text.
+/// A statement of a longer text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub text: String,
-    /// How many characters of the whole text come before it.
+    /// Characters of the whole text before it.
     pub offset: usize,
 }
 
-/// A statement that was parsed by a session, as that wants to have it.
+/// A parsed statement.
 #[derive(Clone)]
 pub struct Statement {
     pub text: String,
-    /// What was parsed, for the session alone.
+    /// The session's own representation.
     pub inner: Arc<dyn Any + Send + Sync>,
-    /// What PostgreSQL says when a statement that returns rows is done: `SELECT`, `SHOW`, `EXPLAIN`.
+    /// The command tag of a statement with rows: `SELECT`, `SHOW`, `EXPLAIN`.
     pub tag: &'static str,
     pub kind: Kind,
 }
 
-/// A statement about a cursor of the client.
+/// A statement about a client's cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CursorStatement {
     Declare {
@@ -83,7 +84,7 @@ pub enum CursorStatement {
 }
 
 impl CursorStatement {
-    /// What PostgreSQL says when it is done, without counts.
+    /// The command tag, without counts.
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             Self::Declare { .. } => "DECLARE CURSOR",
@@ -95,16 +96,16 @@ impl CursorStatement {
     }
 }
 
-/// Where FETCH goes from the row of a cursor.
+/// A move of a cursor, relative to its current row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// To the rows behind it; no row is that row itself once more.
+    /// To the following rows; zero rows fetches the current row again.
     Forward(Count),
-    /// To the rows before it, the next one first.
+    /// To the preceding rows, the nearest first.
     Backward(Count),
-    /// To one row, counted from 1; from -1 where the last is meant.
+    /// To one row, counted from 1, or from -1 at the end.
     Absolute(i64),
-    /// To the row that is so many behind it.
+    /// To the row at this distance.
     Relative(i64),
 }
 
@@ -116,17 +117,17 @@ pub enum Count {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It can be in a transaction with others.
+    /// May run in a transaction with others.
     Plain,
-    /// It opens a transaction.
+    /// Begins a transaction.
     Begin,
-    /// It ends or marks one.
+    /// Ends a transaction, or sets a savepoint.
     Control,
-    /// It cannot be in a transaction that is not its own.
+    /// Must not run inside a transaction block.
     Alone,
 }
 
-/// How long a session may do what; none for no limit.
+/// Timeouts of a session; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeLimits {
     pub statement: Option<Duration>,
@@ -134,13 +135,12 @@ pub struct TimeLimits {
     pub idle_in_transaction: Option<Duration>,
 }
 
-/// Of a statement with parameters, before it runs.
+/// A statement's description before it runs.
 #[derive(Debug, Clone, Default)]
 pub struct Description {
-    /// Of `$1`, `$2`, …
+    /// Types of `$1`, `$2`, …
     pub parameters: Vec<DataType>,
-    /// The same types by PostgreSQL's names, where those of Arrow do not say which they are, such as `oid`.
-    /// There may be fewer.
+    /// PostgreSQL's type names where the Arrow types do not determine them, such as `oid`. May be shorter.
     pub names: Vec<Option<String>>,
     /// `None`: it returns no rows.
     pub columns: Option<SchemaRef>,
@@ -148,14 +148,14 @@ pub struct Description {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionState {
-    /// None is open.
+    /// No transaction is open.
     Idle,
     Open,
-    /// One is open, and can only be rolled back.
+    /// A transaction is open, and can only be rolled back.
     Failed,
 }
 
-/// What a statement gives back.
+/// The result of a statement.
 pub enum Outcome {
     /// Dropping the stream cancels the statement.
     Rows {
@@ -167,124 +167,123 @@ pub enum Outcome {
     Done(Done),
 }
 
-/// Rows for the client to copy. Dropping the stream cancels the statement.
+/// The output of COPY. Dropping the stream cancels the statement.
 pub enum CopyOut {
     Text {
         columns: usize,
         text: BoxStream<'static, Result<Bytes, SqlError>>,
-        /// To be called after the last text.
+        /// Awaited after the last text.
         done: BoxFuture<'static, Result<Done, SqlError>>,
     },
-    /// To be sent in binary.
+    /// To be encoded in binary.
     Rows { schema: SchemaRef, rows: BoxStream<'static, Result<RecordBatch, SqlError>> },
 }
 
-/// The client is to send rows.
+/// A COPY that waits for the client's rows.
 pub struct CopyIn {
-    /// Where they go, for errors.
+    /// The target, for errors.
     pub table: String,
-    /// Of the columns that there have to be values for.
+    /// The columns that need values.
     pub schema: SchemaRef,
     pub input: CopyInto,
-    /// Runs the statement, while `input` is fed and until that was dropped.
+    /// Runs the statement, while `input` is fed and until it is dropped.
     pub done: BoxFuture<'static, Result<Done, SqlError>>,
 }
 
-/// What takes rows that a client sends.
+/// The channel for a client's rows.
 pub enum CopyInto {
-    /// As text, cut anywhere.
+    /// Text, split anywhere.
     Text(mpsc::Sender<Bytes>),
-    /// Read from their binary form, with the columns of [`CopyIn::schema`].
+    /// Rows decoded from binary, with the columns of [`CopyIn::schema`].
     Rows(mpsc::Sender<RecordBatch>),
 }
 
-/// The end of a statement without rows.
+/// The completion of a statement without rows.
 #[derive(Debug, Clone, Default)]
 pub struct Done {
-    /// As PostgreSQL's, such as `INSERT 0 3`.
+    /// The command tag, such as `INSERT 0 3`.
     pub tag: String,
     pub notices: Vec<String>,
     pub warnings: Vec<String>,
 }
 
-/// What a client has given a name: a statement of the protocol, or a cursor.
+/// A prepared statement of the protocol, or a cursor.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct ClientObject {
     pub name: String,
     pub text: String,
     pub since: SystemTime,
-    /// Of a cursor; `None` for a statement.
+    /// `None` for a prepared statement.
     pub cursor: Option<CursorKind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CursorKind {
-    /// It outlives its transaction.
+    /// WITH HOLD: outlives its transaction.
     pub is_held: bool,
     pub is_binary: bool,
-    /// FETCH may go back.
+    /// SCROLL: FETCH may go backward.
     pub is_scrollable: bool,
 }
 
-/// What a session is to forget.
+/// What DISCARD resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
-    /// Every parameter has the value it had in the beginning; prepared statements, tables and locks of the
-    /// session are gone.
+    /// Resets all parameters, and drops prepared statements, temporary tables and locks.
     All,
-    /// Its tables and views are gone.
+    /// Drops temporary tables and views.
     Temporary,
-    /// No sequence has given it a value.
+    /// Forgets the last values of sequences.
     Sequences,
 }
 
-/// An interval of months, days and microseconds as text.
+/// Formats an interval of months, days and microseconds.
 pub type IntervalText = fn(i32, i32, i64) -> String;
 
-/// Rows of a result that are read again, from any place.
-pub trait KeptRows: Send {
-    /// How many there are.
+/// A buffered result with random access.
+pub trait BufferedRows: Send {
+    /// Number of rows.
     fn rows(&self) -> u64;
 
-    /// Adds rows behind all others.
+    /// Appends rows.
     ///
-    /// Errors: there is no room for them, neither in memory nor on disk (53200, 53100).
+    /// Errors: out of memory and disk space (53200, 53100).
     fn push(&mut self, batch: RecordBatch) -> BoxFuture<'_, Result<(), SqlError>>;
 
-    /// Some rows in which that with the number `row` is, counted from 0, and the number of their first.
+    /// A batch that contains row number `row`, counted from 0, and the number of its first row.
     ///
-    /// Errors: they cannot be read back; there is no room to do so (53200).
+    /// Errors: the rows cannot be read back; out of memory (53200).
     fn batch(&mut self, row: u64) -> BoxFuture<'_, Result<(u64, RecordBatch), SqlError>>;
 }
 
-/// One client's statements, one at a time. All methods are cancel-safe: a statement whose future is dropped
-/// is given up.
+/// A client's session; runs one statement at a time. All methods are cancel-safe: dropping a statement's
+/// future cancels it.
 #[async_trait]
 pub trait Session: Send + Sync + 'static {
-    /// The statements of a text, cut at the semicolons between them; empty ones are left out.
+    /// Splits a text into statements at semicolons; omits empty ones.
     fn split(&self, text: &str) -> Vec<Part>;
 
-    /// One statement. It takes a time that grows with the text, and is not done on the threads that clients
-    /// are served on.
+    /// Parses one statement. The time grows with the text, so it does not run on the threads that serve
+    /// clients.
     async fn parse(&self, text: &str) -> Result<Statement, SqlError>;
 
-    /// What a statement that begins with DECLARE, FETCH, MOVE or CLOSE says of a cursor; `None` for others.
-    /// It takes a time that grows with the text.
+    /// Parses a statement that begins with DECLARE, FETCH, MOVE or CLOSE; `None` for others. The time grows
+    /// with the text.
     ///
-    /// Errors: it is one and wrong (42601), or says SCROLL and NO SCROLL (42P11).
+    /// Errors: a syntax error (42601), or both SCROLL and NO SCROLL (42P11).
     fn cursor(&self, _: &str) -> Result<Option<CursorStatement>, SqlError> {
         Ok(None)
     }
 
-    /// What a statement expects and returns. `types`: what the client says of its parameters.
+    /// Describes a statement's parameters and rows. `types`: parameter types that the client declared.
     async fn describe(
         &self,
         statement: &Statement,
         types: &[Option<DataType>],
     ) -> Result<Description, SqlError>;
 
-    /// Runs a statement as far as its first rows. `values`: of its parameters, arrays of one row.
-    /// `entry` is told what becomes known on the way.
+    /// Executes a statement up to its first rows. `values`: its parameters, arrays of one row. Reports
+    /// progress to `entry`.
     async fn execute(
         &self,
         statement: &Statement,
@@ -294,43 +293,41 @@ pub trait Session: Send + Sync + 'static {
 
     fn transaction(&self) -> TransactionState;
 
-    /// To be called when something else than a statement of the engine has failed: an open transaction has
-    /// failed with it.
+    /// Fails an open transaction after an error outside of the engine.
     fn fail(&self);
 
-    /// The value of a parameter, as SHOW shows it.
+    /// The value of a parameter, as in SHOW.
     fn parameter(&self, name: &str) -> Option<String>;
 
-    /// Forgets what belongs to the session.
+    /// Resets session state.
     async fn discard(&self, what: Discard) -> Result<(), SqlError>;
 
-    /// A place for the rows of the statement that was executed last, within its limits.
+    /// Creates a row buffer for the last executed statement, within its limits.
     ///
-    /// Errors: there is none (0A000).
-    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, SqlError> {
+    /// Errors: not supported (0A000).
+    fn row_buffer(&self) -> Result<Box<dyn BufferedRows>, SqlError> {
         Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cursors go forward only"))
     }
 
-    /// How intervals are written as text; `None` for PostgreSQL's own style.
+    /// The output format of intervals; `None` for the style `postgres`.
     fn interval_text(&self) -> Option<IntervalText> {
         None
     }
 
-    /// The text of a day or a moment, as the session reads it, in ISO 8601; `None` where that is the text as
-    /// it is.
+    /// Converts a date or timestamp from the session's style to ISO 8601; `None` if the text needs no change.
     fn time_text(&self, _text: &str, _wanted: &DataType) -> Option<String> {
         None
     }
 
-    /// The parameters that clients want to hear of, if any may have changed since `version`; with the present
+    /// The reported parameters (ParameterStatus), if any may have changed since `version`; with the current
     /// version.
-    fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;
+    fn parameter_status(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)>;
 
     fn time_limits(&self) -> TimeLimits;
 
-    /// To be called before a statement that may ask for them: what the client has given names.
-    fn set_named(&self, _: Vec<Named>) {}
+    /// Sets the client's prepared statements and cursors, before a statement that may query them.
+    fn set_client_objects(&self, _: Vec<ClientObject>) {}
 
-    /// To be called when a statement has ended and everything of it was dropped.
+    /// Cleans up after a statement that has ended and been dropped.
     async fn settle(&self) -> Result<(), SqlError>;
 }

@@ -1,8 +1,8 @@
-//! The configuration file of `harrier serve`: its keys, what they mean, and what is wrong with a file.
+//! The configuration file of `harrier serve`: keys, their documentation, and validation.
 //!
-//! A key is declared once, below, with its documentation, its default, and whether a running server takes a
-//! new value over. From that come the fields, the commented example file ([`Config::example`]), the errors,
-//! and what [`Config::reload`] does.
+//! A key is declared once, below, with its documentation, its default, and whether it can be reloaded. The
+//! fields, the commented example file ([`Config::example`]), the errors, and [`Config::reload`] derive from
+//! that.
 
 pub mod telemetry;
 pub mod values;
@@ -23,7 +23,7 @@ pub use findings::{Finding, Gravity, on_path};
 use telemetry::{Endpoint, HeaderLine};
 use values::{Address, AuditStatements, HostName, Kind, Launcher, OrAuto, OrOff, Period, Size};
 
-/// Everything a server can be told.
+/// The complete configuration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -34,33 +34,33 @@ pub struct Config {
     pub settings: Settings,
 }
 
-/// What is known of a key beside its value.
+/// Metadata of a key.
 #[derive(Debug, Clone)]
 pub struct Key {
     /// `gang.ranks`.
     pub name: String,
-    /// Sentences, a line each.
+    /// Sentences, one per line.
     pub documentation: &'static [&'static str],
-    /// What may stand after `key =`.
+    /// Allowed values after `key =`.
     pub allowed: String,
     /// The default, as TOML.
     pub default: String,
-    /// Whether a running server takes a new value over.
+    /// Whether a reload applies a new value.
     pub can_change: bool,
 }
 
-/// A section of the file, and what is known of its keys.
+/// A section of the file with its keys' metadata.
 #[derive(Debug, Clone)]
 pub struct Section {
     pub name: &'static str,
-    /// Sentences, a line each.
+    /// Sentences, one per line.
     pub about: &'static [&'static str],
     pub keys: Vec<Key>,
-    /// Lines of a section whose keys are free.
+    /// Example lines of a section with free keys.
     pub example: &'static [&'static str],
 }
 
-/// Declares a section: a struct with its defaults, and what is known of its keys.
+/// Declares a section: a struct with its defaults, and its keys' metadata.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $section:literal $name:ident {
         $($(#[doc = $doc:literal])+ $change:ident $field:ident: $kind:ty = $default:expr;)+
@@ -87,13 +87,13 @@ macro_rules! section {
                 vec![$(Key {
                     name: concat!($section, ".", stringify!($field)).to_string(),
                     documentation: &[$($doc),+],
-                    allowed: <$kind as Kind>::allowed(),
-                    default: default.$field.written(),
+                    allowed: <$kind as Kind>::allowed_values(),
+                    default: default.$field.to_toml(),
                     can_change: section!(@ $change),
                 }),+]
             }
 
-            /// Takes over what can change, and tells which others differ.
+            /// Applies reloadable values, and reports the other keys that differ.
             fn reload(&mut self, new: Self, differ: &mut Vec<&'static str>) {
                 $(if self.$field != new.$field {
                     if section!(@ $change) {
@@ -104,12 +104,12 @@ macro_rules! section {
                 })+
             }
 
-            fn place(&mut self, folder: &Path) {
-                $(self.$field.place(folder);)+
+            fn resolve_path(&mut self, folder: &Path) {
+                $(self.$field.resolve_path(folder);)+
             }
 
             fn values(&self) -> Vec<String> {
-                vec![$(self.$field.written()),+]
+                vec![$(self.$field.to_toml()),+]
             }
         }
     };
@@ -278,8 +278,7 @@ section! {
     }
 }
 
-/// SQL settings that every session starts with, as `SET` takes them. Their values are not shown by `Debug`:
-/// some are secrets.
+/// SQL settings that every session starts with, as for `SET`. `Debug` hides their values: some are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub struct Settings(pub BTreeMap<String, String>);
@@ -290,12 +289,12 @@ impl Settings {
         " SQL settings that every session starts with, as SET takes them: a text, a number, or true or false.",
         " A running server takes new ones over, for new sessions; those with a dot in their names need a restart.",
     ];
-    /// Those that every session of the engine has, whoever is served: they have a dot in their names.
+    /// Settings of the engine, for all sessions: their names contain a dot.
     pub fn of_engine(&self) -> impl Iterator<Item = (&String, &String)> {
         self.0.iter().filter(|(name, _)| name.contains('.'))
     }
 
-    /// Those that a client could have asked for when it came.
+    /// Settings that a client could set in its startup message.
     pub fn of_sessions(&self) -> impl Iterator<Item = (&String, &String)> {
         self.0.iter().filter(|(name, _)| !name.contains('.'))
     }
@@ -319,7 +318,7 @@ impl TryFrom<toml::Table> for Settings {
     }
 }
 
-/// A dot in a key of TOML makes a table, and a dot in a setting's name does not.
+/// A dot in a TOML key makes a table, unlike a dot in a setting's name.
 fn flatten(prefix: &str, table: toml::Table, settings: &mut BTreeMap<String, String>) -> Result<(), String> {
     for (key, value) in table {
         let name = format!("{prefix}{key}");
@@ -339,15 +338,15 @@ fn flatten(prefix: &str, table: toml::Table, settings: &mut BTreeMap<String, Str
     Ok(())
 }
 
-/// One thing that is wrong in a configuration file.
+/// An error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// `gang.ranks`; empty if it is about the text as a whole.
+    /// `gang.ranks`; empty for the text as a whole.
     pub key: String,
-    /// 1-based; `None` if the file does not have the key, or cannot be read.
+    /// 1-based; `None` if the file lacks the key, or cannot be read.
     pub line: Option<usize>,
     pub message: String,
-    /// What may stand there, or what to do.
+    /// Allowed values, or a remedy.
     pub hint: Option<String>,
 }
 
@@ -364,7 +363,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a configuration file cannot be used: everything that was found wrong with it.
+/// All errors of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     pub path: PathBuf,
@@ -396,7 +395,7 @@ impl From<ConfigError> for SqlError {
 }
 
 impl Config {
-    /// Reads and checks a file. Relative paths in it are relative to its folder. Blocks.
+    /// Reads and validates a file. Relative paths in it are relative to its folder. Blocks.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let fail = |problems| ConfigError { path: path.to_path_buf(), problems };
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -407,7 +406,7 @@ impl Config {
         Self::parse(&text, &folder.unwrap_or_default()).map_err(fail)
     }
 
-    /// Reads and checks the text of a file that lies in `folder`.
+    /// Parses and validates the text of a file in `folder`.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
         let document = DeTable::parse(text).map_err(|error| vec![syntax_problem(text, &error)])?;
         let places = Places::of(text, document.get_ref());
@@ -416,10 +415,10 @@ impl Config {
             return Err(unknown);
         }
         let mut config: Self = toml::from_str(text).map_err(|error| vec![places.kind_problem(&error)])?;
-        config.server.place(folder);
-        config.gang.place(folder);
-        config.statements.place(folder);
-        config.telemetry.place(folder);
+        config.server.resolve_path(folder);
+        config.gang.resolve_path(folder);
+        config.statements.resolve_path(folder);
+        config.telemetry.resolve_path(folder);
         let mut problems = config.check();
         for problem in &mut problems {
             problem.line = places.line(&problem.key);
@@ -428,8 +427,7 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Takes over from `new` what can change while the server runs. Returns the keys that differ and need a
-    /// restart.
+    /// Applies the reloadable values of `new`. Returns the keys that differ and need a restart.
     pub fn reload(&mut self, new: Self) -> Vec<&'static str> {
         let mut differ = Vec::new();
         self.server.reload(new.server, &mut differ);
@@ -443,13 +441,12 @@ impl Config {
         differ
     }
 
-    /// What is known of every key, in the order of the example file; the free ones of `settings` are not
-    /// among them.
+    /// Metadata of every key, in the order of the example file, without the free keys of `settings`.
     pub fn keys() -> Vec<Key> {
         [Server::keys(), Gang::keys(), Statements::keys(), Telemetry::keys()].concat()
     }
 
-    /// The sections of the example file, in their order.
+    /// The sections of the example file, in order.
     pub fn sections() -> Vec<Section> {
         let section = |name, about, keys| Section { name, about, keys, example: &[] };
         vec![
@@ -467,7 +464,7 @@ impl Config {
         [server.values(), gang.values(), statements.values(), telemetry.values()].concat()
     }
 
-    /// A file with every key, its documentation and its default, all commented out.
+    /// An example file with every key, its documentation and its default, all commented out.
     pub fn example() -> String {
         let mut lines = vec![
             "# The configuration of `harrier serve`. Every key has its default; remove the # before one to change it.".to_string(),
@@ -508,13 +505,13 @@ fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Where a text has which keys.
+/// Positions of the keys in a text.
 struct Places<'a> {
     text: &'a str,
-    /// Full names, where they stand, and which bytes their values take.
+    /// Full name, offset, and byte range of the value.
     keys: Vec<(String, usize, std::ops::Range<usize>)>,
     known: Vec<Key>,
-    /// Settings whose values are none, by where they stand.
+    /// Settings with unsuitable values, and their offsets.
     unsuitable: Vec<(String, usize)>,
 }
 
@@ -531,7 +528,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Adds the keys of a table. A dot in a key makes a table, which below `settings` is only part of a name.
+    /// Adds the keys of a table. Below `settings`, a table made by a dot is only part of a name.
     fn add(&mut self, prefix: &str, table: &DeTable<'_>) {
         for (key, value) in table.iter() {
             let (name, at) = (format!("{prefix}.{}", key.get_ref()), key.span().start);
@@ -542,7 +539,7 @@ impl<'a> Places<'a> {
                         continue;
                     }
                     DeValue::Array(_) | DeValue::Datetime(_) => self.unsuitable.push((name.clone(), at)),
-                    // The same name, once in quotes and once not.
+                    // The same name, both quoted and unquoted.
                     _ if self.line(&name).is_some() => self.unsuitable.push((name.clone(), at)),
                     _ => {}
                 }
@@ -604,17 +601,17 @@ impl<'a> Places<'a> {
         problems
     }
 
-    /// A value is not of its key's kind.
+    /// A value of the wrong type.
     fn kind_problem(&self, error: &toml::de::Error) -> Problem {
         let at = error.span().map_or(0, |span| span.start);
         let around = self.keys.iter().filter(|(_, start, value)| (*start..value.end).contains(&at));
-        // A section is around its keys.
+        // A section contains its keys; the innermost range wins.
         let place = around.min_by_key(|(_, start, value)| value.end - start);
         let Some((name, start, value)) = place else {
             return syntax_problem(self.text, error);
         };
         let known = self.known.iter().find(|key| key.name == *name);
-        // What serde says by itself names types of Rust.
+        // serde's own messages name Rust types.
         let is_serdes = error.message().starts_with("invalid ");
         let (message, hint) = match known {
             Some(key) => {
@@ -632,7 +629,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// How many letters have to be put in, taken out or changed to make one word of the other.
+/// Edit distance between two words.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,20 +1,21 @@
-//! Arrow Flight SQL: results arrive as Arrow, for ADBC, JDBC and whoever speaks Flight.
+//! Arrow Flight SQL server: results as Arrow, for ADBC, JDBC and other Flight clients.
 //!
 //! ```text
-//! client ═ gRPC over TCP, TLS ═► connection ─► gate ─► service ─► login: a session ─► turn: a statement ─► rows
-//!                                              who?    the calls                      encode ◄─ batches ─┘
+//! client ═ gRPC over TCP, TLS ═► connection ─► gate ─► service ─► login: session ─► executor: statement ─► rows
+//!                                              auth    RPCs                           encode ◄─ batches ─┘
 //! ```
 //!
-//! - A handshake with a user and a password gives a token, which names a session from then on. Without
-//!   either, the connection itself is the session, if [`Authenticate`] lets it in.
-//! - `GetFlightInfo` runs a statement as far as its first rows, so that what is wrong with it is said at
-//!   once, its schema is exact, and it is planned once; a statement without rows has been run by then. The
-//!   ticket gives the rows, once. Rows that nobody asks for in time are given up.
-//! - Rows are encoded once, a few messages ahead of the client; when it reads slowly, the statement waits.
-//! - A statement ends early when its call, its stream or its connection does, by `CancelFlightInfo` or
-//!   `CancelQuery`, and by whatever stops a session in the [`Registry`].
+//! - A handshake with a user and a password returns a token, which identifies a session from then on. Without
+//!   either, the connection itself is the session, if [`Authenticate`] admits it.
+//! - `GetFlightInfo` runs a statement up to its first rows, so that errors are reported at once, its schema
+//!   is exact, and it is planned once; a statement without rows is completed. The ticket returns the rows,
+//!   once. Rows not fetched in time are dropped.
+//! - Rows are encoded once, a few messages ahead of the client; a slow reader blocks the statement
+//!   (backpressure).
+//! - A statement is canceled when its call, its stream or its connection ends, by `CancelFlightInfo` or
+//!   `CancelQuery`, and by a stop request to its session in the [`Registry`].
 //!
-//! Errors are gRPC statuses, see [`status`]. Architecture Invariant: nothing here knows SQL beyond BEGIN,
+//! Errors are gRPC statuses, see [`status`]. Architecture Invariant: nothing here parses SQL beyond BEGIN,
 //! SET, COPY, CREATE TABLE and information_schema.
 //!
 //! Source: the Arrow Flight RPC and Arrow Flight SQL pages of the Arrow documentation; Flight.proto,
@@ -22,6 +23,8 @@
 
 mod connection;
 mod encode;
+mod executor;
+mod flight_service;
 mod gate;
 mod ingest;
 mod login;
@@ -31,8 +34,6 @@ mod placeholders;
 mod prepared;
 mod service;
 mod status;
-mod turn;
-mod whole;
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,67 +51,66 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
+use self::flight_service::CompleteService;
 use self::gate::Gate;
 use self::login::Site;
 use self::service::Service;
-use self::whole::Whole;
 use crate::backend::Backend;
 use crate::registry::Registry;
 
-/// Bytes that a client may send of a stream before they were read. Ingestion over a slow line needs more than
-/// HTTP/2's 64 KiB.
+/// HTTP/2 flow-control window of a stream. Ingestion over a slow line needs more than the default of 64 KiB.
 const STREAM_WINDOW: u32 = 8 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Calls of one connection at a time.
+/// Maximum concurrent calls per connection.
 const CALLS_MAX: u32 = 256;
 
-/// How often a silent client is asked whether it lives, and how long it may take to say so.
+/// Interval and timeout of HTTP/2 keep-alive pings.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a message of a client that is not logged in.
+/// Maximum size of an unauthenticated client's message.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
-/// Who wants in.
+/// An authentication attempt.
 pub struct Attempt<'a> {
-    /// Empty if none was said.
+    /// Empty if missing.
     pub user: &'a str,
-    /// `None` if none was said.
+    /// `None` if missing.
     pub password: Option<&'a str>,
     pub database: &'a str,
     pub client: SocketAddr,
-    /// The connection is encrypted.
+    /// The connection uses TLS.
     pub is_encrypted: bool,
-    /// What the client has shown, if TLS has checked it.
+    /// The client's certificate, if TLS has verified one.
     pub certificate: Option<&'a [u8]>,
 }
 
-/// Knows who may come in.
+/// Authenticates clients.
 #[async_trait]
 pub trait Authenticate: Send + Sync + 'static {
-    /// Returns the role of who comes. Errors: 28P01 the password is wrong; 28000 nobody may come in that way.
+    /// Returns the client's role. Errors: 28P01 the password is wrong; 28000 no rule admits this connection.
     async fn authenticate(&self, attempt: &Attempt<'_>) -> Result<String, SqlError>;
 }
 
-/// What is served.
+/// Configuration of a Flight SQL server.
 #[derive(Clone)]
 pub struct Flight {
     pub backend: Arc<dyn Backend>,
     pub registry: Arc<Registry>,
     pub authenticate: Arc<dyn Authenticate>,
     pub encryption: Encryption,
-    /// Of clients that name none.
+    /// Default database.
     pub database: String,
     pub limits: Limits,
 }
 
-/// What connections are encrypted with; as long as there is something, no others are taken. Clones share it.
+/// TLS of connections; once set, unencrypted connections are rejected. Clones share it.
 #[derive(Clone, Default)]
 pub struct Encryption(Arc<RwLock<Option<TlsAcceptor>>>);
 
 impl Encryption {
-    /// For connections that come from now on. Protocols for ALPN are set to HTTP/2.
+    /// Sets TLS for new connections. ALPN is set to HTTP/2.
     pub fn set(&self, config: Option<&rustls::ServerConfig>) {
         *self.0.write() = config.map(|config| {
             let mut config = config.clone();
@@ -124,27 +124,26 @@ impl Encryption {
     }
 }
 
-/// How much and how long.
+/// Limits on resources and time.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Clients that are logged in.
+    /// Maximum number of logins.
     pub sessions_max: usize,
-    /// Statements of a client that run beside its first, outside of transactions.
+    /// Maximum concurrent statements of a client beside its first, outside of transactions.
     pub statements_beside_max: usize,
-    /// Results of a client that it has not asked for yet.
+    /// Maximum results of a client not yet fetched.
     pub results_max: usize,
-    /// Prepared statements of a client.
+    /// Maximum prepared statements of a client.
     pub prepared_max: usize,
-    /// Bytes of a message from a client: an ingestion's batch, or a statement's text.
+    /// Maximum size of a client's message: an ingested batch, or a statement's text.
     pub message_bytes_max: usize,
-    /// A client that does nothing for so long is logged out.
+    /// Idle timeout of a login.
     pub idle: Duration,
-    /// A client whose connection is gone for so long is logged out; gRPC's clients connect again by
-    /// themselves.
+    /// Timeout of a login after its connection is lost; gRPC clients reconnect by themselves.
     pub disconnected: Duration,
-    /// Rows that are not asked for within that time are given up.
+    /// Timeout of results not fetched.
     pub result: Duration,
-    /// How long a statement waits for another of the same transaction.
+    /// How long a statement waits for another one of the same transaction.
     pub busy: Duration,
 }
 
@@ -164,8 +163,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves Flight SQL until `stop` is ready and then what was begun has ended: statements, transactions that
-/// the protocol opened, connections. Dropping the future ends everything at once.
+/// Serves Flight SQL until `stop` is ready, then drains: statements, protocol transactions and connections
+/// end first. Dropping the future ends everything at once.
 pub async fn serve(
     listener: TcpListener,
     flight: Flight,
@@ -198,7 +197,7 @@ pub async fn serve(
             closing.cancel();
         }
     }));
-    let whole = Whole(Service(Arc::clone(&site)));
+    let whole = CompleteService(Service(Arc::clone(&site)));
     let inner = FlightServiceServer::new(whole.clone()).max_decoding_message_size(message_bytes_max);
     let handshake = FlightServiceServer::new(whole).max_decoding_message_size(HANDSHAKE_BYTES_MAX);
     Server::builder()
@@ -213,7 +212,7 @@ pub async fn serve(
         .map_err(io::Error::other)
 }
 
-/// Time limits are kept to within a quarter.
+/// Timeouts are accurate to a quarter.
 fn sweep_interval(limits: &Limits) -> Duration {
     let shortest = limits.idle.min(limits.disconnected).min(limits.result);
     (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))

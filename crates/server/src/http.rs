@@ -1,12 +1,11 @@
-//! Pages for people, `/metrics` for Prometheus, and `/healthz` and `/readyz` for whoever watches the server.
+//! HTTP server: web pages, `/metrics` for Prometheus, and the health checks `/healthz` and `/readyz`.
 //!
-//! Pages are made here and need nothing from anywhere else; without scripts they load themselves anew by the
-//! browser's own means. What comes in is not trusted: a request for a name that is not this server's is
-//! refused (a foreign page could have its name point here), what changes something has to carry a token that
-//! only these pages have, and everything shown is escaped.
+//! Pages are rendered here and load nothing from other servers; without scripts they refresh by the browser's
+//! own means. Input is not trusted: a request for another host name is rejected (DNS rebinding), changes
+//! require a CSRF token of these pages, and all output is escaped.
 //!
 //! Memory bound: [`CONNECTIONS_MAX`] connections, each with one request; a page shows at most [`ROWS_MAX`]
-//! rows of a kind. Cancellation: handlers hold nothing, so a client that goes away leaves nothing behind.
+//! rows of a kind. Cancellation: handlers hold no state, so a disconnected client leaves nothing behind.
 
 mod connection;
 mod format;
@@ -41,46 +40,45 @@ pub use connection::CONNECTIONS_MAX;
 pub use guard::are_equal;
 pub use metrics::sample as sample_metrics;
 
-/// How long a page waits for one answer of [`Overview`].
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of an [`Overview`] call.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rows of one kind on a page.
+/// Maximum rows of one kind on a page.
 pub const ROWS_MAX: usize = 1000;
 
-/// Statements that are looked at for a page that lists them.
-const LOOKS_MAX: usize = 32;
+/// Maximum statements whose profile is refreshed for a page that lists them.
+const REFRESHES_MAX: usize = 32;
 
-/// How long clients may take to read what they asked for when the server stops.
-const STOP_PATIENCE: Duration = Duration::from_secs(3);
+/// How long clients may read pending responses when the server stops.
+const STOP_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Whether a role with this password may see the pages. Is called in a thread that may block.
+/// Whether a role with this password may see the pages. Called on a blocking thread.
 pub type Login = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
-/// What pages show, and to whom.
+/// Configuration of the pages.
 #[derive(Clone)]
 pub struct Pages {
     pub registry: Arc<Registry>,
     pub overview: Arc<dyn Overview>,
-    /// Names of this server in URLs, beside `localhost` and IP addresses; without ports.
+    /// Host names of this server in URLs, beside `localhost` and IP addresses; without ports.
     pub names: Vec<String>,
-    /// Whether statements can be canceled and sessions ended. Everybody who may see the pages then can,
-    /// whatever their role.
+    /// Allows canceling statements and terminating sessions, to everybody who may see the pages, whatever
+    /// their role.
     pub actions: bool,
-    /// `None`: who can connect can see. What is asked for is HTTP's basic authentication, which needs TLS
-    /// except on loopback.
+    /// HTTP basic authentication, which needs TLS except on loopback. `None`: without authentication.
     pub login: Option<Login>,
     /// `None`: without TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Pages {
-    /// Pages that show everything to who can connect, and change nothing.
+    /// Read-only pages without authentication.
     pub fn new(registry: Arc<Registry>, overview: Arc<dyn Overview>) -> Self {
         Self { registry, overview, names: Vec::new(), actions: false, login: None, tls: None }
     }
 }
 
-/// Serves until `stop` is ready, then lets requests that are being answered end, but not for long.
+/// Serves until `stop` is ready, then lets pending requests end, with a short timeout.
 pub async fn serve(
     listener: TcpListener,
     pages: Pages,
@@ -89,26 +87,26 @@ pub async fn serve(
     let connections = connection::Connections::start(listener, pages.tls.clone())?;
     let router = router(pages).into_make_service_with_connect_info::<connection::Peer>();
     let stopping = Arc::new(tokio::sync::Notify::new());
-    let told = Arc::clone(&stopping);
+    let stop_notice = Arc::clone(&stopping);
     let server = axum::serve(connections, router).with_graceful_shutdown(async move {
         stop.await;
-        told.notify_one();
+        stop_notice.notify_one();
     });
     tokio::select! {
         ended = server.into_future() => ended,
-        () = async { stopping.notified().await; tokio::time::sleep(STOP_PATIENCE).await } => Ok(()),
+        () = async { stopping.notified().await; tokio::time::sleep(STOP_GRACE_PERIOD).await } => Ok(()),
     }
 }
 
-/// What every handler has.
+/// State shared by all handlers.
 #[derive(Clone)]
 struct Site {
     pages: Pages,
-    /// Only pages of this server know it.
+    /// CSRF token, known only to this server's pages.
     token: Arc<str>,
 }
 
-/// All pages, behind what guards them.
+/// All pages, behind the guards.
 fn router(pages: Pages) -> Router {
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
     let site = Site { pages, token: token.into() };
@@ -117,7 +115,7 @@ fn router(pages: Pages) -> Router {
         .route("/statements", get(statements))
         .route("/statements/{id}", get(statement))
         .route("/statements/{id}/work.json", get(work))
-        .route("/statements/{id}/trace.json", get(traced))
+        .route("/statements/{id}/trace.json", get(statement_trace))
         .route("/statements/{id}/cancel", post(cancel))
         .route("/sessions", get(sessions))
         .route("/sessions/{id}/terminate", post(terminate))
@@ -132,14 +130,16 @@ fn router(pages: Pages) -> Router {
         .route("/readyz", get(readyz))
         .route(
             "/pages.css",
-            get(|| async { fixed("text/css; charset=utf-8", include_str!("http/pages.css")) }),
+            get(|| async { static_response("text/css; charset=utf-8", include_str!("http/pages.css")) }),
         )
         .route(
             "/pages.js",
-            get(|| async { fixed("text/javascript; charset=utf-8", include_str!("http/pages.js")) }),
+            get(|| async {
+                static_response("text/javascript; charset=utf-8", include_str!("http/pages.js"))
+            }),
         )
         .route("/favicon.svg", get(icon))
-        // What browsers look for beside a text that names no other.
+        // Browsers request it for a text that names no icon.
         .route("/favicon.ico", get(icon))
         .merge(guarded)
         .layer(middleware::from_fn_with_state(site.clone(), guard::host))
@@ -148,21 +148,21 @@ fn router(pages: Pages) -> Router {
 }
 
 async fn icon() -> Response {
-    fixed("image/svg+xml", include_str!("http/favicon.svg"))
+    static_response("image/svg+xml", include_str!("http/favicon.svg"))
 }
 
-fn fixed(kind: &'static str, text: &'static str) -> Response {
+fn static_response(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// What `Overview` was asked, or why there is no answer.
+/// Awaits an answer of `Overview`, with a timeout.
 async fn ask<T>(what: &str, answer: impl Future<Output = T>) -> Result<T, String> {
-    tokio::time::timeout(PATIENCE, answer)
+    tokio::time::timeout(ANSWER_TIMEOUT, answer)
         .await
-        .map_err(|_| format!("{what} did not answer in {} s", PATIENCE.as_secs()))
+        .map_err(|_| format!("{what} did not answer in {} s", ANSWER_TIMEOUT.as_secs()))
 }
 
-/// Everything but tables, which take reading.
+/// All facts except tables, which must be read from the catalog.
 struct Facts {
     server: Result<ServerFacts, String>,
     ranks: Result<Vec<RankFacts>, String>,
@@ -192,58 +192,59 @@ impl Facts {
 }
 
 async fn overview(State(site): State<Site>) -> Page {
-    let (facts, ()) = tokio::join!(Facts::of(&site.pages.overview), look(&site.pages.registry));
+    let (facts, ()) = tokio::join!(Facts::of(&site.pages.overview), refresh_profiles(&site.pages.registry));
     views::overview(&site, &facts)
 }
 
-/// Looks at what runs, so that lists can tell how far it is.
-async fn look(registry: &Registry) {
+/// Refreshes the profiles of running statements, so that lists show their progress.
+async fn refresh_profiles(registry: &Registry) {
     let running = registry.statements().into_iter().filter(|statement| !statement.has_ended());
-    let looks = running.take(LOOKS_MAX).map(|statement| async move { drop(statement.look().await) });
-    futures::future::join_all(looks).await;
+    let refreshes =
+        running.take(REFRESHES_MAX).map(|statement| async move { drop(statement.refresh_profile().await) });
+    futures::future::join_all(refreshes).await;
 }
 
-/// Which statements are listed.
+/// Filter of listed statements.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 struct Filter {
     /// `running`, `failed` or all.
     show: String,
-    /// What is in their text or is their role, in any case.
+    /// Substring of their text or role, ignoring case.
     find: String,
 }
 
 async fn statements(State(site): State<Site>, Query(filter): Query<Filter>) -> Page {
-    look(&site.pages.registry).await;
+    refresh_profiles(&site.pages.registry).await;
     views::statements(&site, &filter)
 }
 
 async fn statement(State(site): State<Site>, Path(id): Path<String>) -> Response {
-    match found(&site, &id) {
+    match find_statement(&site, &id) {
         Ok(statement) => {
-            let work = statement.look().await;
+            let work = statement.refresh_profile().await;
             views::statement(&site, &statement, work.as_deref()).into_response()
         }
         Err(missing) => missing,
     }
 }
 
-fn found(site: &Site, id: &str) -> Result<Arc<StatementEntry>, Response> {
+fn find_statement(site: &Site, id: &str) -> Result<Arc<StatementEntry>, Response> {
     let statement = id.parse().ok().and_then(|id| site.pages.registry.statement(id));
     statement.ok_or_else(|| {
         missing(&format!("There is no statement {id}, or it was forgotten: only the last are kept."))
     })
 }
 
-/// What a statement does, for programs.
+/// A statement's profile as JSON.
 async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
-    let statement = match found(&site, &id) {
+    let statement = match find_statement(&site, &id) {
         Ok(statement) => statement,
         Err(missing) => return missing,
     };
-    let work = statement.look().await;
+    let work = statement.refresh_profile().await;
     let fraction = match statement.phase() {
-        // Parts of files may have been left out.
+        // Scans may have pruned parts of files.
         Phase::Done => Some(1.0),
         _ => work.as_ref().and_then(|work| work.progress()).map(|progress| progress.fraction),
     };
@@ -260,13 +261,13 @@ async fn work(State(site): State<Site>, Path(id): Path<String>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// What a statement does as a trace, for ui.perfetto.dev and its like.
-async fn traced(State(site): State<Site>, Path(id): Path<String>) -> Response {
-    let statement = match found(&site, &id) {
+/// A statement as a trace, for ui.perfetto.dev and similar viewers.
+async fn statement_trace(State(site): State<Site>, Path(id): Path<String>) -> Response {
+    let statement = match find_statement(&site, &id) {
         Ok(statement) => statement,
         Err(missing) => return missing,
     };
-    let Some(work) = statement.look().await else {
+    let Some(work) = statement.refresh_profile().await else {
         return missing(&format!(
             "Of statement {id} it is not known what it did: it was too short, or ran nothing."
         ));
@@ -300,10 +301,10 @@ async fn tables(State(site): State<Site>) -> Page {
     let overview = &site.pages.overview;
     let (tables, snapshots) =
         tokio::join!(ask("the catalog", overview.tables()), ask("the catalog", overview.snapshots()));
-    let told = |error: SqlError| format!("{error} ({})", error.sqlstate);
-    let tables: Result<Vec<TableFacts>, String> = tables.and_then(|tables| tables.map_err(told));
+    let with_sqlstate = |error: SqlError| format!("{error} ({})", error.sqlstate);
+    let tables: Result<Vec<TableFacts>, String> = tables.and_then(|tables| tables.map_err(with_sqlstate));
     let snapshots: Result<Vec<SnapshotFacts>, String> =
-        snapshots.and_then(|snapshots| snapshots.map_err(told));
+        snapshots.and_then(|snapshots| snapshots.map_err(with_sqlstate));
     views::tables(&tables, &snapshots)
 }
 
@@ -315,7 +316,7 @@ fn missing(message: &str) -> Response {
     (StatusCode::NOT_FOUND, views::message("Not found", message)).into_response()
 }
 
-/// What a form of these pages sends.
+/// A submitted form of these pages.
 #[derive(Deserialize)]
 struct Action {
     #[serde(default)]
@@ -323,7 +324,7 @@ struct Action {
 }
 
 impl Site {
-    /// Why an action is not done.
+    /// Why an action is rejected.
     fn refuse(&self, action: &Action) -> Option<Response> {
         let message = if !self.pages.actions {
             "Nothing can be changed from these pages. Set http_actions = true in section server of the configuration file."
@@ -339,7 +340,7 @@ impl Site {
 async fn cancel(
     State(site): State<Site>,
     Path(id): Path<String>,
-    who: guard::Who,
+    who: guard::RequestSender,
     Form(action): Form<Action>,
 ) -> Response {
     if let Some(refusal) = site.refuse(&action) {
@@ -349,7 +350,7 @@ async fn cancel(
     let Some(statement) = id.parse().ok().and_then(|id| registry.statement(id)) else {
         return missing("The statement was forgotten.");
     };
-    // The session may be at its next statement already, which nobody asked to cancel.
+    // The session may run its next statement already, which must not be canceled.
     let session = registry.session(statement.session).filter(|session| {
         let current = session.statement().is_some_and(|current| current.id == statement.id);
         current && !statement.has_ended()
@@ -364,13 +365,13 @@ async fn cancel(
 async fn terminate(
     State(site): State<Site>,
     Path(id): Path<String>,
-    who: guard::Who,
+    who: guard::RequestSender,
     Form(action): Form<Action>,
 ) -> Response {
     if let Some(refusal) = site.refuse(&action) {
         return refusal;
     }
-    // One that has ended in between is where it was to be.
+    // A session that has ended meanwhile is terminated already.
     if let Some(session) = id.parse().ok().and_then(|id| site.pages.registry.session(id)) {
         tracing::info!(session = session.id, role = session.role, by = %who, "session ended from the pages");
         session.stop(Stop::Session);
@@ -395,22 +396,22 @@ struct HealthQuery {
     full: Option<String>,
 }
 
-/// 200 when sessions are let in and as many ranks work as are wanted, else 503 with the reasons.
+/// Returns 200 when sessions are accepted and all wanted ranks work, otherwise 503 with the reasons.
 async fn healthz(State(site): State<Site>, Query(query): Query<HealthQuery>, request: Request) -> Response {
     let facts = Facts::of(&site.pages.overview).await;
     let health = facts.health();
-    tell(&site, &facts, &health, health.is_well(), query, request).await
+    health_response(&site, &facts, &health, health.is_well(), query, request).await
 }
 
-/// 200 when sessions are let in and their statements can run, if on fewer ranks than wanted; else 503 with
-/// the reasons.
+/// Returns 200 when sessions are accepted and statements can run, even on fewer ranks than wanted; otherwise
+/// 503 with the reasons.
 async fn readyz(State(site): State<Site>, Query(query): Query<HealthQuery>, request: Request) -> Response {
     let facts = Facts::of(&site.pages.overview).await;
     let health = facts.health();
-    tell(&site, &facts, &health, health.is_ready, query, request).await
+    health_response(&site, &facts, &health, health.is_ready, query, request).await
 }
 
-async fn tell(
+async fn health_response(
     site: &Site,
     facts: &Facts,
     health: &Health,
@@ -419,7 +420,7 @@ async fn tell(
     request: Request,
 ) -> Response {
     let status = if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    // Whoever asks gets to know whether, and only who may see the pages, why.
+    // The status is public; only who may see the pages sees the reasons.
     if !guard::may_see(&site.pages, request.headers()).await {
         return (status, if is_good { "ok\n" } else { "unavailable\n" }).into_response();
     }
@@ -427,7 +428,7 @@ async fn tell(
         return (
             status,
             [(header::CONTENT_TYPE, "application/json")],
-            described(site, facts, health).to_string(),
+            health_json(site, facts, health).to_string(),
         )
             .into_response();
     }
@@ -437,8 +438,8 @@ async fn tell(
     (status, format!("{}\n", health.complaints.join("\n"))).into_response()
 }
 
-/// Health with the numbers it is made of.
-fn described(site: &Site, facts: &Facts, health: &Health) -> serde_json::Value {
+/// Health with its underlying numbers, as JSON.
+fn health_json(site: &Site, facts: &Facts, health: &Health) -> serde_json::Value {
     let server = facts.server.as_ref().ok();
     let running = site.pages.registry.statements().iter().filter(|statement| !statement.has_ended()).count();
     let ranks: Vec<_> = facts

@@ -1,6 +1,6 @@
-//! The face of a warehouse that stays up: the PostgreSQL protocol, who may come in, who waits, and the pages.
-//! It knows no engine, and of plans only what there is to show ([`work`]): what runs statements is behind
-//! [`backend`].
+//! The server's front end: the PostgreSQL protocol, Flight SQL, authentication, resource queues, and web
+//! pages. It knows no engine, and of plans only the profile that it shows ([`query_profile`]); statements run
+//! behind [`backend`].
 //!
 //! ```text
 //! client ═ TCP, TLS ═► pg/      ─► auth ─► registry, queues ─► backend ─► rows ═► client
@@ -16,8 +16,8 @@ pub mod flight;
 pub mod http;
 pub mod overview;
 pub mod pg;
+pub mod query_profile;
 pub mod queues;
 pub mod registry;
 pub mod telemetry;
 pub mod trace;
-pub mod work;

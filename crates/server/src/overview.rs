@@ -1,30 +1,30 @@
-//! What pages, metrics and health checks want to know of a server beyond its sessions and statements.
+//! Server state for pages, metrics and health checks, beyond sessions and statements.
 
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use harrier_error::SqlError;
 
-/// Answers from what is known now. A method that takes longer than [`crate::http::PATIENCE`] is given up, and
-/// the page says so.
+/// Returns current state. A call that takes longer than [`crate::http::ANSWER_TIMEOUT`] is abandoned, and the
+/// page says so.
 #[async_trait]
 pub trait Overview: Send + Sync + 'static {
     async fn server(&self) -> ServerFacts;
 
-    /// Of the gang, by number, with those that are down; empty if there is no gang.
+    /// The ranks of the gang by number, including those that are down; empty without a gang.
     async fn ranks(&self) -> Vec<RankFacts>;
 
-    /// By name.
+    /// Resource queues by name.
     async fn queues(&self) -> Vec<QueueFacts>;
 
-    /// Of the snapshot that is current. Errors: the catalog cannot be read.
+    /// Tables of the current snapshot. Errors: the catalog cannot be read.
     async fn tables(&self) -> Result<Vec<TableFacts>, SqlError>;
 
-    /// The last commits, the latest first, [`SNAPSHOTS_MAX`] at most. Errors: the catalog cannot be read.
+    /// The latest commits first, at most [`SNAPSHOTS_MAX`]. Errors: the catalog cannot be read.
     async fn snapshots(&self) -> Result<Vec<SnapshotFacts>, SqlError>;
 }
 
-/// Snapshots that are told.
+/// Maximum snapshots listed.
 pub const SNAPSHOTS_MAX: usize = 50;
 
 /// The server itself.
@@ -32,13 +32,13 @@ pub const SNAPSHOTS_MAX: usize = 50;
 pub struct ServerFacts {
     pub version: String,
     pub since: SystemTime,
-    /// Where the warehouse is; without secrets.
+    /// The warehouse's location, without secrets.
     pub warehouse: String,
-    /// Where clients connect to: addresses, and the path of a socket.
+    /// Listen addresses, and the path of a socket.
     pub listen: Vec<String>,
-    /// Why no session is let in, such as that the server is stopping; `None`: sessions are.
+    /// Why sessions are rejected, such as during shutdown; `None`: they are accepted.
     pub closed: Option<String>,
-    /// Ranks that are to work at a time; 0: statements run in the server's process.
+    /// Wanted number of working ranks; 0: statements run in the server's process.
     pub ranks_wanted: usize,
 }
 
@@ -47,35 +47,35 @@ pub struct ServerFacts {
 pub struct RankFacts {
     pub number: usize,
     pub host: String,
-    /// `None` if it is not known, or the rank never started.
+    /// `None` if unknown, or if the rank never started.
     pub process: Option<u32>,
     pub state: RankState,
-    /// Why it is in this state, if there is more to say.
+    /// More about its state, if known.
     pub reason: Option<String>,
-    /// To other ranks, since it started.
+    /// Bytes sent to other ranks since it started.
     pub sent_bytes: u64,
     pub sent_frames: u64,
-    /// Streams between it and other ranks that are open now.
+    /// Open streams between it and other ranks.
     pub open_streams: u64,
-    /// That statements hold.
+    /// Memory reserved by statements.
     pub reserved_bytes: u64,
-    /// That statements may hold; `None`: it is not known.
+    /// Memory limit of statements; `None`: unknown.
     pub memory_bytes: Option<u64>,
-    /// That its process takes.
+    /// Resident memory of its process.
     pub resident_bytes: Option<u64>,
     /// Processor time since it started.
     pub processor_seconds: f64,
-    /// Cores that it kept busy of late; `None`: it was not asked twice yet.
+    /// Cores kept busy recently; `None` before the second report.
     pub busy_cores: Option<f64>,
-    /// How long ago it told all this.
-    pub heard: Option<Duration>,
+    /// Age of its last report.
+    pub report_age: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RankState {
     #[default]
     Working,
-    /// It waits to replace one that is lost.
+    /// Replaces a lost rank.
     Spare,
     Down,
 }
@@ -96,19 +96,19 @@ impl RankState {
 #[derive(Debug, Clone, Default)]
 pub struct QueueFacts {
     pub name: String,
-    /// What it limits, as its definition says it: `active_statements` and `8`.
+    /// Its limits as in its definition: `active_statements` and `8`.
     pub limits: Vec<(String, String)>,
     pub running: usize,
     pub waiting: usize,
-    /// Of those that wait now.
+    /// Of the currently waiting statements.
     pub longest_wait: Duration,
-    /// Statements since the server began that it let run.
+    /// Statements admitted since the server started.
     pub admitted: u64,
-    /// Statements since the server began that it could not let run.
+    /// Statements rejected since the server started.
     pub refused: u64,
 }
 
-/// A table at the current snapshot.
+/// A table in the current snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct TableFacts {
     pub schema: String,
@@ -116,36 +116,36 @@ pub struct TableFacts {
     pub rows: u64,
     pub bytes: u64,
     pub files: u64,
-    /// In the files, but not in the table any more.
+    /// Rows in its files that have been deleted.
     pub deleted_rows: u64,
-    /// That the catalog has instead of a file.
+    /// Rows inlined in the catalog instead of a file.
     pub kept_rows: u64,
-    /// The columns, and what is made of them, that say in which table partition a row is.
+    /// The columns and transforms that determine a row's table partition.
     pub partitioned_by: Option<String>,
 }
 
-/// What the warehouse held after a commit.
+/// The warehouse after a commit.
 #[derive(Debug, Clone)]
 pub struct SnapshotFacts {
     pub id: u64,
     pub at: SystemTime,
-    /// As the catalog says it.
+    /// As recorded in the catalog.
     pub changes: String,
     pub author: Option<String>,
     pub message: Option<String>,
 }
 
-/// How a server is, as `/healthz` tells it.
+/// The server's health, as reported by `/healthz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// It lets sessions in and can run their statements.
+    /// It accepts sessions and can run their statements.
     pub is_ready: bool,
-    /// What is not as wanted; empty: all is well.
+    /// Deviations from the wanted state; empty: healthy.
     pub complaints: Vec<String>,
 }
 
 impl Health {
-    /// A server without a rank that works is not ready; one with fewer than wanted is, and is not well.
+    /// Ready needs at least one working rank; healthy needs all wanted ranks.
     pub fn of(server: &ServerFacts, ranks: &[RankFacts]) -> Self {
         let working = ranks.iter().filter(|rank| rank.state == RankState::Working).count();
         let wanted = server.ranks_wanted;

@@ -1,36 +1,35 @@
-//! The PostgreSQL protocol, version 3: from bytes to statements, and from rows to bytes.
+//! PostgreSQL protocol, version 3: from bytes to statements, and from rows to bytes.
 //!
 //! ```text
 //!   listen ─► connection ─► startup ─► session ─► simple query ─┐
-//!   TCP, TLS   one task      who is it   one      parse, bind, …├─► backend ─► rows ─► reply ─► client
+//!   TCP, TLS   one task      login       one       parse, bind, …├─► backend ─► rows ─► reply ─► client
 //!   Unix       per client                message  copy          ┘
 //!                                        after the other
 //! ```
 //!
-//! Memory bound: of a result, one batch and what of it was written but not sent
-//! ([`connection::REPLY_BYTES`]); of a client's messages, one, and what came behind it while a statement ran
-//! ([`connection::AHEAD_BYTES_MAX`]).
+//! Memory bound: one batch of a result and its encoded, unsent bytes ([`connection::REPLY_BYTES`]); one
+//! client message and the read-ahead while a statement runs ([`connection::AHEAD_BYTES_MAX`]).
 
+mod authentication;
 mod connection;
 mod copy;
 mod decode;
-mod feed;
-mod gate;
+mod encodable;
 mod io;
 pub mod listen;
 mod lists;
 mod messages;
-mod own;
 mod portal;
-mod put;
-mod ready;
 mod reply;
+mod result_stream;
 mod rows;
 mod scroll;
 mod session;
+mod session_command;
 mod text;
 mod types;
+mod value_encoder;
 mod values;
 
-pub use gate::{Arrival, CheckPassword, Exchange, Gate, Method};
+pub use authentication::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};
 pub use listen::{Server, ServerOptions};

@@ -1,32 +1,31 @@
-//! Resource queues: which statements may run now, and which wait for others to end.
+//! Resource queues: admission control of statements.
 //!
 //! As in HAWQ and Greenplum, a role belongs to a queue, and `CREATE RESOURCE QUEUE … WITH (active_statements,
-//! memory_limit, max_cost, cost_overcommit, priority)` limits what its statements use together:
+//! memory_limit, max_cost, cost_overcommit, priority)` limits the total use of its statements:
 //!
 //! ```text
-//! admit ─► queue a  ▫▫▫▫ ─┐ places, memory and cost of a           ┌─► Ticket ─► the statement runs ─► drop
-//! admit ─► queue b  ▫    ─┤ of b           places on the gang, ────┤
+//! admit ─► queue a  ▫▫▫▫ ─┐ slots, memory and cost of a            ┌─► Ticket ─► the statement runs ─► drop
+//! admit ─► queue b  ▫    ─┤ of b           slots on the gang, ─────┤
 //! admit ─► queue c  ▫▫   ─┘ of c           shared by priority      └─► …
 //! ```
 //!
-//! - A statement goes when its queue has a place (`active_statements`), memory (the sum of what running
-//!   statements reserve stays within `memory_limit`) and cost (likewise `max_cost`) for it, and all that came
-//!   before it in its queue went.
-//! - Over all queues no more than [`Limits::gang_statements`] run on the gang. A place that becomes free goes
-//!   to the queue whose turn it is: turns are dealt by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX),
-//!   so that a queue with little weight waits longer and never for ever. Statements that cost less than
-//!   [`Limits::small_cost`] need no place on the gang, and pass those of their queue that wait for one.
-//! - A statement that asks for more memory than its queue has at all is refused at once (53200). One that
-//!   costs more than `max_cost` is refused (53400) if the queue says `cost_overcommit = false`; if not, which
-//!   is the default as in HAWQ, it runs when nothing else of its queue does.
-//! - Who waits longer than allowed gets 55P03, lock_not_available. It is what PostgreSQL gives for
-//!   `lock_timeout`, the wait that is most like this one: programs that try again after 55P03 do the right
-//!   thing, while 57014 would read as if a person had canceled the statement, and 53300 as if there were too
-//!   many connections.
+//! - A statement is admitted when its queue has a slot (`active_statements`), memory (the reservations of
+//!   running statements stay within `memory_limit`) and cost (likewise `max_cost`) for it, and all statements
+//!   before it in the queue have been admitted.
+//! - Over all queues at most [`Limits::gang_statements`] run on the gang. A free slot goes to the queue whose
+//!   turn it is: stride scheduling by priority, with weights 1 (MIN), 2, 4, 8 and 16 (MAX), so that a queue
+//!   with little weight waits longer but never starves. Statements that cost less than [`Limits::small_cost`]
+//!   need no slot on the gang, and overtake those of their queue that wait for one.
+//! - A statement that needs more memory than its queue's limit is rejected at once (53200). One that costs
+//!   more than `max_cost` is rejected (53400) if the queue has `cost_overcommit = false`; otherwise, the
+//!   default as in HAWQ, it runs alone in its queue.
+//! - A statement that waits too long fails with 55P03, lock_not_available. PostgreSQL uses it for
+//!   `lock_timeout`, the most similar wait: programs that retry after 55P03 do the right thing, while 57014
+//!   would mean that a person canceled the statement, and 53300 too many connections.
 //!
-//! Cancellation: dropping the future of [`Queues::admit`], or a [`Ticket`], leaves nothing behind, at any
-//! moment. Source: hawq.txt tells of resource queues as objects of the catalog; their meaning is that of
-//! HAWQ's and Greenplum's references.
+//! Cancellation: dropping the future of [`Queues::admit`], or a [`Ticket`], cleans up completely, at any
+//! time. Source: hawq.txt mentions resource queues as catalog objects; their semantics follow HAWQ's and
+//! Greenplum's references.
 
 mod state;
 #[cfg(test)]
@@ -43,7 +42,7 @@ use tokio::sync::oneshot;
 use self::state::{Event, Request, State};
 use crate::registry::{Phase, StatementEntry};
 
-/// How much of the gang a queue gets when others want it too.
+/// A queue's share of the gang under contention.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     Min,
@@ -55,7 +54,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// As `CREATE RESOURCE QUEUE` has it, in any case.
+    /// Parses a name of `CREATE RESOURCE QUEUE`, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Min, Self::Low, Self::Medium, Self::High, Self::Max]
             .into_iter()
@@ -73,18 +72,18 @@ impl Priority {
     }
 }
 
-/// What `CREATE RESOURCE QUEUE` said. `None`: no limit.
+/// A queue as in `CREATE RESOURCE QUEUE`. `None`: no limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueDefinition {
     pub name: String,
-    /// Statements that run at a time.
+    /// Maximum running statements.
     pub active_statements: Option<usize>,
-    /// Bytes that running statements reserve together.
+    /// Maximum total memory reservation of running statements, in bytes.
     pub memory_limit: Option<u64>,
     pub priority: Priority,
-    /// The planner's estimates of running statements together.
+    /// Maximum total cost estimate of running statements.
     pub max_cost: Option<f64>,
-    /// A statement over `max_cost` runs when nothing else of the queue does.
+    /// A statement over `max_cost` runs alone in the queue.
     pub cost_overcommit: bool,
 }
 
@@ -102,18 +101,18 @@ impl QueueDefinition {
     }
 }
 
-/// What holds over all queues.
+/// Limits over all queues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Statements that run on the gang at a time. `None`: any number.
+    /// Maximum statements on the gang. `None`: no limit.
     pub gang_statements: Option<usize>,
-    /// Statements that are estimated to cost less need no place on the gang.
+    /// Statements with a lower cost estimate need no slot on the gang.
     pub small_cost: f64,
-    /// How long a statement waits before it is given up. `None`: for ever.
+    /// Maximum wait of a statement. `None`: no limit.
     pub wait: Option<Duration>,
 }
 
-/// The resource queues of a server; clones are the same queues.
+/// The resource queues of a server; clones share them.
 #[derive(Debug, Clone)]
 pub struct Queues {
     inner: Arc<Mutex<Inner>>,
@@ -131,29 +130,29 @@ struct Payload {
     answer: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// The right to run one statement. Others may go when it is dropped.
+/// The right to run one statement. Dropping it frees the slot.
 #[must_use]
 pub struct Ticket {
     queues: Queues,
     id: u64,
 }
 
-/// What a queue is doing, for views and pages.
+/// The state of a queue, for views and pages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSnapshot {
     pub definition: QueueDefinition,
-    /// It was dropped, and some of its statements still run.
+    /// It was dropped while some of its statements still run.
     pub is_dropped: bool,
     pub running: usize,
-    /// Bytes that those have reserved.
+    /// Their total memory reservation in bytes.
     pub running_memory: u64,
     pub running_cost: f64,
     pub waiting: usize,
-    /// Of those that wait now.
+    /// Of the currently waiting statements.
     pub longest_wait: Duration,
-    /// Statements that got their turn since the queue was made.
+    /// Statements admitted since the queue was created.
     pub admitted: u64,
-    /// Statements that asked for more than the queue has.
+    /// Statements rejected by the queue's limits.
     pub refused: u64,
 }
 
@@ -164,16 +163,16 @@ impl Queues {
         Self { inner: Arc::new(Mutex::new(Inner { state, wait: limits.wait })) }
     }
 
-    /// Replaces all definitions. Running statements go on, even those of a queue that is no more; statements
-    /// that wait and can never run any more fail.
+    /// Replaces all definitions. Running statements continue, even those of a dropped queue; waiting
+    /// statements that can never run fail.
     pub fn set(&self, definitions: Vec<QueueDefinition>) {
         let mut inner = self.inner.lock();
         let events = inner.state.define(definitions);
-        Self::tell(events);
+        Self::notify_waiters(events);
         inner.advance();
     }
 
-    /// Replaces what holds over all queues. Who waits already does so as long as it was told.
+    /// Replaces the limits over all queues. Waiting statements keep their timeout.
     pub fn set_limits(&self, limits: Limits) {
         let mut inner = self.inner.lock();
         inner.wait = limits.wait;
@@ -181,12 +180,12 @@ impl Queues {
         inner.advance();
     }
 
-    /// Waits until a statement may run; it does until the ticket is dropped. `cost`: the planner's estimate,
-    /// in its units; `memory`: bytes that it reserves on a rank or over all, whichever the queue's limit
-    /// counts. While it waits, `entry` says so; when it may go, its phase is running.
+    /// Waits until a statement may run; it may until the ticket is dropped. `cost`: the planner's estimate,
+    /// in its units; `memory`: its reservation in bytes on a rank or in total, whichever the queue's limit
+    /// counts. Sets the phase of `entry` to queued while it waits, and to running when admitted.
     ///
-    /// Errors: 42704 there is no such queue, or it was dropped meanwhile; 53200 more memory than the queue
-    /// has; 53400 over the queue's `max_cost`; 55P03 it waited longer than [`Limits::wait`]. Cancel-safe.
+    /// Errors: 42704 the queue does not exist, or was dropped meanwhile; 53200 more memory than the queue
+    /// has; 53400 over the queue's `max_cost`; 55P03 the wait exceeds [`Limits::wait`]. Cancel-safe.
     pub async fn admit(
         &self,
         queue: &str,
@@ -194,7 +193,7 @@ impl Queues {
         memory: u64,
         entry: &StatementEntry,
     ) -> Result<Ticket, SqlError> {
-        // What nobody could estimate limits nobody.
+        // An unknown cost counts as zero.
         let cost = if cost.is_nan() { 0.0 } else { cost.max(0.0) };
         let (answer, mut answered) = oneshot::channel();
         let payload = Payload { since: Instant::now(), answer };
@@ -202,7 +201,8 @@ impl Queues {
             let mut inner = self.inner.lock();
             let id = inner.state.enter(queue, Request { cost, memory }, payload)?;
             inner.advance();
-            // From here on, whatever becomes of this future, the statement leaves its queue with the ticket.
+            // From here on, dropping this future drops the ticket, which removes the statement from its
+            // queue.
             (Ticket { queues: self.clone(), id }, inner.wait)
         };
         entry.set_queue(queue);
@@ -216,14 +216,14 @@ impl Queues {
                 },
             };
             drop(waiting);
-            // The sender lives in the queue until it has answered.
+            // The queue keeps the sender until it has answered.
             answer.unwrap_or_else(|_| Err(Refusal::Dropped { queue: queue.to_string() }))?;
         }
         entry.set_phase(Phase::Running);
         Ok(ticket)
     }
 
-    /// All queues by name, and how many statements are on the gang.
+    /// All queues by name, and the number of statements on the gang.
     pub fn snapshot(&self) -> (Vec<QueueSnapshot>, usize) {
         let inner = self.inner.lock();
         let now = Instant::now();
@@ -246,10 +246,10 @@ impl Queues {
         (queues.collect(), inner.state.gang_running())
     }
 
-    fn tell(events: Vec<Event<Payload>>) {
+    fn notify_waiters(events: Vec<Event<Payload>>) {
         for event in events {
-            // Nobody listens if the future was dropped: its ticket then leaves the queue, and lets the next
-            // one go.
+            // The receiver is gone if the future was dropped: its ticket then leaves the queue and admits the
+            // next one.
             let _ = match event {
                 Event::Admitted(_, payload) => payload.answer.send(Ok(())),
                 Event::Refused(_, payload, refusal) => payload.answer.send(Err(refusal)),
@@ -260,7 +260,7 @@ impl Queues {
 
 impl Inner {
     fn advance(&mut self) {
-        Queues::tell(self.state.advance());
+        Queues::notify_waiters(self.state.advance());
     }
 }
 
@@ -278,7 +278,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// A statement's entry says that it waits until this is dropped, also when its wait is given up.
+/// Keeps a statement's phase queued until dropped, even if the wait is canceled.
 struct Waiting<'a>(&'a StatementEntry);
 
 impl<'a> Waiting<'a> {

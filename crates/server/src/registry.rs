@@ -1,4 +1,4 @@
-//! Who is here and what runs: the sessions and statements of a server, for cancel requests, views and pages.
+//! Registry of sessions and statements, for cancel requests, system views and pages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -10,31 +10,31 @@ use harrier_error::{SqlError, SqlState};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 
+use crate::query_profile::{Memory, Probe, QueryProfile};
 use crate::telemetry::TraceParent;
-use crate::work::{Memory, Probe, Work};
 
-use crate::audit::{self, Audit, Event, Ran, Subject};
+use crate::audit::{self, Audit, Event, StatementOutcome, Subject};
 
-/// Statements that have ended are remembered until this many others have.
+/// Maximum finished statements remembered.
 const FINISHED_MAX: usize = 500;
 
-/// Bytes of a statement's text that are kept.
+/// Maximum bytes of a statement's text.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Of a statement that took less, nobody wants to know what its operators did, unless somebody has looked.
-const WORK_MIN: Duration = Duration::from_millis(5);
+/// Faster statements' profiles are dropped, unless somebody has viewed them.
+const PROFILE_DURATION_MIN: Duration = Duration::from_millis(5);
 
-/// What statements that have ended did is kept in so much memory; the oldest is forgotten first.
-const WORK_BYTES_MAX: usize = 32 << 20;
+/// Maximum memory for profiles of finished statements; the oldest is evicted first.
+const PROFILE_BYTES_MAX: usize = 32 << 20;
 
-/// A statement that runs is looked at no more often, however many watch it.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Minimum interval between two refreshes of a running statement's profile.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a look may take.
-const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of a refresh.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Upper bounds of the classes that durations of statements are counted in, in milliseconds; above the last
-/// is one more.
+/// Upper bounds of the histogram's classes for statement durations, in milliseconds; one more class is above
+/// the last.
 pub const DURATIONS_MS: [u64; 17] =
     [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 
@@ -47,19 +47,19 @@ pub struct Registry {
     last_statement: AtomicU64,
     totals: Totals,
     audit: RwLock<Option<Arc<Audit>>>,
-    /// Who is told of statements that have ended.
+    /// Receives finished statements.
     listener: OnceLock<mpsc::Sender<Arc<StatementEntry>>>,
 }
 
-/// The last statements that have ended, the oldest first.
+/// The last finished statements, the oldest first.
 #[derive(Debug, Default)]
 struct Finished {
     statements: VecDeque<Arc<StatementEntry>>,
-    /// That their [`Work`] takes.
-    work_bytes: usize,
+    /// Memory of their [`QueryProfile`]s.
+    profile_bytes: usize,
 }
 
-/// What was counted since the server began.
+/// Counters since the server started.
 #[derive(Debug, Default)]
 pub struct Totals {
     pub sessions: AtomicU64,
@@ -69,22 +69,22 @@ pub struct Totals {
     pub cancels: AtomicU64,
     pub rows: AtomicU64,
     pub bytes: AtomicU64,
-    /// From files.
+    /// Bytes read from files.
     pub read_bytes: AtomicU64,
-    /// Between ranks.
+    /// Bytes moved between ranks.
     pub moved_bytes: AtomicU64,
     pub spilled_bytes: AtomicU64,
-    /// Statements that were run once more after the loss of a rank.
+    /// Statements retried after the loss of a rank.
     pub retried: AtomicU64,
-    /// Statements that nobody could be told of, because too many had ended before.
-    pub untold: AtomicU64,
-    /// Of all statements that have ended.
+    /// Statements dropped because the exporter's queue was full.
+    pub dropped_exports: AtomicU64,
+    /// Total of all finished statements.
     pub running_us: AtomicU64,
-    /// Statements that have ended, by how long they took: see [`DURATIONS_MS`].
+    /// Histogram of finished statements' durations: see [`DURATIONS_MS`].
     pub durations: [AtomicU64; DURATIONS_MS.len() + 1],
 }
 
-/// What a session is doing.
+/// A session's activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     Idle,
@@ -94,7 +94,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// As pg_stat_activity says it.
+    /// The name in pg_stat_activity.
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -105,14 +105,14 @@ impl Activity {
     }
 }
 
-/// Why a session has to stop what it does.
+/// A stop request to a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The statement that runs is canceled; nothing happens to a session that is idle.
+    /// Cancels the running statement; no effect on an idle session.
     Statement,
-    /// The session ends: somebody ended it.
+    /// Terminates the session.
     Session,
-    /// The session ends when its transaction has: the server is stopping.
+    /// Terminates the session once its transaction ends: the server is stopping.
     Drain,
 }
 
@@ -120,7 +120,7 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct SessionEntry {
     pub id: i32,
-    /// What a cancel request has to know.
+    /// Secret key of cancel requests.
     pub secret: i32,
     pub role: String,
     pub database: String,
@@ -129,16 +129,16 @@ pub struct SessionEntry {
     application: Mutex<String>,
     activity: Mutex<(Activity, SystemTime)>,
     statement: Mutex<Option<Arc<StatementEntry>>>,
-    /// It stays when the server is drained.
+    /// It survives a drain of the server.
     is_operator: AtomicBool,
     stop: watch::Sender<(u64, Option<Stop>)>,
 }
 
-/// How far a statement is.
+/// A statement's phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Parsing,
-    /// It waits for its turn in a resource queue.
+    /// Waits in a resource queue.
     Queued,
     Planning,
     Running,
@@ -161,18 +161,18 @@ impl Phase {
     }
 }
 
-/// A statement that runs or has run.
+/// A running or finished statement.
 #[derive(Debug)]
 pub struct StatementEntry {
     pub id: u64,
     pub session: i32,
     pub role: String,
     pub database: String,
-    /// The beginning, if it is very long: see `text_bytes`.
+    /// Truncated if very long: see `text_bytes`.
     pub text: String,
     /// Of the whole text.
     pub text_bytes: usize,
-    /// What it is a part of, if its text says so.
+    /// The caller's span, from the text.
     pub trace: Option<TraceParent>,
     pub since: SystemTime,
     started: Instant,
@@ -186,17 +186,17 @@ struct StatementInner {
     phase: Option<Phase>,
     queue: Option<String>,
     queued: Duration,
-    /// Until it has ended.
+    /// Until the statement ends.
     probe: Option<Arc<dyn Probe>>,
-    work: Option<Arc<Work>>,
-    looked: Option<Instant>,
-    /// Of memory, of all processes together: known when it has ended.
+    profile: Option<Arc<QueryProfile>>,
+    refreshed: Option<Instant>,
+    /// Peak memory over all processes; known after the end.
     peak_bytes: u64,
     failure: Option<(SqlState, String)>,
-    ran: Option<Duration>,
+    duration: Option<Duration>,
     /// Whether it ran on the gang.
     on_gang: bool,
-    /// How often a part of it was run once more after the loss of a rank.
+    /// Number of retries after the loss of a rank.
     retries: u64,
 }
 
@@ -205,7 +205,7 @@ impl Registry {
         &self.totals
     }
 
-    /// Has what happens from now on written to a log, or not any more.
+    /// Sets the audit log of future events; `None` disables auditing.
     pub fn set_audit(&self, audit: Option<Arc<Audit>>) {
         *self.audit.write() = audit;
     }
@@ -214,15 +214,14 @@ impl Registry {
         self.audit.read().clone()
     }
 
-    /// Whether sessions and statements may begin: what happens has to be written to the audit log, if there
-    /// is one.
+    /// Checks that new sessions and statements can be audited, if auditing is enabled.
     ///
-    /// Errors: it cannot be (58030).
+    /// Errors: they cannot (58030).
     pub fn check_audit(&self) -> Result<(), SqlError> {
         self.audit.read().as_ref().map_or(Ok(()), |audit| audit.check())
     }
 
-    /// To be told of a client that could not prove who it is.
+    /// Records a failed authentication.
     pub fn refuse(&self, role: &str, database: &str, client: Option<SocketAddr>, failure: &SqlError) {
         if let Some(audit) = &*self.audit.read() {
             let subject = Subject { session: None, role, database, client, application: "" };
@@ -230,12 +229,12 @@ impl Registry {
         }
     }
 
-    /// A number for a session that is about to be.
+    /// Allocates a session id.
     pub fn next_session(&self) -> i32 {
         self.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The session is listed until the guard is dropped.
+    /// Lists a session until the guard is dropped.
     pub fn enter(
         self: &Arc<Self>,
         id: i32,
@@ -277,14 +276,14 @@ impl Registry {
             return;
         };
         let (application, failure) = (session.application(), statement.failure());
-        let ran = Ran {
+        let outcome = StatementOutcome {
             id: statement.id,
             text: &statement.text,
             failure: failure.as_ref().map(|(state, _)| *state),
             rows: statement.rows.load(Ordering::Relaxed),
-            took: statement.elapsed(),
+            duration: statement.elapsed(),
         };
-        audit.statement(session.subject(&application), ran);
+        audit.statement(session.subject(&application), outcome);
     }
 
     /// All sessions, by number.
@@ -296,7 +295,7 @@ impl Registry {
         self.sessions.lock().get(&id).cloned()
     }
 
-    /// Statements that run or wait, then those that have ended, the latest first.
+    /// Running and queued statements, then finished ones, the latest first.
     pub fn statements(&self) -> Vec<Arc<StatementEntry>> {
         let mut all: Vec<_> =
             self.sessions().iter().filter_map(|session| session.statement.lock().clone()).collect();
@@ -310,14 +309,14 @@ impl Registry {
         self.statements().into_iter().find(|statement| statement.id == id)
     }
 
-    /// What a cancel request does: nothing, unless its secret is the session's.
+    /// Handles a cancel request: ignored unless its secret is the session's.
     pub fn cancel(&self, id: i32, secret: i32) {
         if let Some(session) = self.session(id).filter(|session| session.secret == secret) {
             session.stop(Stop::Statement);
         }
     }
 
-    /// Lists a statement of a session as the one that it runs, without the secrets in it.
+    /// Lists a session's running statement, with secrets masked.
     pub fn begin(&self, session: &SessionEntry, text: &str) -> Arc<StatementEntry> {
         let entry = self.entry(session, text, Phase::Planning);
         self.totals.statements.fetch_add(1, Ordering::Relaxed);
@@ -332,13 +331,13 @@ impl Registry {
         entry
     }
 
-    /// Takes a text that has been parsed, or not, off the list.
+    /// Removes a parsed, or unparsable, text from the list.
     pub fn end_parsing(&self, session: &SessionEntry, statement: &StatementEntry) {
         session.statement.lock().take_if(|listed| listed.id == statement.id);
     }
 
-    /// Lists a statement that never ran: it cannot be parsed, or planned.
-    pub fn never_ran(&self, session: &SessionEntry, text: &str, failure: &SqlError) {
+    /// Lists a statement that failed to parse or plan.
+    pub fn record_rejected(&self, session: &SessionEntry, text: &str, failure: &SqlError) {
         let entry = self.entry(session, text, Phase::Planning);
         self.totals.statements.fetch_add(1, Ordering::Relaxed);
         self.end(&entry, Some((failure.sqlstate, failure.message.clone())));
@@ -369,24 +368,24 @@ impl Registry {
         })
     }
 
-    /// To be called once, when a statement has ended; `failure`: SQLSTATE and message.
+    /// Ends a statement; called once. `failure`: SQLSTATE and message.
     pub fn end(&self, statement: &Arc<StatementEntry>, failure: Option<(SqlState, String)>) {
         {
             let mut inner = statement.inner.lock();
-            if inner.ran.is_some() {
+            if inner.duration.is_some() {
                 return;
             }
-            let ran = statement.started.elapsed();
-            inner.ran = Some(ran);
-            // With the probe goes what it holds on to.
+            let duration = statement.started.elapsed();
+            inner.duration = Some(duration);
+            // Drops the probe and its resources.
             let probe = inner.probe.take();
             inner.peak_bytes = probe.as_ref().map_or(0, |probe| sum(&probe.memory()).1);
             if let Some(probe) = probe
-                && is_work_kept(ran, inner.work.is_some())
+                && is_profile_kept(duration, inner.profile.is_some())
             {
-                let work = probe.told();
-                if !work.is_empty() {
-                    inner.work = Some(Arc::new(work));
+                let profile = probe.snapshot();
+                if !profile.is_empty() {
+                    inner.profile = Some(Arc::new(profile));
                 }
             }
             inner.phase = Some(match &failure {
@@ -412,7 +411,7 @@ impl Registry {
         self.totals.running_us.fetch_add(us, Ordering::Relaxed);
         self.totals.rows.fetch_add(statement.rows.load(Ordering::Relaxed), Ordering::Relaxed);
         self.totals.bytes.fetch_add(statement.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        if let Some(work) = statement.work() {
+        if let Some(work) = statement.profile() {
             self.totals.read_bytes.fetch_add(work.read_bytes(), Ordering::Relaxed);
             self.totals.moved_bytes.fetch_add(work.moved_bytes(), Ordering::Relaxed);
             self.totals.spilled_bytes.fetch_add(work.spilled_bytes(), Ordering::Relaxed);
@@ -421,36 +420,36 @@ impl Registry {
         if let Some(listener) = self.listener.get()
             && listener.try_send(Arc::clone(statement)).is_err()
         {
-            self.totals.untold.fetch_add(1, Ordering::Relaxed);
+            self.totals.dropped_exports.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Every statement that ends from now on is sent there, unless it is full. There can be one listener; a
-    /// second is not heard of.
-    pub fn tell(&self, listener: mpsc::Sender<Arc<StatementEntry>>) {
+    /// Sends every statement that ends from now on to the channel, unless it is full. The first listener
+    /// stays; later ones are ignored.
+    pub fn set_listener(&self, listener: mpsc::Sender<Arc<StatementEntry>>) {
         let _ = self.listener.set(listener);
     }
 }
 
 impl Finished {
     fn push(&mut self, statement: Arc<StatementEntry>) {
-        self.work_bytes += statement.work().map_or(0, |work| work.held_bytes());
+        self.profile_bytes += statement.profile().map_or(0, |profile| profile.memory_bytes());
         self.statements.push_back(statement);
         if self.statements.len() > FINISHED_MAX
             && let Some(oldest) = self.statements.pop_front()
         {
-            self.work_bytes -= oldest.forget_work();
+            self.profile_bytes -= oldest.drop_profile();
         }
         let mut oldest = self.statements.iter();
-        while self.work_bytes > WORK_BYTES_MAX
+        while self.profile_bytes > PROFILE_BYTES_MAX
             && let Some(statement) = oldest.next()
         {
-            self.work_bytes -= statement.forget_work();
+            self.profile_bytes -= statement.drop_profile();
         }
     }
 }
 
-/// Takes a session off the list when it is dropped.
+/// Removes a session from the list when dropped.
 #[derive(Debug)]
 pub struct SessionGuard {
     registry: Arc<Registry>,
@@ -478,7 +477,7 @@ impl SessionEntry {
         *self.application.lock() = name.to_string();
     }
 
-    /// What it does, and since when.
+    /// Its activity, and since when.
     pub fn activity(&self) -> (Activity, SystemTime) {
         *self.activity.lock()
     }
@@ -490,7 +489,7 @@ impl SessionEntry {
         }
     }
 
-    /// Whether it stays when the server is drained.
+    /// Whether it survives a drain of the server.
     pub fn is_operator(&self) -> bool {
         self.is_operator.load(Ordering::Relaxed)
     }
@@ -499,31 +498,31 @@ impl SessionEntry {
         self.is_operator.store(true, Ordering::Relaxed);
     }
 
-    /// The statement that runs, or ran last.
+    /// The running or last statement.
     pub fn statement(&self) -> Option<Arc<StatementEntry>> {
         self.statement.lock().clone()
     }
 
-    /// Asks the session to stop something.
+    /// Sends a stop request to the session.
     pub fn stop(&self, stop: Stop) {
-        self.stop.send_modify(|(count, asked)| {
+        self.stop.send_modify(|(count, requested)| {
             *count += 1;
-            // An end is not taken back.
-            if !matches!(asked, Some(Stop::Session)) {
-                *asked = Some(stop);
+            // Termination is final.
+            if !matches!(requested, Some(Stop::Session)) {
+                *requested = Some(stop);
             }
         });
     }
 
-    /// Hears of what the session is asked to stop from now on.
+    /// Subscribes to stop requests.
     pub fn listen(&self) -> watch::Receiver<(u64, Option<Stop>)> {
         let mut receiver = self.stop.subscribe();
         receiver.mark_unchanged();
         receiver
     }
 
-    /// What it was asked last.
-    pub fn asked(&self) -> Option<Stop> {
+    /// The last stop request.
+    pub fn requested_stop(&self) -> Option<Stop> {
         self.stop.borrow().1
     }
 }
@@ -533,8 +532,7 @@ impl StatementEntry {
         self.inner.lock().phase.unwrap_or(Phase::Planning)
     }
 
-    /// A statement that waits in a queue does so until the queue says that it is planned; that it runs is not
-    /// heard before.
+    /// A queued statement stays so until the queue sets it to planning; running is ignored before.
     pub fn set_phase(&self, phase: Phase) {
         let mut inner = self.inner.lock();
         if inner.phase == Some(Phase::Queued) && phase == Phase::Running {
@@ -543,12 +541,12 @@ impl StatementEntry {
         if inner.phase == Some(Phase::Queued) && phase != Phase::Queued {
             inner.queued = self.started.elapsed();
         }
-        if inner.ran.is_none() {
+        if inner.duration.is_none() {
             inner.phase = Some(phase);
         }
     }
 
-    /// The resource queue that it belongs to.
+    /// Its resource queue.
     pub fn queue(&self) -> Option<String> {
         self.inner.lock().queue.clone()
     }
@@ -557,55 +555,54 @@ impl StatementEntry {
         self.inner.lock().queue = Some(queue.to_string());
     }
 
-    /// How long it has waited in its queue.
-    pub fn queued(&self) -> Duration {
+    /// Time waited in its queue.
+    pub fn queue_wait(&self) -> Duration {
         let inner = self.inner.lock();
         if inner.phase == Some(Phase::Queued) { self.started.elapsed() } else { inner.queued }
     }
 
-    /// From now on the statement can be looked at.
+    /// Sets the source of its profile.
     pub fn set_probe(&self, probe: Arc<dyn Probe>) {
         let mut inner = self.inner.lock();
-        if inner.ran.is_none() {
+        if inner.duration.is_none() {
             inner.probe = Some(probe);
         }
     }
 
-    /// What is known of what it does without asking anybody; of one that has ended, what it did.
-    pub fn work(&self) -> Option<Arc<Work>> {
-        self.inner.lock().work.clone()
+    /// The current profile without a refresh; final after the end.
+    pub fn profile(&self) -> Option<Arc<QueryProfile>> {
+        self.inner.lock().profile.clone()
     }
 
-    /// What it does now; of one that has ended, what it did.
-    pub async fn look(&self) -> Option<Arc<Work>> {
+    /// Refreshes the profile; final after the end.
+    pub async fn refresh_profile(&self) -> Option<Arc<QueryProfile>> {
         let probe = {
             let mut inner = self.inner.lock();
-            let is_fresh = inner.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY);
+            let is_fresh = inner.refreshed.is_some_and(|refreshed| refreshed.elapsed() < REFRESH_INTERVAL);
             match &inner.probe {
                 Some(probe) if !is_fresh => {
                     let probe = Arc::clone(probe);
-                    inner.looked = Some(Instant::now());
+                    inner.refreshed = Some(Instant::now());
                     probe
                 }
-                _ => return inner.work.clone(),
+                _ => return inner.profile.clone(),
             }
         };
-        let work = match tokio::time::timeout(LOOK_PATIENCE, probe.look()).await {
-            Ok(work) => work,
-            // Ranks that compute without a pause may be late; what the plan is, is known here.
-            Err(_) => probe.told(),
+        let profile = match tokio::time::timeout(REFRESH_TIMEOUT, probe.refresh()).await {
+            Ok(profile) => profile,
+            // Ranks that compute without a pause may be late; the plan is known locally.
+            Err(_) => probe.snapshot(),
         };
         let mut inner = self.inner.lock();
-        // Its end has the last word.
-        if !work.is_empty() && inner.ran.is_none() {
-            inner.work = Some(Arc::new(work));
+        // The final profile is not overwritten.
+        if !profile.is_empty() && inner.duration.is_none() {
+            inner.profile = Some(Arc::new(profile));
         }
-        inner.work.clone()
+        inner.profile.clone()
     }
 
-    /// Bytes of memory that it has reserved on all processes together, and the sum of the most that each had
-    /// at once, as far as that is known here: of a statement on the gang, when it was looked at last. Nothing
-    /// is left of one that has ended.
+    /// Reserved bytes over all processes, and the sum of each one's peak, as known locally: on the gang, as
+    /// of the last refresh. Zero after the end, with the final peak.
     pub fn memory(&self) -> (u64, u64) {
         let probe = {
             let inner = self.inner.lock();
@@ -617,9 +614,9 @@ impl StatementEntry {
         sum(&probe.memory())
     }
 
-    /// Returns how much memory it gave back.
-    fn forget_work(&self) -> usize {
-        self.inner.lock().work.take().map_or(0, |work| work.held_bytes())
+    /// Drops the profile; returns the memory freed.
+    fn drop_profile(&self) -> usize {
+        self.inner.lock().profile.take().map_or(0, |profile| profile.memory_bytes())
     }
 
     pub fn is_on_gang(&self) -> bool {
@@ -630,7 +627,7 @@ impl StatementEntry {
         self.inner.lock().on_gang = true;
     }
 
-    /// How often a part of it was run once more, because a rank was lost before its first row.
+    /// Number of retries because a rank was lost before its first row.
     pub fn retries(&self) -> u64 {
         self.inner.lock().retries
     }
@@ -639,30 +636,30 @@ impl StatementEntry {
         self.inner.lock().retries += 1;
     }
 
-    /// SQLSTATE and message, if it failed.
+    /// SQLSTATE and message of its error.
     pub fn failure(&self) -> Option<(SqlState, String)> {
         self.inner.lock().failure.clone()
     }
 
-    /// How long it ran, or runs until now.
+    /// Execution time so far, or in total.
     pub fn elapsed(&self) -> Duration {
-        self.inner.lock().ran.unwrap_or_else(|| self.started.elapsed())
+        self.inner.lock().duration.unwrap_or_else(|| self.started.elapsed())
     }
 
     pub fn has_ended(&self) -> bool {
-        self.inner.lock().ran.is_some()
+        self.inner.lock().duration.is_some()
     }
 }
 
-/// Bytes now, and at most.
+/// Current and peak bytes.
 fn sum(memory: &[Memory]) -> (u64, u64) {
     let add = |(bytes, peak): (u64, u64), memory: &Memory| (bytes + memory.bytes, peak + memory.peak_bytes);
     memory.iter().fold((0, 0), add)
 }
 
-/// Whether it is remembered what a statement that took so long did.
-fn is_work_kept(ran: Duration, is_looked_at: bool) -> bool {
-    ran >= WORK_MIN || is_looked_at
+/// Whether a finished statement's profile is kept.
+fn is_profile_kept(duration: Duration, was_viewed: bool) -> bool {
+    duration >= PROFILE_DURATION_MIN || was_viewed
 }
 
 #[cfg(test)]
@@ -671,7 +668,7 @@ mod tests {
 
     #[test]
     fn of_fast_statements_nothing_is_kept() {
-        assert!(!is_work_kept(WORK_MIN - Duration::from_nanos(1), false));
-        assert!(is_work_kept(WORK_MIN, false) && is_work_kept(Duration::ZERO, true));
+        assert!(!is_profile_kept(PROFILE_DURATION_MIN - Duration::from_nanos(1), false));
+        assert!(is_profile_kept(PROFILE_DURATION_MIN, false) && is_profile_kept(Duration::ZERO, true));
     }
 }

@@ -1,16 +1,16 @@
-//! Export to OpenTelemetry: a span for each statement that has ended, below it one for every slice and rank;
-//! and once a minute the numbers that `/metrics` has.
+//! OpenTelemetry export: a span for each finished statement, child spans for every slice and rank; and the
+//! numbers of `/metrics` once a minute.
 //!
 //! ```text
-//!   registry ─ statement that has ended ─► queue ─► batches ─► otlp.rs: JSON ─► POST <endpoint>/v1/traces
-//!                                            └ full: counted, not sent              └ not taken now: again, later and later
+//!   registry ─ finished statement ─► queue ─► batches ─► otlp.rs: JSON ─► POST <endpoint>/v1/traces
+//!                                       └ full: counted, not sent        └ failed: retried with backoff
 //!   overview, registry ─ once a minute ──────────────────────────► otlp.rs: JSON ─► POST <endpoint>/v1/metrics
 //! ```
 //!
-//! Statements never wait for it. Memory bound: [`QUEUE_MAX`] statements that have ended, and one batch of
-//! [`BATCH_MAX`] as text. Errors: what a collector refuses is dropped, with a line in the log; what it does
-//! not take at the moment is tried again for [`RETRY_MAX`], while the queue fills. Source: OTLP 1.5,
-//! "OTLP/HTTP" (JSON encoding), and the semantic conventions for databases.
+//! Statements never wait for it. Memory bound: [`QUEUE_MAX`] finished statements, and one batch of
+//! [`BATCH_MAX`] as text. Errors: a batch that the collector rejects is dropped, with a log line; temporary
+//! failures are retried for [`RETRY_MAX`], while the queue fills. Source: OTLP 1.5, "OTLP/HTTP" (JSON
+//! encoding), and the semantic conventions for databases.
 
 mod otlp;
 mod trace;
@@ -33,43 +33,43 @@ use crate::registry::{Registry, StatementEntry};
 pub use otlp::Resource;
 pub use trace::TraceParent;
 
-/// Statements that wait to be exported.
+/// Maximum statements waiting for export.
 const QUEUE_MAX: usize = 2048;
 
-/// Statements of one request.
+/// Maximum statements per request.
 const BATCH_MAX: usize = 256;
 
-/// How long a statement waits for others to be sent with it.
-const BATCH_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a batch waits to fill up.
+const BATCH_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// How long one request may take.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a batch is tried.
+/// How long a batch is retried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The pause before the second try; it doubles with each, and a random part is added.
+/// The pause before the first retry; it doubles each time, with random jitter.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long what is left may take when the server ends.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit of the last export at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often numbers are sent.
-const METRICS_EVERY: Duration = Duration::from_secs(60);
+/// Interval of metrics export.
+const METRICS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where to export to, and as whom.
+/// The collector and the exporter's identity.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The base to which `/v1/traces` and `/v1/metrics` are added.
+    /// Base URL for `/v1/traces` and `/v1/metrics`.
     pub endpoint: Url,
-    /// What every request carries, such as a token of the collector; not shown.
+    /// Headers of every request, such as an access token; secret.
     pub headers: HeaderMap,
     pub resource: Resource,
-    /// Texts of statements are sent with the values in them; else a question mark stands for each.
+    /// Sends statement texts with literals; otherwise each is replaced by a question mark.
     pub has_literals: bool,
 }
 
-/// Checks an endpoint as it stands in a configuration. Errors: what is wrong with it.
+/// Parses an endpoint of the configuration. Errors: as text.
 pub fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("\"{text}\" is not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -78,8 +78,7 @@ pub fn endpoint(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Reads headers as they stand in a configuration, `name: value` each. Errors: what is wrong; no value is in
-/// the message.
+/// Parses headers of the configuration, `name: value` each. Errors: as text, without values.
 pub fn headers(lines: &[String]) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -97,10 +96,10 @@ pub fn headers(lines: &[String]) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// Exports every statement that ends from now on, and numbers, until `stop` is canceled; then what is left.
-/// To be called once for a registry.
+/// Exports finished statements and metrics until `stop` is canceled; then the rest. Call it once per
+/// registry.
 ///
-/// Errors: the HTTP client cannot be made.
+/// Errors: the HTTP client cannot be created.
 pub fn start(
     options: Options,
     registry: &Arc<Registry>,
@@ -108,7 +107,7 @@ pub fn start(
     stop: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, String> {
     let client = Client::builder()
-        .timeout(REQUEST_PATIENCE)
+        .timeout(REQUEST_TIMEOUT)
         .default_headers(options.headers.clone())
         .user_agent(concat!("harrier/", env!("CARGO_PKG_VERSION")))
         .build()
@@ -120,10 +119,10 @@ pub fn start(
     };
     let (traces, metrics) = (at("traces"), at("metrics"));
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    registry.tell(sender);
+    registry.set_listener(sender);
     let registry = Arc::clone(registry);
     let exporter = Exporter { client, traces, metrics, options, registry, overview, complained: None };
-    let numbers = exporter.clone().tell_numbers(SystemTime::now(), stop.clone());
+    let numbers = exporter.clone().export_metrics(SystemTime::now(), stop.clone());
     Ok(tokio::spawn(async move {
         tokio::join!(numbers, exporter.run(receiver, stop));
     }))
@@ -137,16 +136,16 @@ struct Exporter {
     options: Options,
     registry: Arc<Registry>,
     overview: Arc<dyn Overview>,
-    /// When the log was told last that nothing gets through.
+    /// When a failed export was last logged.
     complained: Option<Instant>,
 }
 
-/// What came of a request.
-enum Sent {
+/// The outcome of a request.
+enum SendOutcome {
     Taken,
-    /// Trying again is of no use.
+    /// Rejected; a retry is useless.
     Refused(String),
-    /// With the pause that was asked for.
+    /// A temporary failure, with the requested pause.
     Later(String, Option<Duration>),
 }
 
@@ -168,47 +167,46 @@ impl Exporter {
                 self.post_spans(batch).await;
             }
         };
-        let _ = timeout(LAST_PATIENCE, last).await;
+        let _ = timeout(SHUTDOWN_TIMEOUT, last).await;
     }
 
-    /// Sends numbers once a minute, and at the end. What does not get through is not sent again: the next
-    /// ones are newer.
-    async fn tell_numbers(self, since: SystemTime, stop: CancellationToken) {
+    /// Sends metrics once a minute, and at the end. Failed requests are not retried: the next ones are newer.
+    async fn export_metrics(self, since: SystemTime, stop: CancellationToken) {
         let mut is_last = false;
         while !is_last {
             tokio::select! {
-                () = sleep(METRICS_EVERY) => {}
+                () = sleep(METRICS_INTERVAL) => {}
                 () = stop.cancelled() => is_last = true,
             }
             let send = async {
                 let families = families(&self.registry, &self.overview).await;
                 let body = otlp::metrics(&self.options.resource, &families, since);
                 match self.post(&self.metrics, &body).await {
-                    Sent::Taken => {}
-                    Sent::Refused(reason) | Sent::Later(reason, _) => {
+                    SendOutcome::Taken => {}
+                    SendOutcome::Refused(reason) | SendOutcome::Later(reason, _) => {
                         tracing::debug!(reason, "numbers were not exported to OpenTelemetry");
                     }
                 }
             };
-            let _ = timeout(if is_last { LAST_PATIENCE } else { METRICS_EVERY }, send).await;
+            let _ = timeout(if is_last { SHUTDOWN_TIMEOUT } else { METRICS_INTERVAL }, send).await;
         }
     }
 
-    /// Sends a batch, again and again if need be.
+    /// Sends a batch, with retries.
     async fn send(&mut self, batch: Vec<Arc<StatementEntry>>, stop: &CancellationToken) {
         let began = Instant::now();
-        // Others send at the same time, and shall not do so again at the same time.
+        // Jitter, so that exporters do not retry at the same time.
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_PAUSE).with_max_delay(RETRY_MAX);
         let mut backoff = backoff.without_max_times().with_jitter().build();
         loop {
             let (reason, asked) = match self.post_spans(&batch).await {
-                Sent::Taken => return,
-                Sent::Refused(reason) => return self.lost(batch.len(), &reason),
-                Sent::Later(reason, asked) => (reason, asked),
+                SendOutcome::Taken => return,
+                SendOutcome::Refused(reason) => return self.log_loss(batch.len(), &reason),
+                SendOutcome::Later(reason, asked) => (reason, asked),
             };
             let wait = asked.or_else(|| backoff.next()).unwrap_or(RETRY_MAX);
             if began.elapsed() + wait > RETRY_MAX {
-                return self.lost(batch.len(), &reason);
+                return self.log_loss(batch.len(), &reason);
             }
             tokio::select! {
                 () = sleep(wait) => {}
@@ -220,12 +218,12 @@ impl Exporter {
         }
     }
 
-    async fn post_spans(&self, batch: &[Arc<StatementEntry>]) -> Sent {
+    async fn post_spans(&self, batch: &[Arc<StatementEntry>]) -> SendOutcome {
         let body = otlp::traces(&self.options.resource, batch, self.options.has_literals);
-        if body.is_null() { Sent::Taken } else { self.post(&self.traces, &body).await }
+        if body.is_null() { SendOutcome::Taken } else { self.post(&self.traces, &body).await }
     }
 
-    async fn post(&self, to: &Url, body: &serde_json::Value) -> Sent {
+    async fn post(&self, to: &Url, body: &serde_json::Value) -> SendOutcome {
         let request = self
             .client
             .post(to.clone())
@@ -233,11 +231,11 @@ impl Exporter {
             .body(body.to_string());
         let answer = match request.send().await {
             Ok(answer) => answer,
-            Err(error) => return Sent::Later(cause(&error), None),
+            Err(error) => return SendOutcome::Later(cause(&error), None),
         };
         let status = answer.status();
         if status.is_success() {
-            return partly(&answer.text().await.unwrap_or_default());
+            return partial_success(&answer.text().await.unwrap_or_default());
         }
         let again = [
             StatusCode::TOO_MANY_REQUESTS,
@@ -249,14 +247,14 @@ impl Exporter {
         let said: String = answer.text().await.unwrap_or_default().chars().take(200).collect();
         let reason = format!("{status} {}", said.trim());
         match again.contains(&status) {
-            true => Sent::Later(reason, asked.map(Duration::from_secs)),
-            false => Sent::Refused(reason),
+            true => SendOutcome::Later(reason, asked.map(Duration::from_secs)),
+            false => SendOutcome::Refused(reason),
         }
     }
 
-    /// A line a minute at most.
-    fn lost(&mut self, statements: usize, reason: &str) {
-        self.registry.totals().untold.fetch_add(statements as u64, Ordering::Relaxed);
+    /// Logs at most one line per minute.
+    fn log_loss(&mut self, statements: usize, reason: &str) {
+        self.registry.totals().dropped_exports.fetch_add(statements as u64, Ordering::Relaxed);
         if self.complained.is_none_or(|at| at.elapsed() > RETRY_MAX) {
             self.complained = Some(Instant::now());
             let endpoint = self.traces.host_str().unwrap_or_default();
@@ -265,25 +263,25 @@ impl Exporter {
     }
 }
 
-/// A collector may take a part of a batch, and says how much it did not.
-fn partly(answer: &str) -> Sent {
-    let told: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
-    let partial = &told["partialSuccess"];
+/// A partial success: the collector reports how much it rejected.
+fn partial_success(answer: &str) -> SendOutcome {
+    let response: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let partial = &response["partialSuccess"];
     let count = |name: &str| match &partial[name] {
         serde_json::Value::String(number) => number.parse().unwrap_or(0),
         number => number.as_i64().unwrap_or(0),
     };
     let rejected = count("rejectedSpans") + count("rejectedDataPoints");
     match rejected {
-        0 => Sent::Taken,
+        0 => SendOutcome::Taken,
         rejected => {
             let message = partial["errorMessage"].as_str().unwrap_or_default();
-            Sent::Refused(format!("{rejected} were rejected: {message}"))
+            SendOutcome::Refused(format!("{rejected} were rejected: {message}"))
         }
     }
 }
 
-/// What reqwest says in its innermost error, without the URL.
+/// reqwest's innermost error, without the URL.
 fn cause(error: &reqwest::Error) -> String {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {
@@ -292,15 +290,15 @@ fn cause(error: &reqwest::Error) -> String {
     inner.to_string()
 }
 
-/// At least one statement; as many as end soon after it.
+/// Waits for a statement, then collects those that end soon after it.
 async fn next_batch(ended: &mut mpsc::Receiver<Arc<StatementEntry>>) -> Vec<Arc<StatementEntry>> {
     let mut batch = Vec::new();
     match ended.recv().await {
         Some(first) => batch.push(first),
-        // Not while there is a registry.
+        // Never while there is a registry.
         None => return std::future::pending().await,
     }
-    let until = Instant::now() + BATCH_PATIENCE;
+    let until = Instant::now() + BATCH_DELAY_MAX;
     while batch.len() < BATCH_MAX {
         match tokio::time::timeout_at(until, ended.recv()).await {
             Ok(Some(next)) => batch.push(next),
@@ -335,14 +333,19 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_taken_in_part_is_not_sent_again() {
-        assert!(matches!(partly("{}"), Sent::Taken));
-        assert!(matches!(partly(""), Sent::Taken));
-        assert!(matches!(partly(r#"{"partialSuccess":{}}"#), Sent::Taken));
-        assert!(matches!(partly(r#"{"partialSuccess":{"errorMessage":"slow down"}}"#), Sent::Taken));
+        assert!(matches!(partial_success("{}"), SendOutcome::Taken));
+        assert!(matches!(partial_success(""), SendOutcome::Taken));
+        assert!(matches!(partial_success(r#"{"partialSuccess":{}}"#), SendOutcome::Taken));
+        assert!(matches!(
+            partial_success(r#"{"partialSuccess":{"errorMessage":"slow down"}}"#),
+            SendOutcome::Taken
+        ));
         for rejected in ["3", "\"3\""] {
             let answer =
                 format!(r#"{{"partialSuccess":{{"rejectedSpans":{rejected},"errorMessage":"no"}}}}"#);
-            assert!(matches!(partly(&answer), Sent::Refused(reason) if reason == "3 were rejected: no"));
+            assert!(
+                matches!(partial_success(&answer), SendOutcome::Refused(reason) if reason == "3 were rejected: no")
+            );
         }
     }
 }

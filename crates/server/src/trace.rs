@@ -1,29 +1,28 @@
-//! Statements as a trace in the Trace Event Format (JSON), which ui.perfetto.dev, `trace_processor` and
-//! chrome://tracing open.
+//! Statements in the Trace Event Format (JSON), for ui.perfetto.dev, `trace_processor` and chrome://tracing.
 //!
 //! ```text
 //! process   rank 0 ──┬─ statements                      one event a statement
-//!                    ├─ slice 0 ── operators            one track each: from its first to its last row on this rank
-//!                    └─ streams   slice[1->0] rank 1->0  one track each, in the process of the rank that receives
-//! process   rank 1 ──── slice 1 ── operators ··············► an arrow from the operator that feeds a stream to the stream
+//!                    ├─ slice 0 ── operators            one track each, from first to last row on this rank
+//!                    └─ streams   slice[1->0] rank 1->0  one track each, in the receiving rank's process
+//! process   rank 1 ──── slice 1 ── operators ··············► an arrow from the feeding operator to its stream
 //! ```
-//! Times are microseconds since [`Trace::new`]'s beginning by the coordinator's clock. What was counted
-//! stands in the events' `args`. A track is a thread of its process, with a number that does not depend on
-//! the statement, so that statements one after the other are on the same tracks.
+//! Times are microseconds since [`Trace::new`]'s start by the coordinator's clock. Counters are in the
+//! events' `args`. A track is a thread of its process, with a number independent of the statement, so that
+//! consecutive statements share tracks.
 //!
 //! Source: "Trace Event Format", Google, 2016; perfetto.dev, "Visualizing external trace formats".
 
 use serde_json::{Value, json};
 
-use crate::work::{Operator, Share, Stream, Work};
+use crate::query_profile::{Operator, QueryProfile, Share, Stream};
 
-/// Tracks of operators and of streams begin at these numbers of threads. Slices and operators are far fewer.
+/// First thread numbers of operators' and streams' tracks. Slices and operators are far fewer.
 const OPERATORS: usize = 1_000;
 const OPERATORS_MAX: usize = 1_000;
 const STREAMS: usize = 100_000_000;
 const SLICES_MAX: usize = 1_000;
 
-/// A statement for a trace.
+/// A statement to trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Traced<'a> {
     pub number: u64,
@@ -31,10 +30,10 @@ pub struct Traced<'a> {
     /// Nanoseconds since 1970, by the coordinator's clock.
     pub began_ns: u64,
     pub ended_ns: u64,
-    pub work: &'a Work,
+    pub work: &'a QueryProfile,
 }
 
-/// Makes events, and names every track once.
+/// Creates events, and names every track once.
 #[derive(Debug)]
 pub struct Trace {
     began_ns: u64,
@@ -43,12 +42,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// `began_ns`: what times are counted from, in nanoseconds since 1970; earlier ones count as this.
+    /// `began_ns`: the origin of times, in nanoseconds since 1970; earlier ones are clamped.
     pub fn new(began_ns: u64) -> Self {
         Self { began_ns, named: Default::default(), arrows: 0 }
     }
 
-    /// The events of a statement, with the names of tracks that it is the first on.
+    /// The events of a statement, with the names of new tracks.
     pub fn events(&mut self, traced: Traced<'_>) -> Vec<Value> {
         let mut events = Vec::new();
         self.name(&mut events, 0, 0, "statements");
@@ -126,11 +125,11 @@ impl Trace {
         self.arrow(events, traced.work, feeder, stream, track, (began, ended));
     }
 
-    /// From the first operator of the sending slice that says when it ran.
+    /// An arrow from the first timed operator of the sending slice.
     fn arrow(
         &mut self,
         events: &mut Vec<Value>,
-        work: &Work,
+        work: &QueryProfile,
         feeder: usize,
         stream: &Stream,
         track: usize,
@@ -148,7 +147,7 @@ impl Trace {
         else {
             return;
         };
-        // An arrow hangs on what is under way at its time, at both of its ends.
+        // An arrow must begin and end inside a slice of the track.
         let at = began.max(from);
         if at >= until || at >= ended {
             return;
@@ -167,7 +166,7 @@ impl Trace {
     }
 
     fn name(&mut self, events: &mut Vec<Value>, rank: usize, track: usize, name: &str) {
-        // Thread 0 is named for every process, so that each process has its name once.
+        // Thread 0 is named for every process, so that each process is named once.
         if self.named.insert((rank, usize::MAX)) {
             let args = json!({ "name": format!("rank {rank}") });
             events.push(
@@ -194,13 +193,13 @@ impl Trace {
     }
 }
 
-/// A whole trace of one statement.
+/// A complete trace of one statement.
 pub fn document(traced: Traced<'_>) -> String {
     let events = Trace::new(traced.began_ns).events(traced);
     json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
 }
 
-/// Process 0 is the idle task to those who read traces.
+/// Viewers treat process 0 as the idle task.
 fn process(rank: usize) -> usize {
     rank + 1
 }
@@ -212,9 +211,9 @@ fn operator_track(slice: usize, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Slice;
+    use crate::query_profile::Slice;
 
-    fn work() -> Work {
+    fn work() -> QueryProfile {
         let share = |rank, began, ended| Share {
             rank,
             rows: Some(3),
@@ -243,12 +242,12 @@ mod tests {
             shares: vec![share(0, 3_000, 7_000), share(1, 1_500, 8_000)],
             ..Operator::default()
         };
-        Work {
+        QueryProfile {
             slices: vec![
                 Slice { number: 0, ranks: 1, operators: vec![motion] },
                 Slice { number: 1, ranks: 2, operators: vec![scan] },
             ],
-            ..Work::default()
+            ..QueryProfile::default()
         }
     }
 
@@ -286,7 +285,7 @@ mod tests {
         assert_eq!((starts.len(), ends.len()), (1, 1));
         assert_eq!((&starts[0]["pid"], &starts[0]["ts"]), (&json!(2), &json!(1.0)));
         assert_eq!((&ends[0]["pid"], &ends[0]["ts"], &ends[0]["bp"]), (&json!(1), &json!(1.0), &json!("e")));
-        // The next statement is on the same tracks, which have their names.
+        // The next statement uses the same tracks, which are named already.
         assert!(trace.events(traced).iter().all(|event| event["ph"] != "M"));
     }
 }

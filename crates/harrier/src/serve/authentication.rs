@@ -15,11 +15,11 @@ use harrier_engine::{Access, Engine};
 use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{self, Connection, Origin, Rules};
 use harrier_server::auth::ldap::Ldap;
-use harrier_server::auth::peer::{self, Known, Peer};
+use harrier_server::auth::peer::{self, Peer, RoleExistence};
 use harrier_server::auth::scram::{self, Challenge, Mock, Scram, Verifier};
 use harrier_server::auth::tls;
 use harrier_server::flight::{Attempt, Authenticate};
-use harrier_server::pg::{Arrival, CheckPassword, Exchange, Gate, Method};
+use harrier_server::pg::{Arrival, CheckPassword, ClientAuthentication, Exchange, Method};
 use harrier_server::registry::Registry;
 use parking_lot::RwLock;
 
@@ -111,9 +111,9 @@ impl Authenticator {
     /// Checks whether a user of this machine may log in as a role.
     fn check_peer(&self, peer: Option<&Peer>, role: &str, access: &Access) -> Result<(), SqlError> {
         let known = match access.role(role) {
-            _ if access.is_open() => Known::NoRoles,
-            Some(_) => Known::Exists,
-            None => Known::Missing,
+            _ if access.is_open() => RoleExistence::NoRoles,
+            Some(_) => RoleExistence::Exists,
+            None => RoleExistence::Missing,
         };
         peer::check(peer, self.inner.uid, role, known)
     }
@@ -282,7 +282,7 @@ fn out_of_order() -> SqlError {
 }
 
 #[async_trait]
-impl Gate for Authenticator {
+impl ClientAuthentication for Authenticator {
     async fn method(&self, arrival: &Arrival) -> Result<Method, SqlError> {
         let access = self.access().await?;
         let origin = match arrival.client {
@@ -325,7 +325,7 @@ impl Gate for Authenticator {
         self.check_role(&arrival.role, &*self.access().await?)
     }
 
-    fn refused(&self, arrival: &Arrival, failure: &SqlError) {
+    fn report_rejection(&self, arrival: &Arrival, failure: &SqlError) {
         let Arrival { role, database, client, .. } = arrival;
         tracing::info!(role, database, ?client, reason = failure.message, "a client was refused");
     }

@@ -149,7 +149,7 @@ impl Facts {
             resident_bytes: (rank.resident_bytes > 0).then_some(rank.resident_bytes),
             processor_seconds: rank.process_cpu_ns as f64 / 1e9,
             busy_cores: cores.get(number).copied().filter(|_| rank.lost.is_none()),
-            heard: view.status_at.filter(|_| rank.lost.is_none()).map(|heard| heard.elapsed()),
+            report_age: view.status_at.filter(|_| rank.lost.is_none()).map(|heard| heard.elapsed()),
         };
         ranks.iter().enumerate().map(rank).collect()
     }

@@ -7,21 +7,21 @@ use harrier_exec::monitor::plan_snapshot::{
     Look, OperatorLook, ScanLook, Share as ShareLook, SliceLook, StreamLook,
 };
 use harrier_resources::statement_memory::ProcessMemory;
-use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Stream, Work};
+use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Scan, Share, Slice, Stream};
 
 /// Samples the plan of one statement, and keeps it until the statement has ended.
 #[derive(Debug)]
 pub(super) struct PlanProbe(pub(super) Progress);
 
 impl PlanProbe {
-    fn boxed_look(&self) -> BoxFuture<'_, Work> {
+    fn boxed_look(&self) -> BoxFuture<'_, QueryProfile> {
         async move { work(self.0.look().await) }.boxed()
     }
 }
 
 // Methods are written out to keep compile times low: docs/decisions/0025-boxed-futures-behind-traits.md
 impl Probe for PlanProbe {
-    fn told(&self) -> Work {
+    fn snapshot(&self) -> QueryProfile {
         work(self.0.told())
     }
 
@@ -29,14 +29,14 @@ impl Probe for PlanProbe {
         self.0.memory().into_iter().map(memory).collect()
     }
 
-    fn look<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, Work> {
+    fn refresh<'a: 'f, 'f>(&'a self) -> BoxFuture<'f, QueryProfile> {
         self.boxed_look()
     }
 }
 
 /// Converts the ranks' report.
-pub(crate) fn work(Look { slices, memory }: Look) -> Work {
-    Work {
+pub(crate) fn work(Look { slices, memory }: Look) -> QueryProfile {
+    QueryProfile {
         slices: slices.into_iter().map(slice).collect(),
         memory: memory.into_iter().map(self::memory).collect(),
     }

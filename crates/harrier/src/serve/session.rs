@@ -30,8 +30,8 @@ use harrier_functions::parse::interval::IntervalStyle;
 use harrier_resources::cancellation::{CancelOnDrop, Canceled};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
-    self, Backend, CopyInto, CursorKind, Description, Discard, Done, Identity, IntervalText, KeptRows, Kind,
-    Named, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
+    self, Backend, BufferedRows, ClientObject, CopyInto, CursorKind, Description, Discard, Done, Identity,
+    IntervalText, Kind, Outcome, Part, Session, Statement, TimeLimits, TransactionState,
 };
 use harrier_server::registry::{Phase, Registry, StatementEntry};
 use harrier_sql::parser::cursor;
@@ -584,7 +584,7 @@ impl Session for EngineSession {
         self.boxed_discard(what)
     }
 
-    fn keep_rows(&self) -> Result<Box<dyn KeptRows>, SqlError> {
+    fn row_buffer(&self) -> Result<Box<dyn BufferedRows>, SqlError> {
         let kept = self.session.keep_rows().map_err(with_context)?;
         Ok(Box::new(EngineRows { rows: 0, kept: Arc::new(Mutex::new(kept)), threads: self.threads.clone() }))
     }
@@ -608,7 +608,7 @@ impl Session for EngineSession {
         self.session.time_text(text, wanted)
     }
 
-    fn reported(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+    fn parameter_status(&self, version: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         self.session.reported_parameters(version)
     }
 
@@ -617,11 +617,11 @@ impl Session for EngineSession {
         TimeLimits { statement, idle, idle_in_transaction }
     }
 
-    fn set_named(&self, named: Vec<Named>) {
+    fn set_client_objects(&self, named: Vec<ClientObject>) {
         let us =
             |since: SystemTime| since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
         let mut named_objects = harrier_engine::Named::default();
-        for Named { name, text, since, cursor } in named {
+        for ClientObject { name, text, since, cursor } in named {
             let since = us(since);
             match cursor {
                 None => {
@@ -680,7 +680,7 @@ impl EngineRows {
     }
 }
 
-impl KeptRows for EngineRows {
+impl BufferedRows for EngineRows {
     fn rows(&self) -> u64 {
         self.rows
     }

@@ -56,7 +56,7 @@ fn interconnect(registry: &Arc<Registry>, gang: Option<&Supervisor>) -> ServerTa
                 clock_ahead_ns: status.clock_ahead_ns,
             });
             let entries = registry.statements();
-            let looks = entries.iter().map(|entry| entry.look());
+            let looks = entries.iter().map(|entry| entry.refresh_profile());
             let works = futures::future::join_all(looks).await;
             let moved = entries.iter().zip(&works).filter_map(|(entry, work)| {
                 Some(StatementTraffic {
@@ -84,7 +84,7 @@ fn running_statements(registry: &Arc<Registry>) -> ServerTable {
         async move {
             let entries = registry.statements();
             let looks = entries.iter().filter(|entry| entry.is_on_gang() && !entry.has_ended());
-            let looks = futures::future::join_all(looks.map(|entry| entry.look()));
+            let looks = futures::future::join_all(looks.map(|entry| entry.refresh_profile()));
             // Late samples are skipped.
             let _ = tokio::time::timeout(SAMPLE_TIMEOUT, looks).await;
             batch(statements(&entries, &viewer))
@@ -180,7 +180,7 @@ fn statements(statements: &[Arc<StatementEntry>], viewer: &Viewer) -> Columns {
         ("state", texts(each().map(|statement| Some(statement.phase().name().to_string())))),
         ("queue", texts(each().map(|statement| statement.queue()))),
         ("started", times(each().map(|statement| statement.since))),
-        ("queued_ms", Arc::new(each().map(|statement| ms(statement.queued())).collect::<Float64Array>())),
+        ("queued_ms", Arc::new(each().map(|statement| ms(statement.queue_wait())).collect::<Float64Array>())),
         ("elapsed_ms", Arc::new(each().map(|statement| ms(statement.elapsed())).collect::<Float64Array>())),
         ("rows", counts(each().map(|statement| statement.rows.load(Ordering::Relaxed)))),
         ("bytes", counts(each().map(|statement| statement.bytes.load(Ordering::Relaxed)))),

@@ -1,13 +1,12 @@
-//! Statements without the secrets in them: passwords of roles, keys of stores, logins in addresses.
+//! Masks secrets in statements: passwords of roles, keys of object stores, logins in URLs.
 //!
-//! It reads words and literals, not SQL: a statement that cannot be parsed has its secrets left out as well.
-//! What it does not know it leaves out rather than in: a literal that does not end is masked to the end of
-//! the text.
+//! It scans words and literals, not SQL, so that unparsable statements are masked, too. It masks when in
+//! doubt: an unterminated literal is masked to the end of the text.
 
-/// What stands for a secret.
+/// The replacement of a secret.
 const MASKED: &str = "***";
 
-/// A literal behind a word with one of these in it is a secret.
+/// A literal after a word that contains one of these is a secret.
 const SECRETS: [&str; 10] = [
     "password",
     "passwd",
@@ -21,13 +20,13 @@ const SECRETS: [&str; 10] = [
     "passphrase",
 ];
 
-/// Words that may stand between such a word and its value.
+/// Words allowed between such a word and its value.
 const BETWEEN: [&str; 9] = ["to", "is", "encrypted", "identified", "by", "in", "not", "like", "ilike"];
 
-/// Signs that may: `=`, a dot between the parts of a name.
+/// Signs allowed there: `=`, a dot between the parts of a name.
 const SIGNS_BETWEEN: [&str; 8] = ["=", ".", ">", "<", "!", ":", "(", "&"];
 
-/// What stands behind the password of a role, if something does.
+/// Words that may follow a role's password.
 const ROLE_WORDS: [&str; 22] = [
     "null",
     "valid",
@@ -56,14 +55,14 @@ const ROLE_WORDS: [&str; 22] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Word,
-    /// Of text; with its quotes.
+    /// A string literal, with its quotes.
     Literal,
-    /// A name in double quotes.
+    /// A quoted identifier.
     Name,
     Other,
 }
 
-/// A piece of a statement; comments and blanks are none.
+/// A token of a statement; comments and blanks are skipped.
 struct Piece<'a> {
     kind: Kind,
     start: usize,
@@ -76,7 +75,7 @@ impl Piece<'_> {
     }
 }
 
-/// The statement with its secrets replaced.
+/// Masks the secrets of a statement.
 pub fn mask(text: &str) -> String {
     let pieces: Vec<Piece<'_>> = pieces(text).collect();
     let mut hidden = vec![false; pieces.len()];
@@ -98,11 +97,11 @@ pub fn mask(text: &str) -> String {
         let end = piece.start + piece.text.len();
         let shown = match piece.kind {
             _ if is_hidden => Some(format!("'{MASKED}'")),
-            Kind::Literal | Kind::Name => shown(piece.text),
+            Kind::Literal | Kind::Name => mask_literal(piece.text),
             Kind::Word | Kind::Other => None,
         };
         if let Some(shown) = shown {
-            // What is hidden together is one value.
+            // Adjacent masked pieces are one value.
             if !(is_hidden && was_hidden) {
                 out.push_str(&text[copied..piece.start]);
                 out.push_str(&shown);
@@ -115,38 +114,37 @@ pub fn mask(text: &str) -> String {
     out
 }
 
-/// What is said of a statement that is shown as `shown`: what it quotes of secrets is replaced.
+/// Masks what a message quotes, unless it occurs in `shown`, the masked statement.
 pub fn mask_message(message: &str, shown: &str) -> String {
     if !shown.contains(MASKED) {
         return message.to_string();
     }
-    let mut told = String::with_capacity(message.len());
+    let mut masked = String::with_capacity(message.len());
     let mut rest = message;
     while let Some(start) = rest.find(['"', '\'']) {
         let quote = &rest[start..=start];
         let quoted = &rest[start + 1..];
-        // An apostrophe quotes nothing; what is cut off may be a part of a secret.
+        // An apostrophe quotes nothing; a truncated quote may be part of a secret.
         let (end, is_closed) = quoted.find(quote).map_or((quoted.len(), false), |end| (end, true));
-        told.push_str(&rest[..=start]);
-        told.push_str(if has_whole(shown, &quoted[..end]) { &quoted[..end] } else { MASKED });
+        masked.push_str(&rest[..=start]);
+        masked.push_str(if contains_word(shown, &quoted[..end]) { &quoted[..end] } else { MASKED });
         if is_closed {
-            told.push_str(quote);
+            masked.push_str(quote);
         }
         rest = &quoted[end + usize::from(is_closed)..];
     }
-    told + rest
+    masked + rest
 }
 
-/// Whether a text is in another one, and no part of a longer word.
-fn has_whole(text: &str, part: &str) -> bool {
+/// Whether a text contains another one as whole words.
+fn contains_word(text: &str, part: &str) -> bool {
     let is_in_word = |char: Option<char>| char.is_some_and(|char| char.is_alphanumeric() || char == '_');
     text.match_indices(part).any(|(at, _)| {
         !is_in_word(text[..at].chars().next_back()) && !is_in_word(text[at + part.len()..].chars().next())
     })
 }
 
-/// Hides literals that stand behind a name which is one of a secret: `password = '…'`,
-/// `'s3.secret_access_key' '…'`.
+/// Masks literals after a secret's name: `password = '…'`, `'s3.secret_access_key' '…'`.
 fn hide_values(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let (mut is_secret, mut is_behind) = (false, false);
     for (piece, hidden) in pieces.iter().zip(hidden) {
@@ -157,14 +155,14 @@ fn hide_values(pieces: &[Piece<'_>], hidden: &mut [bool]) {
                 let passes = is_secret && !is_behind && BETWEEN.iter().any(|word| piece.is(word));
                 (is_secret, is_behind) = (names_secret(piece.text) || passes, false);
             }
-            // What is behind a value may be the rest of it.
+            // A concatenation continues the value.
             Kind::Other if is_behind => is_secret &= piece.text == "|",
             Kind::Other => is_secret &= SIGNS_BETWEEN.contains(&piece.text),
         }
     }
 }
 
-/// Hides whatever `SET name = …` and `ALTER ROLE … SET name TO …` give to a secret, words included.
+/// Masks all values of secrets in `SET name = …` and `ALTER ROLE … SET name TO …`, bare words included.
 fn hide_in_set(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let is_alter = is_at(pieces, 0, "alter")
         && ["role", "user", "group", "database", "system"].iter().any(|word| is_at(pieces, 1, word));
@@ -183,8 +181,7 @@ fn hide_in_set(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides the passwords of CREATE ROLE and ALTER ROLE in whatever form: what is no password and yet hidden
-/// costs nothing.
+/// Masks passwords of CREATE ROLE and ALTER ROLE in any form; masking too much does no harm.
 fn hide_of_role(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let is_role = (is_at(pieces, 0, "create") || is_at(pieces, 0, "alter"))
         && ["role", "user", "group"].iter().any(|word| is_at(pieces, 1, word));
@@ -208,7 +205,7 @@ fn hide_of_role(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides the value that `set_config` gives to a secret, or to what is not known from the text.
+/// Masks the value in `set_config` if its name is a secret's or not a literal.
 fn hide_in_calls(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     for at in 0..pieces.len() {
         let is_call = pieces[at].text.trim_matches('"').eq_ignore_ascii_case("set_config")
@@ -233,7 +230,7 @@ fn hide_in_calls(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides what options in parentheses give to secrets, words included: `OPTIONS (…)`, `WITH (…)`, those of
+/// Masks values of secrets in parenthesized options, bare words included: `OPTIONS (…)`, `WITH (…)`, those of
 /// COPY.
 fn hide_in_lists(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     const LISTS: [&str; 5] = ["options", "with", "tblproperties", "serdeproperties", "set"];
@@ -252,7 +249,7 @@ fn hide_in_lists(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Hides all but the sign or word in front.
+/// Masks all but the first sign or word.
 fn hide_rest(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     let is_sign = |piece: &Piece<'_>| matches!(piece.text, "=" | ">" | ":") || piece.is("to");
     let start = pieces.iter().position(|piece| !is_sign(piece)).unwrap_or(pieces.len());
@@ -261,7 +258,7 @@ fn hide_rest(pieces: &[Piece<'_>], hidden: &mut [bool]) {
     }
 }
 
-/// Where the name that begins at `at` ends, and whether it is one of a secret.
+/// The end of the name that begins at `at`, and whether it names a secret.
 fn name(pieces: &[Piece<'_>], at: usize) -> (usize, bool) {
     let mut end = at;
     let mut is_secret = false;
@@ -276,7 +273,7 @@ fn name(pieces: &[Piece<'_>], at: usize) -> (usize, bool) {
     (end, is_secret)
 }
 
-/// What is between the commas behind the parenthesis at `open`, to the one that closes it or to the end.
+/// The comma-separated items after the parenthesis at `open`, up to the closing one or the end.
 fn items(pieces: &[Piece<'_>], open: usize) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
     let (mut depth, mut start) = (0_usize, open + 1);
@@ -305,7 +302,7 @@ fn is_at(pieces: &[Piece<'_>], at: usize, word: &str) -> bool {
     pieces.get(at).is_some_and(|piece| piece.is(word))
 }
 
-/// Whether a literal may be another text than it looks.
+/// Whether a literal contains escapes.
 fn has_escapes(literal: &str) -> bool {
     literal.starts_with(['e', 'E', 'u', 'U']) && literal.contains('\\')
 }
@@ -320,27 +317,27 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     pieces(text).filter(|piece| piece.kind == Kind::Word).map(|piece| piece.text)
 }
 
-/// A literal, or a name in quotes, as it may be shown, if that is not as it is: the password of a login in an
-/// address is left out, and so are values of secrets in the text.
-fn shown(literal: &str) -> Option<String> {
+/// Masks inside a literal or quoted identifier: passwords in URLs and values of secrets. `None` if nothing
+/// changes.
+fn mask_literal(literal: &str) -> Option<String> {
     let address = without_login(literal);
-    let told = without_pairs(address.as_deref().unwrap_or(literal));
-    told.or(address)
+    let masked = without_pairs(address.as_deref().unwrap_or(literal));
+    masked.or(address)
 }
 
-/// `scheme://user:password@host`, whatever signs the password has.
+/// Masks `scheme://user:password@host`, whatever characters the password has.
 fn without_login(literal: &str) -> Option<String> {
     let (scheme, rest) = literal.split_once("://")?;
     let user = rest.find([':', '/', '@', '?', '#'])?;
     let end = rest.rfind('@')?;
-    // The place has its own colon only behind a user's.
+    // Without a user, a colon belongs to the port.
     (rest[user..].starts_with(':') && user < end)
         .then(|| format!("{scheme}://{}:{MASKED}{}", &rest[..user], &rest[end..]))
 }
 
-/// `password=…`, as in the options of a connection or the query of an address, and `"password": "…"`.
+/// Masks `password=…`, as in connection options or a URL's query, and `"password": "…"`.
 fn without_pairs(literal: &str) -> Option<String> {
-    let mut told = String::new();
+    let mut masked = String::new();
     let mut copied = 0;
     for (sign, _) in literal.match_indices(['=', ':']) {
         if sign < copied {
@@ -351,7 +348,7 @@ fn without_pairs(literal: &str) -> Option<String> {
         let word = before.rsplit(|char| !is_part(char)).next().unwrap_or_default();
         let rest = &literal[sign + 1..];
         let value = rest.trim_start_matches([' ', '"', '\'']);
-        // The quote that ends the literal is none of a value.
+        // The literal's closing quote is not part of a value.
         if !names_secret(word) || value.is_empty() {
             continue;
         }
@@ -361,11 +358,11 @@ fn without_pairs(literal: &str) -> Option<String> {
             Some(quote) => value.find(quote),
             None => value.find([' ', '&', ';', ',', '}', '\'', '"', '$']),
         };
-        told.push_str(&literal[copied..start]);
-        told.push_str(MASKED);
+        masked.push_str(&literal[copied..start]);
+        masked.push_str(MASKED);
         copied = start + end.unwrap_or(value.len());
     }
-    (copied > 0).then(|| told + &literal[copied..])
+    (copied > 0).then(|| masked + &literal[copied..])
 }
 
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
@@ -384,25 +381,25 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// What a text begins with, and how long that is in bytes.
+/// The kind and byte length of the token at the start of a text.
 fn piece(text: &str, first: char) -> (Option<Kind>, usize) {
     let second = text[first.len_utf8()..].chars().next();
     match (first, second) {
         (blank, _) if blank.is_whitespace() => (None, first.len_utf8()),
         ('-', Some('-')) => (None, text.find('\n').unwrap_or(text.len())),
         ('/', Some('*')) => (None, comment(text)),
-        ('e' | 'E', Some('\'')) => (Some(Kind::Literal), 1 + quoted(&text[1..], '\'', true)),
+        ('e' | 'E', Some('\'')) => (Some(Kind::Literal), 1 + quoted_length(&text[1..], '\'', true)),
         ('n' | 'N' | 'b' | 'B' | 'x' | 'X', Some('\'')) => {
-            (Some(Kind::Literal), 1 + quoted(&text[1..], '\'', false))
+            (Some(Kind::Literal), 1 + quoted_length(&text[1..], '\'', false))
         }
         ('u' | 'U', Some('&')) if text[2..].starts_with('\'') => {
-            (Some(Kind::Literal), 2 + quoted(&text[2..], '\'', false))
+            (Some(Kind::Literal), 2 + quoted_length(&text[2..], '\'', false))
         }
         ('u' | 'U', Some('&')) if text[2..].starts_with('"') => {
-            (Some(Kind::Name), 2 + quoted(&text[2..], '"', false))
+            (Some(Kind::Name), 2 + quoted_length(&text[2..], '"', false))
         }
-        ('\'', _) => (Some(Kind::Literal), quoted(text, '\'', false)),
-        ('"', _) => (Some(Kind::Name), quoted(text, '"', false)),
+        ('\'', _) => (Some(Kind::Literal), quoted_length(text, '\'', false)),
+        ('"', _) => (Some(Kind::Name), quoted_length(text, '"', false)),
         ('$', _) => match dollar(text) {
             Some(length) => (Some(Kind::Literal), length),
             None => (Some(Kind::Other), 1),
@@ -415,7 +412,7 @@ fn piece(text: &str, first: char) -> (Option<Kind>, usize) {
     }
 }
 
-/// Comments may stand in comments.
+/// Comments may be nested.
 fn comment(text: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {
@@ -436,8 +433,8 @@ fn comment(text: &str) -> usize {
     text.len()
 }
 
-/// To the closing quote; two of them are one inside.
-fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
+/// The length up to the closing quote; a doubled quote is a literal one.
+fn quoted_length(text: &str, quote: char, has_escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, char)) = chars.next() {
         if char == '\\' && has_escapes {
@@ -452,7 +449,7 @@ fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
     text.len()
 }
 
-/// A literal between `$tag$`; `None` if that is no such thing.
+/// The length of a literal between `$tag$`; `None` if it is not one.
 fn dollar(text: &str) -> Option<usize> {
     let end = text[1..].find('$')? + 2;
     let tag = &text[..end];

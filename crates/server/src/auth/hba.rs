@@ -1,10 +1,9 @@
-//! Rules of who may come in from where and how, in the syntax of PostgreSQL's `pg_hba.conf`; the first that
-//! matches counts.
+//! Host-based authentication rules in the syntax of PostgreSQL's `pg_hba.conf`; the first match counts.
 //!
-//! Understood: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`,
+//! Supported: `local`, `host`, `hostssl`, `hostnossl`; databases and users as lists of names, `all`,
 //! `sameuser`, `samerole` and `+role`; addresses as CIDR, with a mask, `all`, `localhost` and `samehost`; the
-//! methods of [`Method`]; the options `clientcert` and those of [`Ldap`]. What else PostgreSQL knows is an
-//! error that says so, never ignored.
+//! methods of [`Method`]; the options `clientcert` and those of [`Ldap`]. Everything else that PostgreSQL
+//! supports is reported as an error, never ignored.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,26 +18,26 @@ use super::peer;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
-/// One rule.
+/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Of the text, from 1; 0: no text has it.
+    /// Line number, from 1; 0 for built-in rules.
     pub line: usize,
     pub transport: Transport,
     databases: Vec<Database>,
     users: Vec<User>,
-    /// Of connections over TCP.
+    /// For connections over TCP.
     pub address: Address,
     pub method: Method,
     pub client_certificate: ClientCertificate,
-    /// Of [`Method::Ldap`].
+    /// For [`Method::Ldap`].
     pub ldap: Option<Arc<Ldap>>,
 }
 
-/// What a connection has to be.
+/// The required transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Over a socket in the file system.
+    /// A Unix-domain socket.
     Local,
     Host,
     HostTls,
@@ -60,32 +59,32 @@ enum User {
     Named(String),
 }
 
-/// Where a client has to be.
+/// The required address of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Address {
     Any,
-    /// On this machine, at whichever of its addresses.
+    /// Any of this machine's addresses.
     SameHost,
     Loopback,
-    /// An address and how many of its first bits count.
+    /// An address and its prefix length.
     Net(IpAddr, u8),
 }
 
-/// How a client proves who it is.
+/// An authentication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Not at all.
+    /// No authentication.
     Trust,
-    /// It is turned away.
+    /// Rejects the connection.
     Reject,
     ScramSha256,
-    /// By sending the password, over TLS or a local socket.
+    /// Cleartext password, over TLS or a local socket.
     Password,
-    /// The same, of a password that a directory knows; without TLS on the loopback interface, too.
+    /// Cleartext password, checked against a directory; without TLS on the loopback interface, too.
     Ldap,
-    /// By the user of the operating system that it runs as.
+    /// Operating-system user.
     Peer,
-    /// By a certificate with the role as its common name.
+    /// Certificate with the role as its common name.
     Cert,
 }
 
@@ -106,18 +105,18 @@ impl Method {
     }
 }
 
-/// Whether a client has to show a certificate, beside what its method asks.
+/// The client certificate required in addition to the method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientCertificate {
     #[default]
     None,
-    /// One that an authority known to the server has signed.
+    /// A certificate signed by an authority known to the server.
     Signed,
-    /// And its common name is the role.
+    /// One whose common name is the role, too.
     OfRole,
 }
 
-/// A connection, as rules see it.
+/// A connection, as matched by rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Connection<'a> {
     pub origin: Origin,
@@ -126,14 +125,14 @@ pub struct Connection<'a> {
     pub user: &'a str,
 }
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Local,
     Tcp(IpAddr),
 }
 
-/// What is wrong with a text of rules, line by line.
+/// Errors in the text of rules, by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HbaErrors(pub Vec<(usize, String)>);
 
@@ -148,7 +147,7 @@ impl fmt::Display for HbaErrors {
 
 impl std::error::Error for HbaErrors {}
 
-/// Users of the operating system come in as themselves, and nobody else does.
+/// The default rules admit operating-system users as themselves, and nobody else.
 impl Default for Rules {
     fn default() -> Self {
         let rule = |transport| Rule {
@@ -166,17 +165,17 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether somebody on this machine may come in who knows no password: as whom the operating system says,
-    /// or with a certificate.
+    /// Whether a local client may connect without a password: as its operating-system user, or with a
+    /// certificate.
     pub fn let_in_without_password(&self) -> bool {
         let knows_none = |rule: &Rule| matches!(rule.method, Method::Trust | Method::Peer | Method::Cert);
         self.rules().iter().any(|rule| !rule.is_remote() && knows_none(rule))
     }
 
-    /// Rules as text. Errors: all lines that cannot be understood.
+    /// Parses rules. Errors: all invalid lines.
     pub fn parse(text: &str) -> Result<Self, HbaErrors> {
         let (mut rules, mut errors) = (Vec::new(), Vec::new());
-        for (line, text) in joined(text) {
+        for (line, text) in join_lines(text) {
             let outcome = fields(&text).and_then(|fields| match fields.is_empty() {
                 true => Ok(None),
                 false => rule(line, &fields).map(Some),
@@ -196,13 +195,13 @@ impl Rules {
         &self.0
     }
 
-    /// The first rule that matches. `is_member`: whether the connection's user is a member of a role,
-    /// directly or not.
+    /// Finds the first matching rule. `is_member`: whether the connection's user is a direct or indirect
+    /// member of a role.
     pub fn find(&self, connection: &Connection<'_>, is_member: impl Fn(&str) -> bool) -> Option<&Rule> {
         self.0.iter().find(|rule| rule.matches(connection, &is_member))
     }
 
-    /// As `find`, where `reject` and no rule at all are what the client is to hear.
+    /// Finds the first matching rule; returns the client's error for `reject` or no match.
     pub fn admit(
         &self,
         connection: &Connection<'_>,
@@ -257,7 +256,7 @@ impl Rule {
             }
     }
 
-    /// Whether it is for clients on other machines too.
+    /// Whether the rule admits clients from other machines.
     pub fn is_remote(&self) -> bool {
         self.transport != Transport::Local && !self.address.is_this_machine()
     }
@@ -284,7 +283,7 @@ impl Address {
         self == Self::SameHost || self.is_loopback()
     }
 
-    /// All of it.
+    /// Whether the whole network is loopback.
     fn is_loopback(self) -> bool {
         match self {
             Self::Any | Self::SameHost => false,
@@ -300,8 +299,8 @@ fn same_bits(left: u128, right: u128, bits: u8) -> bool {
     (left ^ right).checked_shr(rest).unwrap_or(0) == 0
 }
 
-/// Lines without comments, joined where a backslash ends one, each with the number of its first.
-fn joined(text: &str) -> Vec<(usize, String)> {
+/// Splits into lines without comments, joined at backslashes, each with the number of its first line.
+fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
     for (number, line) in text.lines().enumerate() {
@@ -318,7 +317,7 @@ fn joined(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// A word of a rule. Quotes take the meaning from keywords.
+/// A word of a rule. Quoted keywords lose their meaning.
 #[derive(Debug, PartialEq, Eq)]
 struct Word {
     text: String,
@@ -331,7 +330,7 @@ impl Word {
     }
 }
 
-/// Fields are set apart by blanks, the words of one by commas.
+/// Splits a line into fields at blanks, and fields into words at commas.
 fn fields(line: &str) -> Result<Vec<Vec<Word>>, String> {
     let mut fields: Vec<Vec<Word>> = Vec::new();
     let mut rest = line.chars().peekable();
@@ -414,7 +413,7 @@ fn rule(line: usize, fields: &[Vec<Word>]) -> Result<Rule, String> {
     let mut client_certificate = ClientCertificate::None;
     let mut directory = Vec::new();
     for field in fields {
-        // Not shown: it may be a password.
+        // Not in the message: it may be a password.
         let (name, value) = single(field, "option")?
             .text
             .split_once('=')
@@ -525,11 +524,11 @@ fn address(word: &Word) -> Result<Parsed, String> {
     let count = bits.parse::<u8>().ok().filter(|bits| *bits <= most);
     let bits =
         count.ok_or_else(|| format!("\"{bits}\" in \"{text}\" is no number of bits from 0 to {most}"))?;
-    whole(net, bits).map(Parsed::Whole)
+    check_host_bits(net, bits).map(Parsed::Whole)
 }
 
-/// Bits after those that count are a mistake more often than not.
-fn whole(net: IpAddr, bits: u8) -> Result<Address, String> {
+/// Rejects host bits beyond the prefix, which are usually a mistake.
+fn check_host_bits(net: IpAddr, bits: u8) -> Result<Address, String> {
     let first = match net {
         IpAddr::V4(net) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
@@ -562,7 +561,7 @@ fn prefix(net: IpAddr, mask: &str) -> Result<u8, String> {
         return Err(wrong());
     }
     let ones = u8::try_from(ones).map_err(|_| wrong())?;
-    whole(net, ones).map(|_| ones)
+    check_host_bits(net, ones).map(|_| ones)
 }
 
 fn certificate(value: &str, transport: Transport) -> Result<ClientCertificate, String> {

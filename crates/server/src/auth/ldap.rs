@@ -1,21 +1,19 @@
-//! Passwords that an LDAP directory knows: a client's is right if the directory lets a connection of ours in
-//! with it (a simple bind).
+//! LDAP authentication: a client's password is correct if a simple bind with it succeeds.
 //!
 //! ```text
 //!   prefix, suffix:  name = prefix + role + suffix ───────────────────────────────────► bind as name with the password
-//!   base:            bind as ldapbinddn, or as nobody ─► search for the role: one entry ─► bind as that entry with the password
+//!   base:            bind as ldapbinddn or anonymously ─► search for the role ─► bind as its entry with the password
 //! ```
 //!
-//! - The meaning of the options is PostgreSQL's, where it is not more careful: what a role's name is made of
-//!   is escaped in filters and in names of entries; a filter has to have `$username`; the certificates of
-//!   servers are always checked.
-//! - Servers are tried in turn while they cannot be asked. What one has answered counts.
+//! - Options mean what they do in PostgreSQL, but more strictly: the role's name is escaped in filters and
+//!   entry names; a filter must contain `$username`; server certificates are always verified.
+//! - Servers are tried in turn until one responds; its answer is final.
 //!
-//! Invariants: no empty password is ever sent, since a directory takes one for a connection without a name
-//! and lets it in. No password, neither a client's nor that of `ldapbinddn`, is in a message, in the log or
-//! in Debug output. A client hears the same words whatever the reason is.
+//! Invariants: no empty password is ever sent, since a directory treats it as an anonymous bind that
+//! succeeds. No password, neither a client's nor `ldapbinddn`'s, is in a message, in the log or in Debug
+//! output. The client gets the same error for every reason.
 //!
-//! Memory bound: what a server may say on one connection ([`link::ANSWER_BYTES_MAX`]).
+//! Memory bound: a server's responses on one connection ([`link::ANSWER_BYTES_MAX`]).
 //!
 //! Cancellation: dropping the future closes the connection. Source: RFC 4511 (protocol), 4513 (binds), 4514
 //! (names), 4515 (filters), 4516 (URLs).
@@ -32,41 +30,41 @@ use self::options::{Find, Secret, Server};
 mod link;
 mod options;
 
-/// How long one server may take for all that is asked of it.
-const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for all requests to one server.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long all of them may take; shorter than clients are given to prove who they are.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for all servers together; shorter than the client's authentication timeout.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks for the names of entries alone (RFC 4511, section 4.5.1.8).
+/// Requests entry names without attributes (RFC 4511, section 4.5.1.8).
 const NO_ATTRIBUTES: [&str; 1] = ["1.1"];
 
-/// Results with which a server says that it cannot answer now: busy, unavailable, other (RFC 4511, appendix
+/// Result codes of a server that is temporarily unavailable: busy, unavailable, other (RFC 4511, appendix
 /// A.2).
-const AWAY: [u32; 3] = [51, 52, 80];
+const UNAVAILABLE: [u32; 3] = [51, 52, 80];
 
-/// The result of a search that found more than was asked for.
+/// Result code of a search with too many matches.
 const SIZE_LIMIT_EXCEEDED: u32 = 4;
 
-/// The result of a search below an entry that is not there.
+/// Result code of a search below a missing entry.
 const NO_SUCH_OBJECT: u32 = 32;
 
-/// Why a password was not found to be right. Texts are for the log.
+/// Why authentication failed. Texts are for the log.
 #[derive(Debug)]
-enum Trouble {
-    /// The directory does not know the user, or not with this password.
+enum AuthFailure {
+    /// The directory does not know the user, or rejects the password.
     Refused(String),
-    /// Whoever looks after the rules has to mend something.
+    /// The rule must be corrected.
     Misconfigured(String),
-    /// The server cannot be asked.
-    Away(String),
+    /// The server is unavailable.
+    Unavailable(String),
 }
 
 impl Ldap {
-    /// Whether the directory knows a role with this password.
+    /// Checks a role's password against the directory.
     ///
-    /// Errors: 28P01 the password is empty; 28000 it is wrong, nobody of this name is known, or no server can
-    /// be asked, which the log tells apart.
+    /// Errors: 28P01 the password is empty; 28000 it is wrong, the role is unknown, or no server is
+    /// available. The log distinguishes these.
     pub async fn check(&self, role: &str, password: &str) -> Result<(), SqlError> {
         if password.is_empty() {
             return Err(SqlError::fatal(SqlState::INVALID_PASSWORD, "empty password returned by client"));
@@ -80,11 +78,11 @@ impl Ldap {
         if role.is_empty() {
             return Err(failed());
         }
-        match tokio::time::timeout(PATIENCE, self.check_in_turn(role, password)).await {
+        match tokio::time::timeout(TOTAL_TIMEOUT, self.check_in_turn(role, password)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(failed()),
             Err(_) => {
-                tracing::warn!(role, "no LDAP server has answered within {} s", PATIENCE.as_secs());
+                tracing::warn!(role, "no LDAP server has answered within {} s", TOTAL_TIMEOUT.as_secs());
                 Err(failed())
             }
         }
@@ -92,19 +90,19 @@ impl Ldap {
 
     async fn check_in_turn(&self, role: &str, password: &str) -> bool {
         for server in &self.servers {
-            let asked = tokio::time::timeout(SERVER_PATIENCE, self.ask(server, role, password)).await;
+            let asked = tokio::time::timeout(SERVER_TIMEOUT, self.ask(server, role, password)).await;
             let asked = asked.unwrap_or_else(|_| Err(too_late()));
             match asked {
                 Ok(()) => return true,
-                Err(Trouble::Refused(reason)) => {
+                Err(AuthFailure::Refused(reason)) => {
                     tracing::info!(role, %server, reason, "an LDAP server does not let a user in");
                     return false;
                 }
-                Err(Trouble::Misconfigured(reason)) => {
+                Err(AuthFailure::Misconfigured(reason)) => {
                     tracing::warn!(role, %server, reason, "an LDAP server cannot be asked for a user");
                     return false;
                 }
-                Err(Trouble::Away(reason)) => {
+                Err(AuthFailure::Unavailable(reason)) => {
                     tracing::warn!(role, %server, reason, "an LDAP server cannot be asked");
                 }
             }
@@ -112,9 +110,9 @@ impl Ldap {
         false
     }
 
-    async fn ask(&self, server: &Server, role: &str, password: &str) -> Result<(), Trouble> {
+    async fn ask(&self, server: &Server, role: &str, password: &str) -> Result<(), AuthFailure> {
         let name = match &self.find {
-            // Where the prefix makes an attribute of what follows, that is a value in the name of an entry.
+            // After an attribute name, the role is an attribute value of a distinguished name.
             Find::Name { prefix, suffix } if prefix.contains('=') => {
                 format!("{prefix}{}{suffix}", dn_escape(role))
             }
@@ -126,112 +124,119 @@ impl Ldap {
         link.close().await;
         match answer.rc {
             0 => Ok(()),
-            code if AWAY.contains(&code) => Err(Trouble::Away(told(&answer))),
-            _ => Err(Trouble::Refused(format!("it refuses \"{name}\": {}", told(&answer)))),
+            code if UNAVAILABLE.contains(&code) => Err(AuthFailure::Unavailable(describe_result(&answer))),
+            _ => Err(AuthFailure::Refused(format!("it refuses \"{name}\": {}", describe_result(&answer)))),
         }
     }
 
-    /// The name of the one entry of a role.
-    async fn search(&self, server: &Server, role: &str) -> Result<String, Trouble> {
+    /// The distinguished name of a role's only entry.
+    async fn search(&self, server: &Server, role: &str) -> Result<String, AuthFailure> {
         let Find::Search { base, scope, filter, .. } = &self.find else {
-            return Err(Trouble::Misconfigured("there is nothing to search for".to_string()));
+            return Err(AuthFailure::Misconfigured("there is nothing to search for".to_string()));
         };
-        let mut link = self.bound(server).await?;
+        let mut link = self.open_for_search(server).await?;
         let filter = filter.replace(options::USERNAME, &ldap_escape(role));
-        // One more than there may be.
+        // One more than allowed, to detect duplicates.
         link.with_search_options(SearchOptions::new().sizelimit(2));
         let found = link.search(base, *scope, &filter, NO_ATTRIBUTES).await.map_err(broken)?;
         link.close().await;
         let (entries, answer) = (found.0, found.1);
-        let unique = || Trouble::Refused(format!("several entries below \"{base}\" match {filter}"));
+        let unique = || AuthFailure::Refused(format!("several entries below \"{base}\" match {filter}"));
         match answer.rc {
             0 | SIZE_LIMIT_EXCEEDED if entries.len() > 1 => return Err(unique()),
             0 => {}
             SIZE_LIMIT_EXCEEDED => return Err(unique()),
             NO_SUCH_OBJECT => {
-                return Err(Trouble::Misconfigured(format!("there is no \"{base}\", or it may not be seen")));
+                return Err(AuthFailure::Misconfigured(format!(
+                    "there is no \"{base}\", or it may not be seen"
+                )));
             }
-            code if AWAY.contains(&code) => return Err(Trouble::Away(told(&answer))),
+            code if UNAVAILABLE.contains(&code) => {
+                return Err(AuthFailure::Unavailable(describe_result(&answer)));
+            }
             _ => {
-                let message = format!("it does not search below \"{base}\": {}", told(&answer));
-                return Err(Trouble::Misconfigured(message));
+                let message = format!("it does not search below \"{base}\": {}", describe_result(&answer));
+                return Err(AuthFailure::Misconfigured(message));
             }
         }
         let name = entries.into_iter().next().map(|entry| SearchEntry::construct(entry).dn);
-        // The entry without a name is the server itself; with its name, nobody would be asked for.
+        // An entry without a name is the server itself; a bind with it would be anonymous.
         name.filter(|name| !name.is_empty())
-            .ok_or_else(|| Trouble::Refused(format!("no entry below \"{base}\" matches {filter}")))
+            .ok_or_else(|| AuthFailure::Refused(format!("no entry below \"{base}\" matches {filter}")))
     }
 
-    /// A connection that may search.
-    async fn bound(&self, server: &Server) -> Result<Link, Trouble> {
+    /// Opens a connection bound to the search account.
+    async fn open_for_search(&self, server: &Server) -> Result<Link, AuthFailure> {
         let mut link = self.link(server).await?;
         if let Find::Search { account: Some((name, Secret(password))), .. } = &self.find {
             let answer = link.simple_bind(name, password).await.map_err(broken)?;
             match answer.rc {
                 0 => {}
-                code if AWAY.contains(&code) => return Err(Trouble::Away(told(&answer))),
+                code if UNAVAILABLE.contains(&code) => {
+                    return Err(AuthFailure::Unavailable(describe_result(&answer)));
+                }
                 _ => {
-                    let message = format!("it refuses ldapbinddn \"{name}\": {}", told(&answer));
-                    return Err(Trouble::Misconfigured(message));
+                    let message = format!("it refuses ldapbinddn \"{name}\": {}", describe_result(&answer));
+                    return Err(AuthFailure::Misconfigured(message));
                 }
             }
         }
         Ok(link)
     }
 
-    async fn link(&self, server: &Server) -> Result<Link, Trouble> {
-        link::open(server, self.encryption, &self.trust).await.map_err(Trouble::Away)
+    async fn link(&self, server: &Server) -> Result<Link, AuthFailure> {
+        link::open(server, self.encryption, &self.trust).await.map_err(AuthFailure::Unavailable)
     }
 
-    /// Asks every server as far as that can be done without a user, one after the other. Returns what is
-    /// wrong with each, if something is.
+    /// Checks every server, as far as possible without a user. Returns the error of each, if any.
     pub async fn probe(&self) -> Vec<(String, Option<String>)> {
         let mut found = Vec::new();
         for server in &self.servers {
-            let asked = tokio::time::timeout(SERVER_PATIENCE, self.bound(server)).await;
+            let asked = tokio::time::timeout(SERVER_TIMEOUT, self.open_for_search(server)).await;
             let wrong = match asked.unwrap_or_else(|_| Err(too_late())) {
                 Ok(link) => {
                     link.close().await;
                     None
                 }
-                Err(Trouble::Refused(reason) | Trouble::Misconfigured(reason) | Trouble::Away(reason)) => {
-                    Some(reason)
-                }
+                Err(
+                    AuthFailure::Refused(reason)
+                    | AuthFailure::Misconfigured(reason)
+                    | AuthFailure::Unavailable(reason),
+                ) => Some(reason),
             };
             found.push((server.to_string(), wrong));
         }
         found
     }
 
-    /// The first server on another machine to which passwords would go unencrypted.
-    pub fn unencrypted(&self) -> Option<String> {
+    /// The first remote server to which passwords would go unencrypted.
+    pub fn unencrypted_server(&self) -> Option<String> {
         let is_open = self.encryption == options::Encryption::None;
         let other = self.servers.iter().find(|server| is_open && !server.is_loopback());
         other.map(Server::to_string)
     }
 
-    /// Whether there is a password in the rule.
+    /// Whether the rule contains a password.
     pub fn has_secret(&self) -> bool {
         matches!(self.find, Find::Search { account: Some(_), .. })
     }
 }
 
-fn too_late() -> Trouble {
-    Trouble::Away(format!("it has not answered within {} s", SERVER_PATIENCE.as_secs()))
+fn too_late() -> AuthFailure {
+    AuthFailure::Unavailable(format!("it has not answered within {} s", SERVER_TIMEOUT.as_secs()))
 }
 
-fn broken(error: LdapError) -> Trouble {
-    Trouble::Away(match error {
+fn broken(error: LdapError) -> AuthFailure {
+    AuthFailure::Unavailable(match error {
         LdapError::Io { source } => source.to_string(),
-        LdapError::FilterParsing => return Trouble::Misconfigured("the filter is none".to_string()),
-        // What the library says of its channels is of no use to anybody else.
+        LdapError::FilterParsing => return AuthFailure::Misconfigured("the filter is none".to_string()),
+        // The library's channel errors mean nothing to users.
         _ => "the connection has ended before the answer".to_string(),
     })
 }
 
-/// An answer for people: its code, and what the server says of it.
-fn told(answer: &LdapResult) -> String {
+/// Formats a server's result for messages: its code and diagnostic text.
+fn describe_result(answer: &LdapResult) -> String {
     match answer.rc {
         49 => "invalid credentials (49)".to_string(),
         10 => "it refers to another server (10), and references are not followed".to_string(),

@@ -1,11 +1,11 @@
-//! Whether a server may listen where it was told to: what others can reach has to be safe to reach.
+//! Safety check of listen addresses: remote access requires TLS and authentication.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use super::hba::{Method, Rules, Transport};
 
-/// Why a server does not start.
+/// Why the server refuses to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsafe {
     pub message: String,
@@ -20,9 +20,9 @@ impl fmt::Display for Unsafe {
 
 impl std::error::Error for Unsafe {}
 
-/// Whether it is safe to listen on these addresses: on other than loopback ones only with TLS, and with rules
-/// that let nobody in from elsewhere without a password or a certificate. The answer is warnings about what
-/// is allowed and hardly meant.
+/// Checks that these addresses are safe to listen on: non-loopback ones require TLS, and rules that admit no
+/// remote client without a password or a certificate. Returns warnings about settings that are allowed but
+/// probably unintended.
 pub fn check(addresses: &[SocketAddr], has_tls: bool, rules: &Rules) -> Result<Vec<String>, Unsafe> {
     let public = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
     if let Some(address) = public {
@@ -70,7 +70,7 @@ fn warnings(rules: &Rules, is_public: bool) -> Vec<String> {
                 "the hba rule in line {line} lets clients on other machines in without TLS: hostssl asks for it"
             ));
         }
-        if let Some(server) = rule.ldap.as_ref().and_then(|ldap| ldap.unencrypted()) {
+        if let Some(server) = rule.ldap.as_ref().and_then(|ldap| ldap.unencrypted_server()) {
             warnings.push(format!(
                 "the hba rule in line {line} sends passwords to {server} without TLS: ldaptls=1 or ldapscheme=ldaps \
                  asks for it"
@@ -84,7 +84,7 @@ fn warnings(rules: &Rules, is_public: bool) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// `says`: of the refusal, or else of the first warning, if there is to be one.
+    /// `says`: part of the error, or else of the first warning, if any is expected.
     fn check(address: &str, has_tls: bool, rules: &str, is_allowed: bool, says: &str) {
         let rules = if rules.is_empty() { Rules::default() } else { Rules::parse(rules).unwrap() };
         let outcome = super::check(&[address.parse().unwrap()], has_tls, &rules);

@@ -1,11 +1,11 @@
-//! Which user of the operating system is at the other end of a connection on this machine.
+//! Peer authentication: the operating-system user at the other end of a local connection.
 //!
-//! Of a socket in the file system the kernel tells it. Of TCP on the loopback interface, which on a login
-//! node everybody may use, the kernel lists every socket with the user who made it: the client's end is the
-//! socket with the two addresses of the connection turned around.
+//! For a Unix-domain socket the kernel reports the user. For TCP on the loopback interface, which every user
+//! of a login node may use, the kernel lists every socket with its owner: the client's end is the socket with
+//! the connection's two addresses swapped.
 //!
-//! Invariants: who cannot be told for sure is nobody. A socket whose process has closed it is listed as
-//! root's, so it does not count.
+//! Invariants: an uncertain user is nobody. A socket whose process has closed it is listed as root's, so it
+//! does not count.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,35 +14,35 @@ use std::path::Path;
 use harrier_error::{SqlError, SqlState};
 use tokio::process::Command;
 
-/// A connection may be missing from a list that changes while it is read.
-const LOOKS_MAX: usize = 3;
-/// The states in which a socket of the kernel's list is connected.
+/// Attempts to read the list; a connection may be missing from it if it changes meanwhile.
+const ATTEMPTS_MAX: usize = 3;
+/// Connected state in the kernel's list of sockets.
 const ESTABLISHED: &str = "01";
 
-/// A user of the operating system.
+/// An operating-system user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
-    /// `None` if the system has no name for it.
+    /// `None` if the system has no name for the uid.
     pub name: Option<String>,
 }
 
-/// What there is of the role that a client asks for.
+/// Whether the requested role exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum RoleExistence {
     /// It exists.
     Exists,
     /// It does not.
     Missing,
-    /// There are no roles at all, so whoever comes in may everything.
+    /// There are no roles at all, so every client has full access.
     NoRoles,
 }
 
-/// Whether a client may come in as a role: the user that runs the server as any that exists, others as the
-/// one of their name. As long as there are no roles, nobody but the user that runs the server.
+/// Checks whether a user may connect as a role: the server's own user as any existing role, others as the
+/// role with their name. While there are no roles, only the server's own user may connect.
 ///
-/// Errors: 28000, in the same words for a role that does not exist and for one of another name.
-pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Result<(), SqlError> {
+/// Errors: 28000, with the same message for a missing role and for one of another name.
+pub fn check(peer: Option<&Peer>, server: u32, role: &str, existence: RoleExistence) -> Result<(), SqlError> {
     let failed = || {
         SqlError::fatal(
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
@@ -50,28 +50,29 @@ pub fn check(peer: Option<&Peer>, server: u32, role: &str, known: Known) -> Resu
         )
     };
     let Some(peer) = peer else { return Err(failed()) };
-    match known {
-        Known::NoRoles | Known::Exists if peer.uid == server => Ok(()),
-        Known::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => Err(SqlError::fatal(
-            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-            format!("role \"{role}\" does not exist"),
-        )),
-        Known::Exists if peer.name.as_deref() == Some(role) => Ok(()),
+    match existence {
+        RoleExistence::NoRoles | RoleExistence::Exists if peer.uid == server => Ok(()),
+        RoleExistence::Missing if peer.uid == server || peer.name.as_deref() == Some(role) => {
+            Err(SqlError::fatal(
+                SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+                format!("role \"{role}\" does not exist"),
+            ))
+        }
+        RoleExistence::Exists if peer.name.as_deref() == Some(role) => Ok(()),
         _ => Err(failed()),
     }
 }
 
-/// Who is at the other end of a connection over TCP; `None` if it is not this machine's or cannot be told.
-/// `client` and `server` are the addresses of the connection's ends as the server has them. May be dropped at
-/// any time.
+/// Finds the user at the other end of a TCP connection; `None` if it is remote or uncertain. `client` and
+/// `server` are the addresses of the connection's ends as the server sees them. Cancel-safe.
 pub async fn find(client: SocketAddr, server: SocketAddr) -> io::Result<Option<Peer>> {
     let (client, server) = (canonical(client), canonical(server));
     if !client.ip().is_loopback() {
         return Ok(None);
     }
     let look = move || -> io::Result<Option<u32>> {
-        for _ in 0..LOOKS_MAX {
-            if let Some(uid) = listed(client, server)? {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(uid) = connected_uid(client, server)? {
                 return Ok(Some(uid));
             }
         }
@@ -83,7 +84,7 @@ pub async fn find(client: SocketAddr, server: SocketAddr) -> io::Result<Option<P
     }
 }
 
-/// A user with its name; for a local socket, `uid` is what `UnixStream::peer_cred` gives.
+/// A user with its name; for a local socket, `uid` comes from `UnixStream::peer_cred`.
 pub async fn of_uid(uid: u32) -> io::Result<Peer> {
     Ok(Peer { uid, name: user_name(uid).await? })
 }
@@ -91,27 +92,27 @@ pub async fn of_uid(uid: u32) -> io::Result<Peer> {
 /// The user that runs this process.
 pub fn own_uid() -> io::Result<u32> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    // Real, effective, saved, and that for files.
+    // Real, effective, saved and file-system uid.
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     line.and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok())
         .ok_or_else(|| io::Error::other("/proc/self/status does not tell the user"))
 }
 
-/// Names of users may come from a directory service, which `getent` asks and a file does not have.
+/// Names may come from a directory service, which `getent` queries and /etc/passwd lacks.
 async fn user_name(uid: u32) -> io::Result<Option<String>> {
     let passwd = tokio::fs::read_to_string("/etc/passwd").await.unwrap_or_default();
-    if let Some(name) = named(&passwd, uid) {
+    if let Some(name) = name_in_passwd(&passwd, uid) {
         return Ok(Some(name));
     }
     let answer = Command::new("getent").arg("passwd").arg(uid.to_string()).kill_on_drop(true).output().await;
     match answer {
-        Ok(answer) => Ok(named(&String::from_utf8_lossy(&answer.stdout), uid)),
+        Ok(answer) => Ok(name_in_passwd(&String::from_utf8_lossy(&answer.stdout), uid)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn named(passwd: &str, uid: u32) -> Option<String> {
+fn name_in_passwd(passwd: &str, uid: u32) -> Option<String> {
     let found = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
@@ -124,23 +125,23 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn listed(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
+fn connected_uid(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
     let overflow = overflow.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534);
-    // A socket for both kinds of addresses, connected to one of IPv4, is in the second list.
+    // A dual-stack socket with an IPv4 connection is in the second list.
     for list in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if !Path::new(list).exists() {
             continue;
         }
         if let Some(uid) = owner(&std::fs::read_to_string(list)?, client, server) {
-            // What users of other namespaces are shown as.
+            // The owner of sockets from other user namespaces.
             return Ok(Some(uid).filter(|uid| *uid != overflow));
         }
     }
     Ok(None)
 }
 
-/// The owner of the connected socket from `local` to `remote` in a list of the kernel's.
+/// The owner of the connected socket from `local` to `remote` in one of the kernel's lists.
 fn owner(list: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     list.lines().skip(1).find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -148,14 +149,14 @@ fn owner(list: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         if (from, to) != (local, remote) || fields.next()? != ESTABLISHED {
             return None;
         }
-        // Queues, timer and retransmissions come before.
+        // After queues, timer and retransmissions.
         let uid = fields.nth(3)?.parse().ok()?;
         let inode: u64 = fields.nth(1)?.parse().ok()?;
         (inode != 0).then_some(uid)
     })
 }
 
-/// `0100007F:1F90`: words of four bytes, each as a number of this machine.
+/// Parses `0100007F:1F90`: four-byte words, each a number in native byte order.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -176,8 +177,8 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(canonical(SocketAddr::new(ip, port)))
 }
 
-/// Whether an address is one of this machine's: only those can be bound, unless the machine is set up to bind
-/// any.
+/// Whether an address belongs to this machine: only those can be bound, unless the machine is configured to
+/// bind any.
 pub(super) fn is_own_address(address: IpAddr) -> bool {
     let any = match address {
         IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_nonlocal_bind",
@@ -215,7 +216,7 @@ mod tests {
             ("127.0.0.1:50000", "127.0.0.1:5432", Some(1000)),
             // The server's own end.
             ("127.0.0.1:5432", "127.0.0.1:50000", Some(999)),
-            // Closed by its process, and so shown as root's.
+            // Closed by its process, and so listed as root's.
             ("127.0.0.1:50001", "127.0.0.1:5432", None),
             ("127.0.0.1:50002", "127.0.0.1:5432", None),
             ("127.0.0.1:50000", "127.0.0.1:5433", None),
@@ -232,22 +233,22 @@ mod tests {
     fn who_may_be_whom() {
         let peer = |uid, name: &str| Peer { uid, name: (!name.is_empty()).then(|| name.to_string()) };
         let server = 1000;
-        for (peer, role, known, expected) in [
-            (Some(peer(1000, "anna")), "anna", Known::Exists, "in"),
-            (Some(peer(1000, "anna")), "bert", Known::Exists, "in"),
-            (Some(peer(1000, "anna")), "anything", Known::NoRoles, "in"),
-            (Some(peer(1000, "anna")), "bert", Known::Missing, "does not exist"),
-            (Some(peer(1001, "bert")), "bert", Known::Exists, "in"),
-            (Some(peer(1001, "bert")), "bert", Known::Missing, "does not exist"),
-            (Some(peer(1001, "bert")), "bert", Known::NoRoles, "failed"),
-            (Some(peer(1001, "bert")), "anna", Known::Exists, "failed"),
-            (Some(peer(1001, "bert")), "nobody", Known::Missing, "failed"),
-            (Some(peer(0, "root")), "anna", Known::Exists, "failed"),
-            (Some(peer(1002, "")), "", Known::Exists, "failed"),
-            (None, "anna", Known::Exists, "failed"),
-            (None, "anna", Known::NoRoles, "failed"),
+        for (peer, role, existence, expected) in [
+            (Some(peer(1000, "anna")), "anna", RoleExistence::Exists, "in"),
+            (Some(peer(1000, "anna")), "bert", RoleExistence::Exists, "in"),
+            (Some(peer(1000, "anna")), "anything", RoleExistence::NoRoles, "in"),
+            (Some(peer(1000, "anna")), "bert", RoleExistence::Missing, "does not exist"),
+            (Some(peer(1001, "bert")), "bert", RoleExistence::Exists, "in"),
+            (Some(peer(1001, "bert")), "bert", RoleExistence::Missing, "does not exist"),
+            (Some(peer(1001, "bert")), "bert", RoleExistence::NoRoles, "failed"),
+            (Some(peer(1001, "bert")), "anna", RoleExistence::Exists, "failed"),
+            (Some(peer(1001, "bert")), "nobody", RoleExistence::Missing, "failed"),
+            (Some(peer(0, "root")), "anna", RoleExistence::Exists, "failed"),
+            (Some(peer(1002, "")), "", RoleExistence::Exists, "failed"),
+            (None, "anna", RoleExistence::Exists, "failed"),
+            (None, "anna", RoleExistence::NoRoles, "failed"),
         ] {
-            let outcome = check(peer.as_ref(), server, role, known);
+            let outcome = check(peer.as_ref(), server, role, existence);
             match outcome {
                 Ok(()) => assert_eq!(expected, "in", "{peer:?} as {role}"),
                 Err(failure) => {
@@ -261,9 +262,9 @@ mod tests {
     #[test]
     fn names_of_users_are_looked_up() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nanna:x:1000:1000::/home/anna:\nbroken\n:x:7:7::/:\n";
-        assert_eq!(named(passwd, 1000).as_deref(), Some("anna"));
-        assert_eq!(named(passwd, 100), None);
-        assert_eq!(named(passwd, 7), None);
+        assert_eq!(name_in_passwd(passwd, 1000).as_deref(), Some("anna"));
+        assert_eq!(name_in_passwd(passwd, 100), None);
+        assert_eq!(name_in_passwd(passwd, 7), None);
     }
 
     #[tokio::test]

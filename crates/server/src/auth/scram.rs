@@ -1,16 +1,16 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as PostgreSQL speaks it: a client proves that it knows a password
-//! without sending it.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as in PostgreSQL: a client proves that it knows a password without
+//! sending it.
 //!
 //! ```text
 //!   Scram ─ client-first ─► Challenge (server-first) ─ client-final ─► server-final, or a failure
 //! ```
 //!
-//! With the certificate of the TLS connection bound in (`tls-server-end-point`, RFC 5929), nobody in between
-//! can pass it on.
+//! Channel binding to the server's TLS certificate (`tls-server-end-point`, RFC 5929) prevents relaying by a
+//! man in the middle.
 //!
-//! Invariants: a role that does not exist, or has no password, is challenged like any other, with a salt that
-//! stays the same while the server runs, and then fails as one whose proof is wrong. Secrets are compared in
-//! constant time.
+//! Invariants: a missing role, or one without a password, gets a challenge like any other, with a salt that
+//! stays the same while the server runs, and then fails like a wrong proof. Secrets are compared in constant
+//! time.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -23,21 +23,20 @@ use ring::{digest, hmac, pbkdf2};
 
 use super::wrong_password;
 
-/// Without and with a channel that is bound in.
+/// The mechanisms without and with channel binding.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
-/// How often a password is hashed, unless somebody wants it otherwise; PostgreSQL's, and the least that RFC
-/// 7677 allows.
+/// Default hash iterations: PostgreSQL's, and the minimum in RFC 7677.
 pub const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
 const NONCE_BYTES: usize = 18;
-/// Of a message; those of honest clients have a few hundred.
+/// Maximum message size; honest clients send a few hundred bytes.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-/// What is kept of a password. Not even its owner can be asked for the password with it; whoever has it can
-/// check proofs, and pretend to be the server.
+/// A password verifier. The password cannot be recovered from it, but it suffices to check proofs and to
+/// impersonate the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     iterations: NonZeroU32,
@@ -53,7 +52,7 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// Of PostgreSQL's form: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
+    /// Parses PostgreSQL's form: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
     pub fn parse(text: &str) -> Option<Self> {
         let (iterations, rest) = text.strip_prefix("SCRAM-SHA-256$")?.split_once(':')?;
         let (salt, keys) = rest.split_once('$')?;
@@ -67,14 +66,14 @@ impl Verifier {
         })
     }
 
-    /// The text that `parse` reads. It is a secret.
+    /// The text that `parse` reads. It is secret.
     pub fn to_text(&self) -> String {
         let Self { iterations, salt, stored_key, server_key } = self;
         let [salt, stored, server] = [&salt[..], stored_key, server_key].map(|bytes| BASE64.encode(bytes));
         format!("SCRAM-SHA-256${iterations}:{salt}${stored}:{server}")
     }
 
-    /// Of a new password, with a random salt. Takes milliseconds: not for a thread that many wait for.
+    /// Hashes a new password with a random salt. Takes milliseconds: not for a latency-critical thread.
     ///
     /// Errors: 22023 if it is empty.
     pub fn of_password(password: &str, iterations: NonZeroU32) -> Result<Self, SqlError> {
@@ -86,11 +85,11 @@ impl Verifier {
         }
         let mut salt = vec![0; SALT_BYTES];
         random(&mut salt)?;
-        Ok(Self::salted(password, salt, iterations))
+        Ok(Self::hash_with_salt(password, salt, iterations))
     }
 
-    fn salted(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Self {
-        // PostgreSQL takes a password that cannot be normalized as it is, and so do its clients.
+    fn hash_with_salt(password: &str, salt: Vec<u8>, iterations: NonZeroU32) -> Self {
+        // PostgreSQL and its clients use a password that cannot be normalized unchanged.
         let password = stringprep::saslprep(password).unwrap_or(std::borrow::Cow::Borrowed(password));
         let mut salted = [0; KEY_BYTES];
         pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, password.as_bytes(), &mut salted);
@@ -98,14 +97,14 @@ impl Verifier {
         Self { iterations, salt, stored_key, server_key: mac(&salted, b"Server Key") }
     }
 
-    /// Whether this is the password, for the method that sends it. Takes milliseconds.
+    /// Checks a cleartext password. Takes milliseconds.
     pub fn check(&self, password: &str) -> bool {
-        let other = Self::salted(password, self.salt.clone(), self.iterations);
+        let other = Self::hash_with_salt(password, self.salt.clone(), self.iterations);
         is_same(&self.stored_key, &other.stored_key)
     }
 }
 
-/// Makes what roles without a password are challenged with. One for each server.
+/// Mock verifiers for roles without a password. One per server.
 pub struct Mock {
     key: [u8; KEY_BYTES],
     iterations: NonZeroU32,
@@ -118,14 +117,14 @@ impl fmt::Debug for Mock {
 }
 
 impl Mock {
-    /// `iterations`: what passwords are made with here, or else the number tells who has none.
+    /// `iterations`: the number used for passwords here; another one would reveal roles without a password.
     pub fn new(iterations: NonZeroU32) -> Result<Self, SqlError> {
         let mut key = [0; KEY_BYTES];
         random(&mut key)?;
         Ok(Self { key, iterations })
     }
 
-    /// What `user` gets instead of a verifier: the same each time, and no password is right.
+    /// The mock verifier of `user`: the same each time; no password matches.
     pub fn verifier(&self, user: &str) -> Verifier {
         let salt = mac(&self.key, &[b"salt ", user.as_bytes()].concat())[..SALT_BYTES].to_vec();
         let stored_key = mac(&self.key, &[b"stored ", user.as_bytes()].concat());
@@ -134,8 +133,8 @@ impl Mock {
     }
 }
 
-/// Checks a password that a client has sent; the same work and the same failure if there is no verifier.
-/// Takes milliseconds.
+/// Checks a cleartext password, with the same work and the same error if there is no verifier. Takes
+/// milliseconds.
 pub fn check_password(
     user: &str,
     verifier: Option<&Verifier>,
@@ -150,7 +149,7 @@ pub fn check_password(
     }
 }
 
-/// A client's authentication that has not begun.
+/// A SCRAM exchange before the client's first message.
 #[derive(Debug)]
 pub struct Scram {
     user: String,
@@ -159,13 +158,13 @@ pub struct Scram {
     binding: Option<Vec<u8>>,
 }
 
-/// What a client was sent, and has to answer.
+/// A SCRAM exchange that waits for the client's proof.
 #[derive(Debug)]
 pub struct Challenge {
     user: String,
     verifier: Verifier,
     is_mock: bool,
-    /// What the client has to say again about its channel, with the data of that.
+    /// The channel-binding data that the client must repeat.
     channel: Vec<u8>,
     nonce: String,
     first_bare: String,
@@ -173,17 +172,17 @@ pub struct Challenge {
 }
 
 impl Scram {
-    /// `verifier`: `None` if the role does not exist, has no password, or has one that is not valid any more.
-    /// `binding`: of a connection over TLS, as `tls::Loaded::binding` has it.
+    /// `verifier`: `None` if the role does not exist, has no password, or has an expired one. `binding`: of a
+    /// TLS connection, see `tls::LoadedTls::binding`.
     pub fn new(user: &str, verifier: Option<Verifier>, mock: &Mock, binding: Option<&[u8]>) -> Self {
         let is_mock = verifier.is_none();
-        // Made in any case, so that it takes the same time.
+        // Computed in any case, for constant time.
         let instead = mock.verifier(user);
         let verifier = verifier.unwrap_or(instead);
         Self { user: user.to_string(), verifier, is_mock, binding: binding.map(<[u8]>::to_vec) }
     }
 
-    /// What a client may choose from, the best first.
+    /// The offered mechanisms, in order of preference.
     pub fn mechanisms(&self) -> &'static [&'static str] {
         match self.binding {
             Some(_) => &[MECHANISM_PLUS, MECHANISM],
@@ -191,7 +190,7 @@ impl Scram {
         }
     }
 
-    /// The answer to the client's first message, and what to check its second with.
+    /// The response to the client's first message, and the state to check its second.
     pub fn challenge(self, mechanism: &str, client_first: &[u8]) -> Result<(String, Challenge), SqlError> {
         let mut nonce = [0; NONCE_BYTES];
         random(&mut nonce)?;
@@ -211,11 +210,12 @@ impl Scram {
         let client_first = message(client_first)?;
         let mut parts = client_first.splitn(3, ',');
         let (flag, identity) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let first_bare = parts.next().ok_or_else(|| malformed("a client's first message has three parts"))?;
+        let first_bare =
+            parts.next().ok_or_else(|| malformed_message("a client's first message has three parts"))?;
         match (flag, is_bound) {
             ("n", false) => {}
-            // It could, and thinks that the server cannot: somebody in between took the better mechanism from
-            // the list.
+            // The client supports channel binding but believes that the server does not: someone in between
+            // removed the mechanism from the list.
             ("y", false) if self.binding.is_some() => {
                 let message = "SCRAM channel binding negotiation error";
                 return Err(SqlError::fatal(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, message).with_detail(
@@ -225,15 +225,15 @@ impl Scram {
             }
             ("y", false) => {}
             ("n" | "y", true) => {
-                return Err(malformed("SCRAM-SHA-256-PLUS was selected without channel binding"));
+                return Err(malformed_message("SCRAM-SHA-256-PLUS was selected without channel binding"));
             }
             (flag, is_bound) => match flag.strip_prefix("p=") {
                 Some("tls-server-end-point") if is_bound => {}
                 Some(_) if is_bound => return Err(protocol("unsupported SCRAM channel-binding type")),
                 Some(_) => {
-                    return Err(malformed("SCRAM-SHA-256 was selected with channel binding"));
+                    return Err(malformed_message("SCRAM-SHA-256 was selected with channel binding"));
                 }
-                None => return Err(malformed("unexpected channel-binding flag")),
+                None => return Err(malformed_message("unexpected channel-binding flag")),
             },
         }
         if !identity.is_empty() {
@@ -248,14 +248,16 @@ impl Scram {
                 "client requires an unsupported SCRAM extension",
             ));
         }
-        // Which user it is was said when the connection began.
+        // The startup message has named the user.
         if !name.starts_with("n=") {
-            return Err(malformed("the user name is missing"));
+            return Err(malformed_message("the user name is missing"));
         }
         let nonce = attributes.next().and_then(|nonce| nonce.strip_prefix("r="));
         let nonce = nonce
             .filter(|nonce| !nonce.is_empty() && nonce.bytes().all(|byte| byte.is_ascii_graphic()))
-            .ok_or_else(|| malformed("the nonce is missing or has characters that cannot be printed"))?;
+            .ok_or_else(|| {
+                malformed_message("the nonce is missing or has characters that cannot be printed")
+            })?;
         let mut channel = format!("{flag},,").into_bytes();
         if is_bound {
             channel.extend(self.binding.unwrap_or_default());
@@ -277,17 +279,17 @@ impl Scram {
 }
 
 impl Challenge {
-    /// Checks the proof; the last message, by which the client knows the server.
+    /// Checks the proof; returns the final message, which authenticates the server.
     ///
-    /// Errors: 28P01 if the password is wrong; 08P01 if the message is no answer to the challenge.
+    /// Errors: 28P01 if the password is wrong; 08P01 if the message is not a response to the challenge.
     pub fn verify(self, client_final: &[u8]) -> Result<String, SqlError> {
         let client_final = message(client_final)?;
         let (without_proof, proof) =
-            client_final.rsplit_once(",p=").ok_or_else(|| malformed("the proof is missing"))?;
+            client_final.rsplit_once(",p=").ok_or_else(|| malformed_message("the proof is missing"))?;
         let mut attributes = without_proof.split(',');
         let channel = attributes.next().and_then(|one| one.strip_prefix("c="));
         let channel = channel.and_then(|channel| BASE64.decode(channel).ok());
-        let channel = channel.ok_or_else(|| malformed("the channel binding is missing"))?;
+        let channel = channel.ok_or_else(|| malformed_message("the channel binding is missing"))?;
         if !is_same(&channel, &self.channel) {
             return Err(SqlError::fatal(
                 SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
@@ -295,13 +297,13 @@ impl Challenge {
             ));
         }
         if attributes.next().and_then(|one| one.strip_prefix("r=")) != Some(&self.nonce) {
-            return Err(malformed("the nonce is another"));
+            return Err(malformed_message("the nonce is another"));
         }
         let proof: [u8; KEY_BYTES] = BASE64
             .decode(proof)
             .ok()
             .and_then(|proof| proof.try_into().ok())
-            .ok_or_else(|| malformed("the proof has another length"))?;
+            .ok_or_else(|| malformed_message("the proof has another length"))?;
         let said = format!("{},{},{without_proof}", self.first_bare, self.server_first);
         let signature = mac(&self.verifier.stored_key, said.as_bytes());
         let mut client_key = [0; KEY_BYTES];
@@ -319,12 +321,12 @@ impl Challenge {
 
 fn message(bytes: &[u8]) -> Result<&str, SqlError> {
     if bytes.len() > MESSAGE_BYTES_MAX || bytes.contains(&0) {
-        return Err(malformed("it is too long or has a zero in it"));
+        return Err(malformed_message("it is too long or has a zero in it"));
     }
-    std::str::from_utf8(bytes).map_err(|_| malformed("it is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| malformed_message("it is not UTF-8"))
 }
 
-fn malformed(detail: &str) -> SqlError {
+fn malformed_message(detail: &str) -> SqlError {
     protocol("malformed SCRAM message").with_detail(detail)
 }
 
@@ -351,7 +353,7 @@ fn bytes(hash: &[u8]) -> [u8; KEY_BYTES] {
     key
 }
 
-/// In a time that tells nothing of where they differ.
+/// Compares in constant time.
 fn is_same(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len()
         && std::hint::black_box(left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right)))

@@ -1,8 +1,7 @@
-//! TLS: the server's certificate and key from files, authorities for clients' certificates, and what is read
-//! out of certificates.
+//! TLS: the server's certificate and key, authorities for client certificates, and names in certificates.
 //!
-//! Files are read when the server starts and upon `reload`; a reload that fails leaves what was there.
-//! Connections keep what they began with.
+//! Files are read at startup and upon `reload`; a failed reload keeps the previous state. Open connections
+//! are not affected.
 
 use std::fmt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -21,18 +20,18 @@ use super::peer;
 
 mod der;
 
-/// Where a server's certificate is, in PEM.
+/// Paths of the server's PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's own first, then those between it and the authority.
+    /// The server's own certificate first, then intermediate ones.
     pub certificate: PathBuf,
-    /// Not encrypted, and readable by the server's user alone.
+    /// Unencrypted, and readable only by the server's user.
     pub key: PathBuf,
-    /// Authorities whose certificates clients may show.
+    /// Authorities for client certificates.
     pub client_authority: Option<PathBuf>,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsError {
     pub message: String,
@@ -47,28 +46,28 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// A server's TLS.
+/// A server's TLS configuration, which can be reloaded.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
-    loaded: RwLock<Arc<Loaded>>,
+    loaded: RwLock<Arc<LoadedTls>>,
 }
 
-/// What was in the files.
+/// The contents of the files.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedTls {
     /// Without ALPN; see `with_alpn`.
     pub config: Arc<ServerConfig>,
-    /// For SCRAM-SHA-256-PLUS: the hash of the certificate (`tls-server-end-point`). `None`: it is signed in
-    /// a way for which there is no rule, as Ed25519 is.
+    /// For SCRAM-SHA-256-PLUS: the hash of the certificate (`tls-server-end-point`). `None`: no hash is
+    /// defined for its signature, as for Ed25519.
     pub binding: Option<Vec<u8>>,
-    /// Whether clients may show certificates.
+    /// Whether clients may present certificates.
     pub asks_clients: bool,
 }
 
-impl Loaded {
-    /// For a protocol that is named in the handshake, such as `postgresql` or `h2`. Clients that name none
-    /// are let in too.
+impl LoadedTls {
+    /// The configuration for protocols negotiated by ALPN, such as `postgresql` or `h2`. Clients without ALPN
+    /// are accepted, too.
     pub fn with_alpn(&self, protocols: &[&[u8]]) -> Arc<ServerConfig> {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -77,43 +76,42 @@ impl Loaded {
 }
 
 impl Tls {
-    /// Reads the files, and checks that they belong together.
+    /// Reads the files, and checks that key and certificate match.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let loaded = read(&files)?;
+        let loaded = load_files(&files)?;
         Ok(Self { files, loaded: RwLock::new(Arc::new(loaded)) })
     }
 
-    /// Reads them again, for connections to come.
+    /// Reads the files again, for new connections.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let loaded = read(&self.files)?;
+        let loaded = load_files(&self.files)?;
         *self.loaded.write() = Arc::new(loaded);
         Ok(())
     }
 
-    pub fn loaded(&self) -> Arc<Loaded> {
+    pub fn current(&self) -> Arc<LoadedTls> {
         Arc::clone(&self.loaded.read())
     }
 }
 
-/// Whether a certificate that TLS has checked is one of this user's: it has one common name, and that is the
-/// role.
+/// Whether a verified certificate belongs to this user: its only common name is the role.
 pub fn is_of(certificate: &CertificateDer<'_>, user: &str) -> bool {
     common_name(certificate).as_deref() == Some(user)
 }
 
-/// The common name of a certificate that TLS has checked, if it has one and no other.
+/// The common name of a verified certificate, if it has exactly one.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let mut names = der::common_names(certificate)?;
     names.pop().filter(|_| names.is_empty())
 }
 
-fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
+fn load_files(files: &TlsFiles) -> Result<LoadedTls, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = private_key(&files.key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| failed(format!("TLS cannot be set up: {error}")))?;
+        .map_err(|error| tls_error(format!("TLS cannot be set up: {error}")))?;
     let builder = match &files.client_authority {
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(verifier(path, &provider)?),
@@ -135,7 +133,7 @@ fn read(files: &TlsFiles) -> Result<Loaded, TlsError> {
             },
         }
     })?;
-    Ok(Loaded { config: Arc::new(config), binding, asks_clients: files.client_authority.is_some() })
+    Ok(LoadedTls { config: Arc::new(config), binding, asks_clients: files.client_authority.is_some() })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -144,7 +142,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .collect::<Result<_, _>>()
         .map_err(|error| unreadable(path, "certificate", &error))?;
     match chain.is_empty() {
-        true => Err(failed(format!("file \"{}\" has no certificate in PEM", path.display()))),
+        true => Err(tls_error(format!("file \"{}\" has no certificate in PEM", path.display()))),
         false => Ok(chain),
     }
 }
@@ -153,7 +151,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = contents(path, "key")?;
     let metadata = std::fs::metadata(path).map_err(|error| missing(path, "key", &error))?;
     let own = peer::own_uid().map_err(|error| missing(path, "key", &error))?;
-    // As PostgreSQL has it: a group may read it if it is root's, since distributions keep keys like that.
+    // As in PostgreSQL: the group may read a key that root owns, since distributions store keys that way.
     let others = if metadata.uid() == own { 0o077 } else { 0o027 };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.uid() != own && metadata.uid() != 0 {
@@ -186,14 +184,14 @@ fn verifier(
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| {
-            failed(format!("file \"{}\" has a certificate that is no authority: {error}", path.display()))
+            tls_error(format!("file \"{}\" has a certificate that is no authority: {error}", path.display()))
         })?;
     }
-    // Those who come with a password need none; rules ask for it.
+    // Optional here, since passwords need no certificate; rules may require one.
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .allow_unauthenticated()
         .build()
-        .map_err(|error| failed(format!("authority \"{}\" cannot be used: {error}", path.display())))
+        .map_err(|error| tls_error(format!("authority \"{}\" cannot be used: {error}", path.display())))
 }
 
 fn contents(path: &Path, what: &str) -> Result<Vec<u8>, TlsError> {
@@ -201,10 +199,10 @@ fn contents(path: &Path, what: &str) -> Result<Vec<u8>, TlsError> {
 }
 
 fn missing(path: &Path, what: &str, error: &std::io::Error) -> TlsError {
-    failed(format!("{what} \"{}\" cannot be read: {error}", path.display()))
+    tls_error(format!("{what} \"{}\" cannot be read: {error}", path.display()))
 }
 
-/// What the parser says, in words that have nothing of the file's contents.
+/// The parser's error, without contents of the file.
 fn unreadable(path: &Path, what: &str, error: &pem::Error) -> TlsError {
     let why = match error {
         pem::Error::MissingSectionEnd { .. } => "a section does not end",
@@ -213,14 +211,14 @@ fn unreadable(path: &Path, what: &str, error: &pem::Error) -> TlsError {
         pem::Error::SectionTooLarge => "it is too large",
         _ => "it is not PEM",
     };
-    failed(format!("{what} \"{}\" cannot be understood: {why}", path.display()))
+    tls_error(format!("{what} \"{}\" cannot be understood: {why}", path.display()))
 }
 
-fn failed(message: String) -> TlsError {
+fn tls_error(message: String) -> TlsError {
     TlsError { message, hint: None }
 }
 
-/// RFC 5929, section 4.1: the hash that the certificate is signed with, or SHA-256 instead of MD5 and SHA-1.
+/// RFC 5929, section 4.1: the hash in the certificate's signature, or SHA-256 instead of MD5 and SHA-1.
 fn binding(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let algorithm = match der::signature_algorithm(certificate)? {
         der::Hash::Sha256 => &digest::SHA256,

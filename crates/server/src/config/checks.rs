@@ -1,4 +1,4 @@
-//! What values have to fulfil beyond being of their kind, alone and together.
+//! Validation of values beyond their type, alone and in combination.
 
 use super::values::Launcher;
 use super::{Config, Problem};
@@ -28,8 +28,8 @@ impl Check {
 }
 
 impl Config {
-    /// Everything that is wrong with the values, whatever the machine is like. What depends on the machine is
-    /// in [`Config::findings`]. To be called again when options of the command line have changed values.
+    /// Validates values independently of the machine; [`Config::findings`] checks the machine. Call it again
+    /// after command-line options have changed values.
     pub fn check(&self) -> Vec<Problem> {
         let mut check = Check(Vec::new());
         self.check_server(&mut check);

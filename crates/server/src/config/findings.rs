@@ -1,4 +1,4 @@
-//! What `harrier doctor` tells of a configuration on the machine it is for: files, folders, programs, limits.
+//! Checks of `harrier doctor`: files, folders, programs and limits of the machine.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,30 +12,30 @@ use super::Config;
 use super::secrets::is_secret;
 use super::values::Launcher;
 
-mod entrance;
+mod authentication;
 
-/// The longest path that a socket can have, without the zero at its end.
+/// Maximum length of a socket path, without its NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Files that a server has open beside its connections.
+/// Open files of a server beside its connections.
 const OTHER_FILES: u64 = 256;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gravity {
-    /// The server would run, but perhaps not as it was meant.
+    /// The server runs, but perhaps not as intended.
     Note,
-    /// The server would not start, or would not do what the key says.
+    /// The server does not start, or ignores the key.
     Wrong,
 }
 
-/// What was found out about a key.
+/// A finding about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub gravity: Gravity,
     /// `server.tls_key`.
     pub key: &'static str,
-    /// A sentence with what to do about it.
+    /// A sentence with a remedy.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ impl Found {
         self.0.push(Finding { gravity: Gravity::Note, key, message: message.into() });
     }
 
-    /// Whether the file can be read.
+    /// Checks that a file can be read.
     fn readable(&mut self, key: &'static str, path: &Path) -> bool {
         let read = File::open(path).and_then(|file| file.metadata());
         match read {
@@ -63,13 +63,13 @@ impl Found {
 }
 
 impl Config {
-    /// What would go wrong on this machine, and what is worth a look; the gravest first. Values must have
-    /// passed [`Config::check`]. Opens files and tries ports, and changes nothing. Blocks.
+    /// Problems on this machine, the most severe first. Values must have passed [`Config::check`]. Opens
+    /// files and tries ports, but changes nothing. Blocks.
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = Found(Vec::new());
         self.find_places(&mut found);
         self.find_tls(&mut found);
-        self.find_entrance(&mut found);
+        self.find_authentication(&mut found);
         self.find_gang(&mut found);
         self.find_limits(&mut found);
         found.0.sort_by_key(|finding| std::cmp::Reverse(finding.gravity));
@@ -106,7 +106,7 @@ impl Config {
                 Ok(metadata) if !metadata.is_dir() => {
                     found.wrong("server.unix_socket", format!("{} is not a folder", folder.display()));
                 }
-                // Without the sticky bit, others could put their socket in the place of this one.
+                // Without the sticky bit, others could replace this socket with theirs.
                 Ok(metadata) if metadata.permissions().mode() & 0o1002 == 0o0002 => found.wrong(
                     "server.unix_socket",
                     format!("anybody can replace a socket in {}; choose another folder", folder.display()),
@@ -232,7 +232,7 @@ impl Config {
     }
 }
 
-/// The program that a shell would start by this name.
+/// Finds a program on PATH, as a shell does.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
@@ -241,7 +241,7 @@ pub fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(program)).find(is_program)
 }
 
-/// What the system lets this process open; `None` if there is no limit, or it is unknown.
+/// The limit of open files; `None` if unlimited or unknown.
 fn open_files_max() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

@@ -1,4 +1,4 @@
-//! Files with secrets that the configuration names.
+//! Secret files named in the configuration.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,9 +7,9 @@ use std::path::Path;
 use super::Server;
 
 impl Server {
-    /// The password of the pages, if a file has it.
+    /// Reads the password of the pages, if a file is configured.
     ///
-    /// Errors: the file cannot be read, others can read it, or its first line is empty; for people.
+    /// Errors, as text: the file cannot be read, others can read it, or its first line is empty.
     pub fn http_password(&self) -> Option<Result<String, String>> {
         let path = self.http_password_file.get()?;
         Some(first_line(path))
@@ -28,7 +28,7 @@ fn first_line(path: &Path) -> Result<String, String> {
     }
 }
 
-/// Whether nobody else can read a file. As PostgreSQL: the group may if it belongs to root.
+/// Whether only the owner can read a file. As in PostgreSQL, the group may, if root owns it.
 pub(super) fn is_secret(path: &Path) -> bool {
     let allowed = |metadata: fs::Metadata| match metadata.uid() {
         0 => metadata.mode() & 0o037 == 0,

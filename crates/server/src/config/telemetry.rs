@@ -1,11 +1,11 @@
-//! Values of the section `telemetry`.
+//! Value types of the section `telemetry`.
 
 use std::fmt;
 
 use serde::Deserialize;
 use toml::Value;
 
-use super::values::{Kind, quoted, string};
+use super::values::{Kind, string, toml_string};
 use crate::telemetry;
 
 /// The URL of a collector.
@@ -22,16 +22,16 @@ impl TryFrom<Value> for Endpoint {
 }
 
 impl Kind for Endpoint {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a URL of HTTP in quotes, such as \"http://127.0.0.1:4318\"".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(self.0.as_str())
+    fn to_toml(&self) -> String {
+        toml_string(self.0.as_str())
     }
 }
 
-/// `name: value` of a header; its value may be a secret, and is not shown by `Debug`.
+/// `name: value` of a header; `Debug` hides the value, which may be a secret.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct HeaderLine(pub String);
@@ -58,12 +58,12 @@ impl TryFrom<Value> for HeaderLine {
 }
 
 impl Kind for HeaderLine {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a header in quotes, such as \"Authorization: Bearer x\"".to_string()
     }
 
-    /// Without its value: people look at it.
-    fn written(&self) -> String {
-        quoted(&format!("{self:?}"))
+    /// Without its value, which is shown to people.
+    fn to_toml(&self) -> String {
+        toml_string(&format!("{self:?}"))
     }
 }

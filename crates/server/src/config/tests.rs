@@ -1,4 +1,4 @@
-//! Tests of the configuration file, from its text to what is said about it.
+//! Tests of the configuration file and its error messages.
 
 use harrier_error::SqlError;
 
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<Config, Vec<Problem>> {
     Config::parse(text, Path::new(FOLDER))
 }
 
-/// Each problem as people read it.
+/// Formats each problem.
 fn problems(text: &str) -> Vec<String> {
     parse(text).expect_err(text).iter().map(Problem::to_string).collect()
 }
@@ -21,7 +21,7 @@ fn an_empty_file_and_the_example_are_the_defaults() {
     assert_eq!(parse(""), Ok(Config::default()));
     let example = Config::example();
     assert_eq!(parse(&example), Ok(Config::default()));
-    // Every `#key = value` without its mark; what explains has a space behind it.
+    // Uncomments every `#key = value`; documentation has a blank after its `#`.
     let active: Vec<String> = example
         .lines()
         .filter(|line| !Settings::EXAMPLE.contains(&line.trim_start_matches('#')))

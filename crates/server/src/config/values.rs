@@ -1,4 +1,4 @@
-//! The kinds of values that keys of the configuration file have: how each is written, read, and told of.
+//! Value types of configuration keys: parsing, TOML form, and documentation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Value;
 
-/// The longest time a key can have: SQL settings count milliseconds in 32 bits.
+/// Maximum time: SQL settings count milliseconds in 32 bits.
 const PERIOD_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Units of a [`Size`], the largest first.
@@ -20,19 +20,19 @@ const SIZES: [(&str, u64); 5] =
 const PERIODS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A kind of value.
+/// A value type.
 pub trait Kind: Sized {
-    /// What may stand after `key =`, for documentation and errors.
-    fn allowed() -> String;
+    /// Allowed values after `key =`, for documentation and errors.
+    fn allowed_values() -> String;
 
     /// The value as TOML.
-    fn written(&self) -> String;
+    fn to_toml(&self) -> String;
 
-    /// Relative paths in it are relative to `folder`.
-    fn place(&mut self, _folder: &std::path::Path) {}
+    /// Resolves relative paths against `folder`.
+    fn resolve_path(&mut self, _folder: &std::path::Path) {}
 }
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Size(pub u64);
@@ -60,16 +60,16 @@ impl TryFrom<Value> for Size {
 }
 
 impl Kind for Size {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a size in B, KiB, MiB, GiB or TiB, such as \"8GiB\"".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(&self.to_string())
+    fn to_toml(&self) -> String {
+        toml_string(&self.to_string())
     }
 }
 
-/// How long, above zero.
+/// A duration above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Period(pub Duration);
@@ -108,12 +108,12 @@ impl TryFrom<Value> for Period {
 }
 
 impl Kind for Period {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         format!("a time in ms, s, min, h or d from 1ms to {}, such as \"30s\"", Self(PERIOD_MAX))
     }
 
-    fn written(&self) -> String {
-        quoted(&self.to_string())
+    fn to_toml(&self) -> String {
+        toml_string(&self.to_string())
     }
 }
 
@@ -137,28 +137,28 @@ impl<T: serde::de::DeserializeOwned> TryFrom<Value> for OrOff<T> {
     fn try_from(value: Value) -> Result<Self, String> {
         match value {
             Value::String(text) if text == "off" => Ok(Self(None)),
-            value => within(value).map(|value| Self(Some(value))),
+            value => deserialize_nested(value).map(|value| Self(Some(value))),
         }
     }
 }
 
 impl<T: Kind> Kind for OrOff<T> {
-    fn allowed() -> String {
-        format!("{}, or \"off\"", T::allowed())
+    fn allowed_values() -> String {
+        format!("{}, or \"off\"", T::allowed_values())
     }
 
-    fn written(&self) -> String {
-        self.0.as_ref().map_or_else(|| quoted("off"), T::written)
+    fn to_toml(&self) -> String {
+        self.0.as_ref().map_or_else(|| toml_string("off"), T::to_toml)
     }
 
-    fn place(&mut self, folder: &std::path::Path) {
+    fn resolve_path(&mut self, folder: &std::path::Path) {
         if let Some(value) = &mut self.0 {
-            value.place(folder);
+            value.resolve_path(folder);
         }
     }
 }
 
-/// A value, or `"auto"`: Harrier finds it out.
+/// A value, or `"auto"`: Harrier determines it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value", bound = "T: serde::de::DeserializeOwned")]
 pub struct OrAuto<T>(pub Option<T>);
@@ -166,7 +166,7 @@ pub struct OrAuto<T>(pub Option<T>);
 impl<T> OrAuto<T> {
     pub const AUTO: Self = Self(None);
 
-    /// The value; `None`: to be found out.
+    /// The value; `None`: automatic.
     pub fn get(&self) -> Option<&T> {
         self.0.as_ref()
     }
@@ -178,22 +178,22 @@ impl<T: serde::de::DeserializeOwned> TryFrom<Value> for OrAuto<T> {
     fn try_from(value: Value) -> Result<Self, String> {
         match value {
             Value::String(text) if text == "auto" => Ok(Self(None)),
-            value => within(value).map(|value| Self(Some(value))),
+            value => deserialize_nested(value).map(|value| Self(Some(value))),
         }
     }
 }
 
 impl<T: Kind> Kind for OrAuto<T> {
-    fn allowed() -> String {
-        format!("{}, or \"auto\"", T::allowed())
+    fn allowed_values() -> String {
+        format!("{}, or \"auto\"", T::allowed_values())
     }
 
-    fn written(&self) -> String {
-        self.0.as_ref().map_or_else(|| quoted("auto"), T::written)
+    fn to_toml(&self) -> String {
+        self.0.as_ref().map_or_else(|| toml_string("auto"), T::to_toml)
     }
 }
 
-/// Where to listen.
+/// A listen address.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Address {
@@ -207,7 +207,8 @@ impl Address {
         Self { host: "127.0.0.1".to_string(), port }
     }
 
-    /// Whether only this machine can reach it. A name other than `localhost` may be anything, so it is not.
+    /// Whether only this machine can reach it. A name other than `localhost` may resolve to anything, so it
+    /// cannot.
     pub fn is_loopback(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
@@ -248,16 +249,16 @@ impl TryFrom<Value> for Address {
 }
 
 impl Kind for Address {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "an address and a port, such as \"127.0.0.1:5433\", \"[::1]:5433\" or \"localhost:5433\"".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(&self.to_string())
+    fn to_toml(&self) -> String {
+        toml_string(&self.to_string())
     }
 }
 
-/// A name that a host can have in a URL.
+/// A host name in a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct HostName(pub String);
@@ -272,20 +273,20 @@ impl TryFrom<Value> for HostName {
 }
 
 impl Kind for HostName {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a host name without a port, such as \"warehouse.example.com\"".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(&self.0)
+    fn to_toml(&self) -> String {
+        toml_string(&self.0)
     }
 }
 
-/// What starts the ranks of the gang.
+/// How the ranks of the gang are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub enum Launcher {
-    /// `srun` in a Slurm allocation, else `mpirun` where there is one, else none.
+    /// `srun` in a Slurm allocation, else `mpirun` where available, else none.
     Auto,
     Mpirun,
     Srun,
@@ -324,22 +325,22 @@ impl TryFrom<Value> for Launcher {
 }
 
 impl Kind for Launcher {
-    fn allowed() -> String {
-        let [others @ .., last] = Self::ALL.map(|launcher| launcher.written());
+    fn allowed_values() -> String {
+        let [others @ .., last] = Self::ALL.map(|launcher| launcher.to_toml());
         format!("{} or {last}", others.join(", "))
     }
 
-    fn written(&self) -> String {
-        quoted(self.word())
+    fn to_toml(&self) -> String {
+        toml_string(self.word())
     }
 }
 
-/// Which statements an audit log has.
+/// The statements in an audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub enum AuditStatements {
     None,
-    /// Those that change what there is, or who may do what.
+    /// Those that change definitions or privileges.
     Ddl,
     All,
 }
@@ -374,83 +375,83 @@ impl TryFrom<Value> for AuditStatements {
 }
 
 impl Kind for AuditStatements {
-    fn allowed() -> String {
-        let [others @ .., last] = Self::ALL.map(|statements| statements.written());
+    fn allowed_values() -> String {
+        let [others @ .., last] = Self::ALL.map(|statements| statements.to_toml());
         format!("{} or {last}", others.join(", "))
     }
 
-    fn written(&self) -> String {
-        quoted(self.word())
+    fn to_toml(&self) -> String {
+        toml_string(self.word())
     }
 }
 
 impl Kind for u32 {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a number".to_string()
     }
 
-    fn written(&self) -> String {
+    fn to_toml(&self) -> String {
         self.to_string()
     }
 }
 
 impl Kind for bool {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "true or false".to_string()
     }
 
-    fn written(&self) -> String {
+    fn to_toml(&self) -> String {
         self.to_string()
     }
 }
 
 impl Kind for String {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a text in quotes".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(self)
+    fn to_toml(&self) -> String {
+        toml_string(self)
     }
 }
 
 impl Kind for PathBuf {
-    fn allowed() -> String {
+    fn allowed_values() -> String {
         "a path in quotes".to_string()
     }
 
-    fn written(&self) -> String {
-        quoted(&self.to_string_lossy())
+    fn to_toml(&self) -> String {
+        toml_string(&self.to_string_lossy())
     }
 
-    fn place(&mut self, folder: &std::path::Path) {
-        // Joined with an absolute path, a folder does not matter.
+    fn resolve_path(&mut self, folder: &std::path::Path) {
+        // Joining an absolute path ignores the folder.
         *self = folder.join(&*self);
     }
 }
 
 impl<T: Kind> Kind for Vec<T> {
-    fn allowed() -> String {
-        format!("a list, in brackets, of: {}", T::allowed())
+    fn allowed_values() -> String {
+        format!("a list, in brackets, of: {}", T::allowed_values())
     }
 
-    fn written(&self) -> String {
-        let items: Vec<String> = self.iter().map(T::written).collect();
+    fn to_toml(&self) -> String {
+        let items: Vec<String> = self.iter().map(T::to_toml).collect();
         format!("[{}]", items.join(", "))
     }
 
-    fn place(&mut self, folder: &std::path::Path) {
-        self.iter_mut().for_each(|item| item.place(folder));
+    fn resolve_path(&mut self, folder: &std::path::Path) {
+        self.iter_mut().for_each(|item| item.resolve_path(folder));
     }
 }
 
-/// A string of TOML.
-pub(super) fn quoted(text: &str) -> String {
+/// Quotes a TOML string.
+pub(super) fn toml_string(text: &str) -> String {
     Value::String(text.to_string()).to_string()
 }
 
-/// A value inside of another, with an error that names no type of Rust's.
-fn within<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
+/// Deserializes a nested value; its error names no Rust type.
+fn deserialize_nested<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
     let shown = value.to_string();
     let error = match value.try_into() {
         Ok(value) => return Ok(value),
@@ -476,7 +477,7 @@ fn is_host_name(text: &str) -> bool {
         && text.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_'))
 }
 
-/// `8GiB` or `8 GiB` in the smallest unit; `None` if it is no such thing, or too large.
+/// Parses `8GiB` or `8 GiB` in the smallest unit; `None` if malformed or too large.
 fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|char: char| !char.is_ascii_digit())?;
     let (number, unit) = (&text[..digits], text[digits..].trim_start());
@@ -484,7 +485,7 @@ fn number_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// In the largest unit that needs no fraction.
+/// Formats in the largest unit without a fraction.
 fn shortest(value: u64, units: &[(&str, u64)]) -> String {
     let last = units[units.len() - 1];
     let (unit, factor) =

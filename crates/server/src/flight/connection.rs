@@ -1,4 +1,4 @@
-//! Connections that come in: accepted, encrypted if asked for, and known to the calls that arrive over them.
+//! Incoming connections: accepted, optionally encrypted, and attached to the calls that arrive on them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,34 +16,33 @@ use tonic::transport::server::Connected;
 use super::Encryption;
 use super::login::Login;
 
-/// How long a client may take to agree upon encryption.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// What an error to accept is waited out for: it comes from a lack of descriptors or memory, and comes again
-/// at once.
+/// Pause after a failed accept: a lack of descriptors or memory would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that were accepted and that nobody serves yet.
+/// Accepted connections waiting to be served.
 pub(super) const CONNECTIONS_AHEAD: usize = 64;
 
 /// Lives as long as a connection.
 #[derive(Default)]
 pub(super) struct Connection {
-    /// Who came over it without a user.
+    /// The login of a client without a user.
     pub anonymous: tokio::sync::Mutex<Weak<Login>>,
 }
 
-/// Where calls come from; an extension of every request.
+/// The origin of a call; an extension of every request.
 #[derive(Clone)]
 pub(super) struct Peer {
     pub address: SocketAddr,
     pub is_encrypted: bool,
-    /// What the client has shown, if TLS has checked it.
+    /// The client's certificate, if TLS has verified one.
     pub certificate: Option<Arc<[u8]>>,
     pub connection: Arc<Connection>,
 }
 
-/// A connection's bytes.
+/// A connection's byte stream.
 pub(super) struct Link {
     peer: Peer,
     bytes: Bytes,
@@ -54,7 +53,7 @@ enum Bytes {
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-/// Accepts connections for ever and hands them on.
+/// Accepts connections forever and hands them to the server.
 pub(super) async fn accept(
     listener: TcpListener,
     encryption: Encryption,
@@ -69,7 +68,8 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        // Answers are written at once; without this a small one waits for the client's acknowledgement.
+        // Replies are written at once; Nagle's algorithm would delay small ones until the client's
+        // acknowledgement.
         let _ = stream.set_nodelay(true);
         let (encryption, links) = (encryption.clone(), links.clone());
         tokio::spawn(async move {
@@ -91,7 +91,7 @@ pub(super) async fn accept(
     }
 }
 
-/// Encrypts a connection, if there is something to do that with.
+/// Encrypts a connection, if TLS is configured.
 async fn begin(stream: TcpStream, encryption: &Encryption) -> io::Result<Bytes> {
     let Some(acceptor) = encryption.acceptor() else {
         return Ok(Bytes::Plain(stream));

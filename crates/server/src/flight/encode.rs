@@ -1,4 +1,4 @@
-//! Batches as Flight's messages: cut to sizes that every client takes, in types that every client reads.
+//! Encoding of batches as Flight messages, in sizes and types that every client supports.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, I
 use arrow_flight::{FlightData, SchemaAsIpc};
 use harrier_error::{SqlError, SqlState};
 
-/// Bytes of a message that is cut from a larger batch. Clients take 4 MiB if nobody told them otherwise.
+/// Target size of a message split from a larger batch. Clients accept 4 MiB by default.
 const MESSAGE_BYTES: usize = 2 << 20;
 
-/// A batch up to here is not cut: what a message has beside the values is less than a MiB.
+/// Larger batches are split: a message's overhead is less than a MiB.
 const MESSAGE_BYTES_MAX: usize = 3 << 20;
 
-/// Bytes of text that one array of the wire may get: its offsets are 32 bits wide.
+/// Maximum text bytes of an array on the wire: its offsets have 32 bits.
 const TEXT_BYTES_MAX: usize = 1 << 30;
 
-/// The schema as it is sent. Views and dictionaries become what they stand for: not all clients know them,
-/// and both may refer to much larger buffers than their values.
+/// The schema on the wire. Views and dictionaries are expanded: not all clients support them, and both may
+/// refer to much larger buffers than their values.
 pub(super) fn wire_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(wire_field);
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
@@ -62,11 +62,10 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// `schema`: of the wire.
+    /// `schema`: on the wire.
     pub fn new(schema: SchemaRef) -> Self {
         let mut context = IpcWriteContext::default();
-        // Messages of a result are about the same size: memory for the next one is had at once, not by
-        // growing.
+        // Messages of a result have about the same size: allocates the next one's memory at once.
         context.set_reserve_scratch(true);
         Self {
             schema,
@@ -77,12 +76,12 @@ impl Encoder {
         }
     }
 
-    /// What a result begins with.
+    /// The schema message, which begins a result.
     pub fn schema_message(&self) -> FlightData {
         SchemaAsIpc::new(&self.schema, &self.options).into()
     }
 
-    /// The messages of a batch, in order.
+    /// Encodes a batch as one or more messages, in order.
     pub fn encode(&mut self, batch: &RecordBatch) -> Result<Vec<FlightData>, SqlError> {
         let mut messages = Vec::with_capacity(1);
         self.encode_into(batch, &mut messages)?;
@@ -102,10 +101,10 @@ impl Encoder {
             return self.encode_into(&batch.slice(half, batch.num_rows() - half), messages);
         }
         let batch = on_wire(batch, &self.schema).map_err(unencodable)?;
-        self.cut(&batch, messages).map_err(unencodable)
+        self.split(&batch, messages).map_err(unencodable)
     }
 
-    fn cut(&mut self, batch: &RecordBatch, messages: &mut Vec<FlightData>) -> Result<(), ArrowError> {
+    fn split(&mut self, batch: &RecordBatch, messages: &mut Vec<FlightData>) -> Result<(), ArrowError> {
         let mut bytes = 0;
         for column in batch.columns() {
             bytes += column.to_data().get_slice_memory_size()?;
@@ -118,12 +117,12 @@ impl Encoder {
             messages.push(message.into());
             return Ok(());
         }
-        // By rows alone, as if all were equal; a part with the large ones is cut again.
+        // Splits evenly by rows; a part with the large rows is split again.
         let rows_per_message = rows.div_ceil(bytes.div_ceil(MESSAGE_BYTES)).min(rows - 1);
         let mut from = 0;
         while from < rows {
             let length = rows_per_message.min(rows - from);
-            self.cut(&batch.slice(from, length), messages)?;
+            self.split(&batch.slice(from, length), messages)?;
             from += length;
         }
         Ok(())
@@ -141,7 +140,7 @@ fn on_wire(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Arrow
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }
 
-/// Bytes that views in an array take when they are written out: at least that many.
+/// Size in bytes of the view arrays' values when expanded, as a lower bound.
 fn text_bytes(array: &ArrayRef) -> usize {
     // The length is the lower half of a view.
     let lengths = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum();

@@ -1,4 +1,4 @@
-//! Stands before all calls: who is it? Nothing that a stranger sends is read beyond its headers, and the few
+//! Authentication layer before all calls. From an unauthenticated client it reads only headers and the few
 //! bytes of a handshake.
 
 use std::convert::Infallible;
@@ -21,17 +21,16 @@ use super::connection::Peer;
 use super::login::{Login, Site};
 use super::status::status;
 
-/// Characters of a client's name that are kept, as many as PostgreSQL keeps of an application's name.
+/// Maximum characters of a client's name, as of PostgreSQL's application_name.
 const APPLICATION_CHARACTERS_MAX: usize = 63;
 
-/// As headers are written: clients in Go leave the padding out.
+/// Padding is optional: Go clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The calls of clients that are logged in go to `inner`, handshakes to `handshake`, which takes small
-/// messages only.
+/// Passes authenticated calls to `inner`, and handshakes to `handshake`, which accepts only small messages.
 #[derive(Clone)]
 pub(super) struct Gate<S> {
     pub site: Arc<Site>,
@@ -66,7 +65,7 @@ where
         if request.uri().path().ends_with("/Handshake") {
             return Box::pin(self.handshake.call(request));
         }
-        // The one that was polled is ready, its clone need not be.
+        // `poll_ready` has reserved `self.inner`, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let site = Arc::clone(&self.site);
@@ -98,7 +97,7 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
                 return Err(status(&failure));
             }
         },
-        // As clients send what the payload of a handshake gave them.
+        // Clients send the payload that a handshake returned.
         None => headers
             .get_bin("auth-token-bin")
             .map(|value| String::from_utf8_lossy(&value.to_bytes().unwrap_or_default()).into_owned()),
@@ -121,20 +120,20 @@ async fn who(site: &Arc<Site>, peer: Option<Peer>, headers: &MetadataMap) -> Res
     }
 }
 
-/// The database that a client names in a header, as drivers send connection options.
+/// The database in a client's header; drivers send connection options that way.
 pub(super) fn database(site: &Site, headers: &MetadataMap) -> String {
     let named = ["database", "catalog"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
     named.filter(|name| !name.is_empty()).unwrap_or(&site.flight.database).to_string()
 }
 
-/// What a client calls itself.
+/// The client's application name.
 pub(super) fn application(headers: &MetadataMap) -> String {
     let named = ["application_name", "x-application-name", "user-agent"];
     let name = named.into_iter().find_map(|name| headers.get(name)?.to_str().ok()).unwrap_or_default();
     name.chars().filter(|character| !character.is_control()).take(APPLICATION_CHARACTERS_MAX).collect()
 }
 
-/// User and password of a header as RFC 7617 has it.
+/// User and password of a Basic authorization header (RFC 7617).
 pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
     let (scheme, encoded) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
     let decoded = BASE64.decode(encoded.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
@@ -142,7 +141,7 @@ pub(super) fn basic(headers: &MetadataMap) -> Option<(String, String)> {
     Some((user.to_string(), password.to_string()))
 }
 
-/// User and password of a handshake's payload: a message with both.
+/// User and password in a handshake's payload.
 pub(super) fn payload(bytes: Bytes) -> Option<(String, String)> {
     let basic: arrow_flight::BasicAuth = prost::Message::decode(bytes).ok()?;
     Some((basic.username, basic.password)).filter(|(user, _)| !user.is_empty())

@@ -1,6 +1,6 @@
-//! Bulk ingestion: a client's batches become rows of a table, all or none, by `COPY … FROM STDIN`.
+//! Bulk ingestion: inserts a client's batches into a table, atomically, by `COPY … FROM STDIN`.
 //!
-//! Sessions take rows of COPY as text, so batches are written out as COPY's text format here.
+//! Sessions accept COPY data as text, so batches are formatted as COPY text here.
 
 use std::fmt::Write;
 
@@ -14,17 +14,17 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 
-use super::prepared::{Sent, unreadable};
-use super::turn::{Discard, Given, Turn, row_count};
+use super::executor::{Discard, Executor, StatementInputs, row_count};
+use super::prepared::{BatchStream, unreadable};
 
-/// Rows that are written out at once.
+/// Rows formatted at a time.
 const ROWS: usize = 4096;
 
-/// Runs an ingestion. Returns how many rows it added.
+/// Runs an ingestion. Returns the number of rows inserted.
 pub(super) async fn ingest(
-    turn: &mut Turn,
+    executor: &mut Executor,
     command: CommandStatementIngest,
-    mut sent: Sent,
+    mut sent: BatchStream,
 ) -> Result<i64, SqlError> {
     let table = table_name(&command)?;
     let (if_not_exists, if_exists) = modes(&command)?;
@@ -32,10 +32,11 @@ pub(super) async fn ingest(
     let Some(schema) = sent.schema().cloned() else {
         return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "an ingestion has to begin with a schema"));
     };
-    let columns = schema.fields().iter().map(|field| quoted(field.name())).collect::<Vec<_>>().join(", ");
+    let columns =
+        schema.fields().iter().map(|field| quote_identifier(field.name())).collect::<Vec<_>>().join(", ");
     let mut before = Vec::new();
     let create = || create_table(&table, command.temporary, &schema);
-    match (exists(turn, &table).await?, if_not_exists, if_exists) {
+    match (exists(executor, &table).await?, if_not_exists, if_exists) {
         (false, TableNotExistOption::Create, _) => before.push(create()?),
         (false, _, _) => {
             return Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation {table} does not exist")));
@@ -47,11 +48,11 @@ pub(super) async fn ingest(
         }
     }
     for field in schema.fields() {
-        // Fails for what has no text of its own.
+        // Fails for types without a text form.
         sql_type(field.data_type())?;
     }
     let batches = futures::stream::iter(first.map(Ok)).chain(sent.map_err(unreadable));
-    // A batch may be a client's whole table: others have their turn between parts of it.
+    // A batch may be a client's whole table: yields between its parts.
     let parts = batches.map_ok(|batch| {
         let starts = (0..batch.num_rows()).step_by(ROWS);
         futures::stream::iter(
@@ -61,31 +62,32 @@ pub(super) async fn ingest(
     let text = parts.try_flatten().map(|part: Result<RecordBatch, SqlError>| lines(&part?)).boxed();
     let copy = format!("COPY {table} ({columns}) FROM STDIN");
     if before.is_empty() {
-        return run_copy(turn, &copy, text).await;
+        return run_copy(executor, &copy, text).await;
     }
-    turn.together(move |turn| {
-        Box::pin(async move {
-            for statement in before {
-                turn.run(&statement, Given::default(), &mut Discard).await?;
-            }
-            run_copy(turn, &copy, text).await
+    executor
+        .run_atomically(move |executor| {
+            Box::pin(async move {
+                for statement in before {
+                    executor.run(&statement, StatementInputs::default(), &mut Discard).await?;
+                }
+                run_copy(executor, &copy, text).await
+            })
         })
-    })
-    .await
+        .await
 }
 
 async fn run_copy(
-    turn: &mut Turn,
+    executor: &mut Executor,
     copy: &str,
     text: BoxStream<'static, Result<Bytes, SqlError>>,
 ) -> Result<i64, SqlError> {
-    let given = Given { input: Some(text), ..Given::default() };
-    Ok(row_count(&turn.run(copy, given, &mut Discard).await?))
+    let given = StatementInputs { input: Some(text), ..StatementInputs::default() };
+    Ok(row_count(&executor.run(copy, given, &mut Discard).await?))
 }
 
-/// Whether there is a table of that name for this session.
-async fn exists(turn: &mut Turn, table: &str) -> Result<bool, SqlError> {
-    match turn.describe(&format!("SELECT * FROM {table}")).await {
+/// Whether the session can see a table of this name.
+async fn exists(executor: &mut Executor, table: &str) -> Result<bool, SqlError> {
+    match executor.describe(&format!("SELECT * FROM {table}")).await {
         Ok(_) => Ok(true),
         Err(failure)
             if matches!(failure.sqlstate, SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME) =>
@@ -115,25 +117,25 @@ fn table_name(command: &CommandStatementIngest) -> Result<String, SqlError> {
     }
     let parts = [command.catalog.as_deref(), command.schema.as_deref(), Some(command.table.as_str())];
     let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
-    Ok(parts.map(quoted).collect::<Vec<_>>().join("."))
+    Ok(parts.map(quote_identifier).collect::<Vec<_>>().join("."))
 }
 
 fn create_table(table: &str, is_temporary: bool, schema: &Schema) -> Result<String, SqlError> {
     let columns = schema.fields().iter().map(|field| {
         let not_null = if field.is_nullable() { "" } else { " NOT NULL" };
-        Ok(format!("{} {}{not_null}", quoted(field.name()), sql_type(field.data_type())?))
+        Ok(format!("{} {}{not_null}", quote_identifier(field.name()), sql_type(field.data_type())?))
     });
     let columns = columns.collect::<Result<Vec<_>, SqlError>>()?.join(", ");
     let temporary = if is_temporary { "TEMPORARY " } else { "" };
     Ok(format!("CREATE {temporary}TABLE {table} ({columns})"))
 }
 
-/// A name as SQL takes it literally.
-pub(super) fn quoted(name: impl AsRef<str>) -> String {
+/// Quotes an SQL identifier.
+pub(super) fn quote_identifier(name: impl AsRef<str>) -> String {
     format!("\"{}\"", name.as_ref().replace('"', "\"\""))
 }
 
-/// The type of SQL that holds an Arrow type's values.
+/// The SQL type for an Arrow type's values.
 fn sql_type(data_type: &DataType) -> Result<String, SqlError> {
     Ok(match data_type {
         DataType::Boolean => "boolean",
@@ -169,7 +171,7 @@ fn sql_type(data_type: &DataType) -> Result<String, SqlError> {
     .to_string())
 }
 
-/// The rows of a batch in COPY's text format.
+/// Formats a batch as COPY text.
 fn lines(batch: &RecordBatch) -> Result<Bytes, SqlError> {
     let options = FormatOptions::default()
         .with_display_error(false)
@@ -204,7 +206,7 @@ struct Column<'a> {
 
 impl<'a> Column<'a> {
     fn new(array: &'a dyn Array, options: &FormatOptions<'a>) -> Result<Self, ArrowError> {
-        // Those of a dictionary's values count as well.
+        // Includes NULLs among a dictionary's values.
         Ok(Self { array, nulls: array.logical_nulls(), formatter: ArrayFormatter::try_new(array, options)? })
     }
 

@@ -1,22 +1,21 @@
-//! Who is logged in, and on which sessions of the backend the statements of a client run.
+//! Logins, and the backend sessions on which a client's statements run.
 //!
-//! A client has a token, and behind it one session, as behind a connection of the PostgreSQL protocol.
-//! Flight's clients run several things at once, though: they ask for metadata while rows of a statement
-//! arrive, or for the rows of two statements in turn. So:
+//! A client has a token, and for it one session, like a connection of the PostgreSQL protocol. Flight clients
+//! run several statements concurrently, though: they request metadata while a statement's rows arrive, or
+//! read the rows of two statements in turn. So:
 //!
 //! ```text
 //! statement ─┬─ in a transaction ──► the session of the transaction, one statement at a time
-//!            └─ in none ──┬─ the client's session is free ──► it
-//!                         ├─ a transaction was opened on it by SQL ──► wait for it
-//!                         └─ it is busy ──► a session of its own, with the same settings, until the statement's end
+//!            └─ in none ──┬─ the client's session is free ──► use it
+//!                         ├─ SQL has opened a transaction on it ──► wait for it
+//!                         └─ it is busy ──► a temporary session with the same settings
 //! ```
 //!
-//! A transaction that the protocol opens takes the client's session if that is free, or else one of its own.
-//! Settings (SET) that worked are kept, so that further sessions have them too; those of a transaction when
-//! it has been committed.
+//! A protocol transaction takes the client's session if that is free, or else one of its own. Successful SET
+//! statements are recorded and replayed on further sessions; those of a transaction once it has committed.
 //!
-//! A login ends when the client closes it, when it was idle for too long, when its connection has been gone
-//! for a while, or when somebody ends its session. Its transactions are rolled back then.
+//! A login ends when the client closes it, after its idle timeout, some time after its connection is lost, or
+//! when its session is terminated. Its transactions are rolled back then.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -32,40 +31,40 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use super::connection::{Connection, Peer};
+use super::executor::Rows;
 use super::prepared::Prepared;
-use super::turn::Rows;
 use super::{Attempt, Flight};
 use crate::backend::{Identity, Session, TransactionState};
 use crate::registry::{SessionGuard, Stop};
 
-/// Settings of a client that further sessions get. There are fewer than that; a client that sets one of many
-/// spellings loses the oldest.
+/// Maximum recorded settings of a client. There are fewer parameters; a client with many spellings of them
+/// loses the oldest.
 const SETTINGS_MAX: usize = 256;
 
-/// Everybody who is logged in.
+/// All logins.
 pub(super) struct Site {
     pub flight: Flight,
     logins: Mutex<HashMap<String, Arc<Login>>>,
     is_draining: AtomicBool,
-    /// Statements and transactions that have not ended.
+    /// Statements and transactions in progress.
     open: AtomicUsize,
     ended: Notify,
 }
 
-/// A client that was let in.
+/// An authenticated client.
 pub(super) struct Login {
-    /// Never shown.
+    /// Secret.
     token: String,
     role: String,
     database: String,
     client: SocketAddr,
     application: String,
-    /// It came without a user or a token, and lives as long as its connection.
+    /// Without a user or token; lives as long as its connection.
     is_anonymous: bool,
-    main: Arc<Hosted>,
+    main: Arc<HostedSession>,
     sides: Arc<Semaphore>,
     connection: Mutex<Weak<Connection>>,
-    /// Statements that run or whose rows are being sent.
+    /// Statements that run or send rows.
     active: AtomicUsize,
     has_ended: AtomicBool,
     inner: Mutex<Inner>,
@@ -77,13 +76,13 @@ struct Inner {
     transactions: HashMap<Bytes, Transaction>,
     savepoints: HashMap<Bytes, Savepoint>,
     prepared: HashMap<Bytes, Arc<Prepared>>,
-    results: HashMap<Bytes, Held>,
+    results: HashMap<Bytes, PendingResult>,
 }
 
 struct Transaction {
-    hosted: Arc<Hosted>,
+    hosted: Arc<HostedSession>,
     settings: Vec<String>,
-    /// It counts as open for the site, and keeps the place of its session.
+    /// Counts as open for the site, and keeps its session's permit.
     _open: Open,
     _side: Option<OwnedSemaphorePermit>,
 }
@@ -94,28 +93,28 @@ pub(super) struct Savepoint {
     pub name: String,
 }
 
-/// Rows that a client can ask for, or is being sent.
-struct Held {
+/// Rows waiting to be fetched, or being sent.
+struct PendingResult {
     rows: Option<(Rows, DropGuard)>,
     canceled: CancellationToken,
     session: i32,
     since: Instant,
 }
 
-/// A session of the backend, listed in the registry.
-pub(super) struct Hosted {
+/// A backend session, listed in the registry.
+pub(super) struct HostedSession {
     pub session: Arc<dyn Session>,
     pub guard: SessionGuard,
     busy: Arc<tokio::sync::Mutex<()>>,
-    /// SQL opened a transaction that did not end with its statement.
+    /// SQL has opened a transaction that outlives its statement.
     is_in_transaction: AtomicBool,
-    /// The protocol opened one.
+    /// A protocol transaction uses the session.
     is_claimed: AtomicBool,
-    /// Of what runs, or ran last.
+    /// Cancels the current or last statement.
     current: Mutex<CancellationToken>,
 }
 
-impl Hosted {
+impl HostedSession {
     pub fn set_current(&self, canceled: &CancellationToken) {
         *self.current.lock() = canceled.clone();
     }
@@ -123,7 +122,7 @@ impl Hosted {
 
 /// The right to run a statement on a session.
 pub(super) struct Lease {
-    pub hosted: Arc<Hosted>,
+    pub hosted: Arc<HostedSession>,
     /// The session ends with the statement.
     pub is_side: bool,
     transaction: Option<Bytes>,
@@ -134,12 +133,12 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// A statement has run on it.
+    /// Records the effects of a successful statement.
     pub fn ran(&self, text: &str, tag: &str) {
         if matches!(tag, "SET" | "RESET" | "DISCARD ALL") {
             let mut inner = self.login.inner.lock();
             match &self.transaction {
-                None => inner.remember(text),
+                None => inner.record_setting(text),
                 Some(id) => {
                     if let Some(transaction) = inner.transactions.get_mut(id) {
                         transaction.settings.push(text.to_string());
@@ -159,7 +158,7 @@ impl Drop for Lease {
     }
 }
 
-/// Keeps a site that drains from stopping.
+/// Delays a draining site's stop.
 struct Open(Arc<Site>);
 
 impl Open {
@@ -177,7 +176,7 @@ impl Drop for Open {
     }
 }
 
-pub(super) fn terminated() -> SqlError {
+pub(super) fn terminated_error() -> SqlError {
     SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
@@ -196,7 +195,7 @@ impl Site {
         }
     }
 
-    /// Lets a client in. Returns what it shows from now on.
+    /// Logs a client in. Returns its token.
     pub async fn log_in(
         self: &Arc<Self>,
         attempt: Attempt<'_>,
@@ -244,7 +243,7 @@ impl Site {
         Ok(login)
     }
 
-    /// The client of a token that came over a connection.
+    /// Finds the login of a token from this peer.
     pub fn find(&self, token: &str, peer: &Peer) -> Option<Arc<Login>> {
         let login = self.logins.lock().get(token).filter(|login| !login.is_anonymous).cloned()?;
         *login.connection.lock() = Arc::downgrade(&peer.connection);
@@ -252,7 +251,7 @@ impl Site {
         Some(login)
     }
 
-    /// The client of a connection without a user.
+    /// The login of a connection without a user.
     pub async fn anonymous(
         self: &Arc<Self>,
         database: &str,
@@ -277,7 +276,7 @@ impl Site {
         Ok(login)
     }
 
-    /// Ends a login: what runs is given up, what is open is rolled back.
+    /// Ends a login: cancels running statements, and rolls back open transactions.
     pub fn end(&self, login: &Login) {
         if !login.has_ended.swap(true, Ordering::AcqRel) {
             self.logins.lock().remove(&login.token);
@@ -301,14 +300,14 @@ impl Site {
         self.is_draining.load(Ordering::Acquire)
     }
 
-    /// Lets nobody in any more, and returns when all statements and transactions have ended.
+    /// Rejects new clients, and returns when all statements and transactions have ended.
     pub async fn drain(&self) {
         self.is_draining.store(true, Ordering::Release);
         loop {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            // Whoever began before it could see that the site drains is counted by now.
+            // Statements that began before the drain was visible are counted by now.
             if self.open.load(Ordering::Acquire) == 0 {
                 break;
             }
@@ -320,25 +319,27 @@ impl Site {
         }
     }
 
-    /// Ends what was left alone for too long.
+    /// Ends logins and results past their timeouts.
     pub fn sweep(&self) {
         let limits = &self.flight.limits;
         let logins: Vec<_> = self.logins.lock().values().cloned().collect();
         for login in logins {
             let (idle, left) = {
                 let mut inner = login.inner.lock();
-                let is_stale = |held: &Held| held.rows.is_some() && held.since.elapsed() > limits.result;
+                let is_stale =
+                    |held: &PendingResult| held.rows.is_some() && held.since.elapsed() > limits.result;
                 let left: Vec<_> = inner.results.extract_if(|_, held| is_stale(held)).collect();
                 (inner.used.elapsed(), left)
             };
-            // Dropping them cancels what still runs.
+            // Dropping them cancels running statements.
             drop(left);
             if login.active.load(Ordering::Acquire) > 0 {
                 continue;
             }
             let is_connected = login.connection.lock().strong_count() > 0;
             let grace = if login.is_anonymous { Duration::ZERO } else { limits.disconnected };
-            let is_drained = login.main.guard.entry.asked() == Some(Stop::Drain) && login.is_at_rest();
+            let is_drained =
+                login.main.guard.entry.requested_stop() == Some(Stop::Drain) && login.is_at_rest();
             if idle > limits.idle || (!is_connected && idle > grace) || is_drained {
                 self.end(&login);
             }
@@ -351,7 +352,7 @@ impl Site {
         database: &str,
         application: &str,
         client: SocketAddr,
-    ) -> Result<Arc<Hosted>, SqlError> {
+    ) -> Result<Arc<HostedSession>, SqlError> {
         let registry = &self.flight.registry;
         let process = registry.next_session();
         let identity = Identity {
@@ -362,11 +363,11 @@ impl Site {
             process,
         };
         let secret = Uuid::new_v4().as_u128() as i32;
-        // Before it is open, so that whoever sends all sessions away finds it.
+        // Registered before it is open, so that terminating all sessions finds it.
         let guard = registry.enter(process, secret, role, database, Some(client));
         let session = self.flight.backend.open(identity).await?;
         guard.entry.set_application(application);
-        Ok(Arc::new(Hosted {
+        Ok(Arc::new(HostedSession {
             session,
             guard,
             busy: Arc::default(),
@@ -376,7 +377,7 @@ impl Site {
         }))
     }
 
-    /// Ends a login whose session somebody ends. What runs on it hears of that by itself.
+    /// Ends a login when its session is terminated. Running statements are notified separately.
     fn watch(self: &Arc<Self>, login: &Arc<Login>) {
         let mut stops = login.main.guard.entry.listen();
         let (site, login) = (Arc::downgrade(self), Arc::downgrade(login));
@@ -396,26 +397,26 @@ impl Site {
         });
     }
 
-    /// Finds a session for a statement, see above.
+    /// Finds a session for a statement, as described above.
     ///
     /// Errors: 25P01 there is no such transaction; 55006 its session is busy, and stays so for longer than a
-    /// client that goes on at once needs; 53300 too many statements of the client run; 57P01, 57P03 the
-    /// session, or the server, ends.
+    /// prompt client needs; 53300 too many statements of the client run; 57P01, 57P03 the session, or the
+    /// server, ends.
     pub async fn lease(
         self: &Arc<Self>,
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
     ) -> Result<Lease, SqlError> {
         if login.has_ended() {
-            return Err(terminated());
+            return Err(terminated_error());
         }
         if let Some(id) = transaction.filter(|id| !id.is_empty()) {
             let hosted = login.transaction(id)?;
             let lease = self.wait_for(login, &hosted, Some(id)).await?;
-            // It may have ended while this waited.
+            // It may have ended during the wait.
             login.transaction(id)?;
-            return if hosted.guard.entry.asked() == Some(Stop::Session) {
-                Err(terminated())
+            return if hosted.guard.entry.requested_stop() == Some(Stop::Session) {
+                Err(terminated_error())
             } else {
                 Ok(lease)
             };
@@ -425,11 +426,11 @@ impl Site {
         if main.is_in_transaction.load(Ordering::Acquire) && !main.is_claimed.load(Ordering::Acquire) {
             return self.wait_for(login, main, None).await;
         }
-        if self.is_draining() || main.guard.entry.asked() == Some(Stop::Drain) {
+        if self.is_draining() || main.guard.entry.requested_stop() == Some(Stop::Drain) {
             return Err(stopping());
         }
         if !main.is_claimed.load(Ordering::Acquire) {
-            // What was canceled is about to make room.
+            // A canceled statement is about to free the session.
             let is_ending = main.current.lock().is_cancelled();
             let busy = if is_ending {
                 let lock = Arc::clone(&main.busy).lock_owned();
@@ -440,7 +441,7 @@ impl Site {
             match busy {
                 // A transaction may have begun meanwhile.
                 Some(busy) if !main.is_claimed.load(Ordering::Acquire) => {
-                    return Ok(self.leased(login, main, None, None, busy));
+                    return Ok(self.new_lease(login, main, None, None, busy));
                 }
                 _ if main.is_in_transaction.load(Ordering::Acquire)
                     && !main.is_claimed.load(Ordering::Acquire) =>
@@ -463,14 +464,14 @@ impl Site {
         };
         let hosted = self.host(&login.role, &login.database, &login.application, login.client).await?;
         let busy = Arc::clone(&hosted.busy).lock_owned().await;
-        let lease = self.leased(login, &hosted, None, Some(side), busy);
+        let lease = self.new_lease(login, &hosted, None, Some(side), busy);
         drop(open);
         let settings: Vec<_> = login.inner.lock().settings.iter().map(|(_, text)| text.clone()).collect();
         for text in settings {
             let registry = Arc::clone(&self.flight.registry);
             let entry = registry.begin(&hosted.guard.entry, &text);
             let set = async {
-                match super::turn::single(&*hosted.session, &text).await? {
+                match super::executor::parse_single(&*hosted.session, &text).await? {
                     Some(statement) => hosted.session.execute(&statement, &[], &entry).await.map(drop),
                     None => Ok(()),
                 }
@@ -487,17 +488,17 @@ impl Site {
     async fn wait_for(
         self: &Arc<Self>,
         login: &Arc<Login>,
-        hosted: &Arc<Hosted>,
+        hosted: &Arc<HostedSession>,
         transaction: Option<&Bytes>,
     ) -> Result<Lease, SqlError> {
-        // Rows that nobody has asked for yet are given up, as those of PostgreSQL's unnamed portal are.
+        // Results not yet fetched are dropped, like those of PostgreSQL's unnamed portal.
         let session = hosted.guard.entry.id;
-        let is_left = |held: &Held| held.rows.is_some() && held.session == session;
+        let is_left = |held: &PendingResult| held.rows.is_some() && held.session == session;
         let left: Vec<_> = login.inner.lock().results.extract_if(|_, held| is_left(held)).collect();
         drop(left);
         let busy = Arc::clone(&hosted.busy).lock_owned();
         match tokio::time::timeout(self.flight.limits.busy, busy).await {
-            Ok(busy) => Ok(self.leased(login, hosted, transaction.cloned(), None, busy)),
+            Ok(busy) => Ok(self.new_lease(login, hosted, transaction.cloned(), None, busy)),
             Err(_) => Err(SqlError::new(
                 SqlState::OBJECT_IN_USE,
                 "rows of another statement of this transaction are still being read",
@@ -506,10 +507,10 @@ impl Site {
         }
     }
 
-    fn leased(
+    fn new_lease(
         self: &Arc<Self>,
         login: &Arc<Login>,
-        hosted: &Arc<Hosted>,
+        hosted: &Arc<HostedSession>,
         transaction: Option<Bytes>,
         side: Option<OwnedSemaphorePermit>,
         busy: OwnedMutexGuard<()>,
@@ -526,7 +527,7 @@ impl Site {
         }
     }
 
-    /// Makes the session of a lease, on which BEGIN has run, that of a transaction. Returns its handle.
+    /// Assigns a lease's session, after BEGIN, to a new transaction. Returns its handle.
     pub fn claim(self: &Arc<Self>, lease: &mut Lease) -> Bytes {
         let id = handle();
         lease.hosted.is_claimed.store(true, Ordering::Release);
@@ -542,14 +543,14 @@ impl Site {
     }
 }
 
-/// A name that nobody guesses.
+/// An unguessable handle.
 pub(super) fn handle() -> Bytes {
     Bytes::copy_from_slice(Uuid::new_v4().as_bytes())
 }
 
 impl Inner {
-    /// Keeps a setting, in place of an earlier one of the same name.
-    fn remember(&mut self, text: &str) {
+    /// Records a setting; replaces an earlier one of the same name.
+    fn record_setting(&mut self, text: &str) {
         let words = text.trim().trim_end_matches(';');
         let lower = words.to_ascii_lowercase();
         if lower == "discard all" || lower == "reset all" {
@@ -575,12 +576,12 @@ impl Login {
         &self.database
     }
 
-    /// The value of a parameter of the client's session.
+    /// The value of a parameter in the client's session.
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.main.session.parameter(name)
     }
 
-    /// Nothing of it runs, and no transaction is open.
+    /// Whether nothing runs and no transaction is open.
     fn is_at_rest(&self) -> bool {
         self.active.load(Ordering::Acquire) == 0
             && !self.main.is_in_transaction.load(Ordering::Acquire)
@@ -591,7 +592,7 @@ impl Login {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    fn transaction(&self, id: &Bytes) -> Result<Arc<Hosted>, SqlError> {
+    fn transaction(&self, id: &Bytes) -> Result<Arc<HostedSession>, SqlError> {
         let inner = self.inner.lock();
         let transaction = inner.transactions.get(id).map(|transaction| Arc::clone(&transaction.hosted));
         transaction.ok_or_else(|| {
@@ -599,9 +600,9 @@ impl Login {
         })
     }
 
-    /// The transaction that a prepared statement runs in: the one that it was prepared in. When that has
-    /// ended, the one that is open instead, for ADBC prepares a cursor's statement once and goes on with it
-    /// in the transactions that follow; the calls that run it name none. With none open it runs in its own.
+    /// The transaction that a prepared statement runs in: the one that it was prepared in. If that has ended,
+    /// the currently open one, since ADBC prepares a cursor's statement once and reuses it in later
+    /// transactions; its execute calls name none. With none open, it runs in its own.
     pub fn transaction_of(&self, prepared: &Prepared) -> Option<Bytes> {
         let id = prepared.transaction.as_ref()?;
         let inner = self.inner.lock();
@@ -612,16 +613,15 @@ impl Login {
         }
     }
 
-    /// The transaction of an ingestion that names none: the one that is open, if it is the only one. ADBC's
-    /// driver never names it, and its users, whose connections are in a transaction unless they ask for
-    /// autocommit, mean that one.
+    /// The transaction of an ingestion that names none: the open one, if there is exactly one. ADBC's driver
+    /// never names it, although its connections are in a transaction unless the user asks for autocommit.
     pub fn only_transaction(&self) -> Option<Bytes> {
         let inner = self.inner.lock();
         let mut open = inner.transactions.keys();
         open.next().filter(|_| inner.transactions.len() == 1).cloned()
     }
 
-    /// A transaction has ended. `is_committed`: its settings stay.
+    /// Removes an ended transaction. `is_committed`: keeps its settings.
     pub fn release(&self, id: &Bytes, is_committed: bool) {
         let mut inner = self.inner.lock();
         inner.savepoints.retain(|_, savepoint| savepoint.transaction != *id);
@@ -629,7 +629,7 @@ impl Login {
         transaction.hosted.is_claimed.store(false, Ordering::Release);
         if is_committed {
             for text in &transaction.settings {
-                inner.remember(text);
+                inner.record_setting(text);
             }
         }
         drop(inner);
@@ -653,7 +653,7 @@ impl Login {
         self.inner.lock().savepoints.remove(id);
     }
 
-    /// Keeps a prepared statement. Returns its handle.
+    /// Stores a prepared statement. Returns its handle.
     pub fn prepare(&self, prepared: Prepared, most: usize) -> Result<Bytes, SqlError> {
         let mut inner = self.inner.lock();
         if inner.prepared.len() >= most {
@@ -669,7 +669,7 @@ impl Login {
         Ok(id)
     }
 
-    pub fn prepared(&self, id: &Bytes) -> Result<Arc<Prepared>, SqlError> {
+    pub fn prepared_statement(&self, id: &Bytes) -> Result<Arc<Prepared>, SqlError> {
         let prepared = self.inner.lock().prepared.get(id).cloned();
         prepared.ok_or_else(|| {
             SqlError::new(
@@ -683,8 +683,8 @@ impl Login {
         self.inner.lock().prepared.remove(id);
     }
 
-    /// Keeps rows until the client asks for them. Returns their handle.
-    pub fn hold(
+    /// Stores rows until the client fetches them. Returns their handle.
+    pub fn store_result(
         &self,
         rows: Rows,
         canceled: CancellationToken,
@@ -693,7 +693,7 @@ impl Login {
         most: usize,
     ) -> Bytes {
         let id = handle();
-        let held = Held { rows: Some((rows, guard)), canceled, session, since: Instant::now() };
+        let held = PendingResult { rows: Some((rows, guard)), canceled, session, since: Instant::now() };
         let mut inner = self.inner.lock();
         let left = inner.results.iter().filter(|(_, held)| held.rows.is_some());
         let oldest = if left.clone().count() >= most {
@@ -704,13 +704,13 @@ impl Login {
         let oldest = oldest.and_then(|id| inner.results.remove(&id));
         inner.results.insert(id.clone(), held);
         drop(inner);
-        // Dropping them cancels what still runs.
+        // Dropping them cancels a running statement.
         drop(oldest);
         id
     }
 
-    /// Gives rows to the client that asks for them, once.
-    pub fn redeem(&self, id: &Bytes) -> Result<(Rows, DropGuard), SqlError> {
+    /// Takes the rows of a ticket; works once.
+    pub fn take_result(&self, id: &Bytes) -> Result<(Rows, DropGuard), SqlError> {
         let mut inner = self.inner.lock();
         let rows = inner.results.get_mut(id).and_then(|held| held.rows.take());
         rows.ok_or_else(|| {
@@ -721,12 +721,12 @@ impl Login {
         })
     }
 
-    /// The rows of a ticket have been sent.
-    pub fn forget(&self, id: &Bytes) {
+    /// Removes a ticket whose rows have been sent.
+    pub fn remove_result(&self, id: &Bytes) {
         self.inner.lock().results.remove(id);
     }
 
-    /// Cancels what makes the rows of a ticket. Returns false if there is nothing of that name.
+    /// Cancels the statement of a ticket. Returns false for an unknown ticket.
     pub fn cancel(&self, id: &Bytes) -> bool {
         let held = {
             let mut inner = self.inner.lock();
@@ -762,11 +762,11 @@ mod tests {
         for text in
             ["SET  search_path = a", "set timezone TO 'UTC'", "SET search_path=b, c;", "RESET timezone"]
         {
-            inner.remember(text);
+            inner.record_setting(text);
         }
         let texts: Vec<_> = inner.settings.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(texts, ["set timezone TO 'UTC'", "SET search_path=b, c", "RESET timezone"]);
-        inner.remember("DISCARD ALL");
+        inner.record_setting("DISCARD ALL");
         assert!(inner.settings.is_empty());
     }
 }

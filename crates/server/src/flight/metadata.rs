@@ -1,5 +1,5 @@
-//! What clients ask of the catalog, answered by SQL on `information_schema`, so that everybody sees what
-//! their role may see; and what they ask of the server.
+//! Catalog metadata, queried by SQL on `information_schema`, so that clients see only what their role may
+//! see; and server metadata.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -18,10 +18,10 @@ use arrow_flight::sql::{
 };
 use harrier_error::{SqlError, SqlState};
 
-use super::ingest::quoted;
-use super::turn::{Collect, Given, Turn};
+use super::executor::{Collect, Executor, StatementInputs};
+use super::ingest::quote_identifier;
 
-/// What kinds of tables there are, by what `information_schema` calls them.
+/// Flight's table types by their names in `information_schema`.
 const TABLE_TYPES: [(&str, &str); 4] = [
     ("BASE TABLE", "TABLE"),
     ("VIEW", "VIEW"),
@@ -29,18 +29,24 @@ const TABLE_TYPES: [(&str, &str); 4] = [
     ("FOREIGN", "FOREIGN TABLE"),
 ];
 
-/// Schemas that are there without being made; their tables are of a kind of their own, which tools leave out.
+/// Built-in schemas; their tables have a separate type, which tools hide.
 const SYSTEM_SCHEMAS: [&str; 3] = ["information_schema", "pg_catalog", "sys"];
 
-pub(super) async fn catalogs(turn: &mut Turn, command: CommandGetCatalogs) -> Result<RecordBatch, SqlError> {
+pub(super) async fn catalogs(
+    executor: &mut Executor,
+    command: CommandGetCatalogs,
+) -> Result<RecordBatch, SqlError> {
     let mut builder = command.into_builder();
-    for row in query(turn, "SELECT DISTINCT catalog_name FROM information_schema.schemata").await? {
+    for row in query(executor, "SELECT DISTINCT catalog_name FROM information_schema.schemata").await? {
         builder.append(&row[0]);
     }
     builder.build().map_err(unbuildable)
 }
 
-pub(super) async fn schemas(turn: &mut Turn, command: CommandGetDbSchemas) -> Result<RecordBatch, SqlError> {
+pub(super) async fn schemas(
+    executor: &mut Executor,
+    command: CommandGetDbSchemas,
+) -> Result<RecordBatch, SqlError> {
     let mut text = "SELECT DISTINCT catalog_name, schema_name FROM information_schema.schemata".to_string();
     let conditions = conditions([
         ("catalog_name", "=", command.catalog.as_deref()),
@@ -48,13 +54,16 @@ pub(super) async fn schemas(turn: &mut Turn, command: CommandGetDbSchemas) -> Re
     ]);
     text.push_str(&conditions);
     let mut builder = command.into_builder();
-    for row in query(turn, &text).await? {
+    for row in query(executor, &text).await? {
         builder.append(&row[0], &row[1]);
     }
     builder.build().map_err(unbuildable)
 }
 
-pub(super) async fn tables(turn: &mut Turn, command: CommandGetTables) -> Result<RecordBatch, SqlError> {
+pub(super) async fn tables(
+    executor: &mut Executor,
+    command: CommandGetTables,
+) -> Result<RecordBatch, SqlError> {
     let mut text =
         "SELECT table_catalog, table_schema, table_name, table_type FROM information_schema.tables"
             .to_string();
@@ -67,14 +76,14 @@ pub(super) async fn tables(turn: &mut Turn, command: CommandGetTables) -> Result
     let wanted = command.table_types.clone();
     let include_schema = command.include_schema;
     let mut builder: GetTablesBuilder = command.into_builder();
-    for row in query(turn, &text).await? {
+    for row in query(executor, &text).await? {
         let [catalog, schema, table, kind] = &row[..] else { continue };
         let kind = table_type(schema, kind);
         if !wanted.is_empty() && !wanted.contains(&kind) {
             continue;
         }
         let columns = if include_schema {
-            match columns(turn, &[catalog, schema, table]).await? {
+            match columns(executor, &[catalog, schema, table]).await? {
                 Some(columns) => columns,
                 None => continue,
             }
@@ -106,15 +115,15 @@ fn table_type(schema: &str, kind: &str) -> String {
 }
 
 /// The columns of a table. `None`: it was dropped meanwhile.
-async fn columns(turn: &mut Turn, name: &[&String]) -> Result<Option<Schema>, SqlError> {
-    let name = name.iter().map(quoted).collect::<Vec<_>>().join(".");
-    match turn.describe(&format!("SELECT * FROM {name}")).await {
+async fn columns(executor: &mut Executor, name: &[&String]) -> Result<Option<Schema>, SqlError> {
+    let name = name.iter().map(quote_identifier).collect::<Vec<_>>().join(".");
+    match executor.describe(&format!("SELECT * FROM {name}")).await {
         Ok(described) => {
             let columns = described.and_then(|(_, description)| description.columns);
             Ok(columns.map(|columns| super::encode::wire_schema(&columns).as_ref().clone()))
         }
         Err(failure) if failure.sqlstate == SqlState::UNDEFINED_TABLE => Ok(None),
-        // Its name may be known to a role that may not read it.
+        // A role may see the name of a table that it may not read.
         Err(failure) if failure.sqlstate == SqlState::INSUFFICIENT_PRIVILEGE => Ok(Some(Schema::empty())),
         Err(failure) => Err(failure),
     }
@@ -128,10 +137,10 @@ fn conditions<const N: usize>(wanted: [(&str, &str, Option<&str>); N]) -> String
     if wanted.is_empty() { wanted } else { format!(" WHERE {wanted}") }
 }
 
-/// The rows of a query as text; null is empty.
-async fn query(turn: &mut Turn, text: &str) -> Result<Vec<Vec<String>>, SqlError> {
+/// The rows of a query as text; NULL is empty.
+async fn query(executor: &mut Executor, text: &str) -> Result<Vec<Vec<String>>, SqlError> {
     let mut collected = Collect::default();
-    turn.run(text, Given::default(), &mut collected).await?;
+    executor.run(text, StatementInputs::default(), &mut collected).await?;
     let mut rows = Vec::new();
     for batch in &collected.0 {
         let columns = batch.columns().iter().map(|column| cast(column, &DataType::Utf8));
@@ -148,7 +157,7 @@ pub(super) fn unbuildable(error: arrow_flight::error::FlightError) -> SqlError {
     SqlError::new(SqlState::INTERNAL_ERROR, format!("an answer could not be built: {error}"))
 }
 
-/// Keys are not kept: what asks for them gets no rows.
+/// Keys are not reported here: the result is empty.
 pub(super) fn primary_keys() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("catalog_name", DataType::Utf8, true),
@@ -160,7 +169,7 @@ pub(super) fn primary_keys() -> SchemaRef {
     ]))
 }
 
-/// See [`primary_keys`]; those of other tables that refer to a table, or that it refers to.
+/// Empty like [`primary_keys`]; also for exported and imported keys.
 pub(super) fn foreign_keys() -> SchemaRef {
     let mut fields = Vec::new();
     for side in ["pk", "fk"] {
@@ -178,13 +187,13 @@ pub(super) fn foreign_keys() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// What the server says of itself.
+/// The server's properties.
 pub(super) fn sql_info() -> &'static Result<SqlInfoData, SqlError> {
     static INFO: LazyLock<Result<SqlInfoData, SqlError>> = LazyLock::new(|| {
         let mut builder = SqlInfoDataBuilder::new();
         builder.append(SqlInfo::FlightSqlServerName, "Harrier");
         builder.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
-        // Of the columnar format, as arrow-rs writes it.
+        // Version of the columnar format that arrow-rs writes.
         builder.append(SqlInfo::FlightSqlServerArrowVersion, "1.5");
         builder.append(SqlInfo::FlightSqlServerReadOnly, false);
         builder.append(SqlInfo::FlightSqlServerSql, true);
@@ -214,7 +223,7 @@ pub(super) fn sql_info() -> &'static Result<SqlInfoData, SqlError> {
         builder.append(SqlInfo::SqlSupportsDifferentTableCorrelationNames, false);
         builder.append(SqlInfo::SqlSupportsExpressionsInOrderBy, true);
         builder.append(SqlInfo::SqlSupportsOrderByUnrelated, true);
-        // GROUP BY of columns that are not selected, and of none.
+        // GROUP BY of unselected columns, and without columns.
         builder.append(SqlInfo::SqlSupportedGroupBy, 0b11i32);
         builder.append(SqlInfo::SqlSupportsLikeEscapeClause, true);
         builder.append(SqlInfo::SqlSupportsNonNullableColumns, true);
@@ -243,12 +252,12 @@ pub(super) fn sql_info() -> &'static Result<SqlInfoData, SqlError> {
     &INFO
 }
 
-/// The types of SQL, for tools that make tables.
+/// The SQL types, for tools that create tables.
 pub(super) fn xdbc_types() -> &'static Result<XdbcTypeInfoData, SqlError> {
     static TYPES: LazyLock<Result<XdbcTypeInfoData, SqlError>> = LazyLock::new(|| {
         use XdbcDataType as Xdbc;
         use XdbcDatetimeSubcode as Subcode;
-        // Name, type, digits or bits or bytes, radix, quote, parameters, subcode.
+        // Name, type, precision in digits or bits or bytes, radix, quote, parameters, subcode.
         let rows = [
             ("boolean", Xdbc::XdbcBit, Some(1), None, None, None, None),
             ("smallint", Xdbc::XdbcSmallint, Some(16), Some(2), None, None, None),

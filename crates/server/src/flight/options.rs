@@ -1,5 +1,4 @@
-//! Messages of Flight's sessions, which the library has not: see Flight.proto, SessionOptionValue and what
-//! follows.
+//! Flight session messages that the library lacks: see Flight.proto, SessionOptionValue and the following.
 
 use std::collections::HashMap;
 
@@ -68,7 +67,7 @@ impl Value {
         Self { kind: Some(Kind::Text(text.to_string())) }
     }
 
-    /// As SQL takes it. `None`: it is to be what it was.
+    /// The value as SQL text. `None`: reset to the default.
     pub fn text(&self) -> Option<String> {
         self.kind.as_ref().map(|kind| match kind {
             Kind::Text(text) => text.clone(),

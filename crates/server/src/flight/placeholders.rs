@@ -1,10 +1,10 @@
-//! Parameters that are written `?`, as JDBC and ODBC have them, in the words of PostgreSQL: `$1`, `$2`, …
+//! Rewrites parameters written `?`, as in JDBC and ODBC, to PostgreSQL's `$1`, `$2`, …
 
 use std::borrow::Cow;
 
-/// The statement with numbers for its question marks. Those in texts, names and comments are no parameters;
-/// `??` is the operator `?`. What has numbers already is left as it is.
-pub(super) fn numbered(text: &str) -> Cow<'_, str> {
+/// Numbers the question marks of a statement, except in literals, identifiers and comments; `??` is the
+/// operator `?`. A statement with `$1` is left unchanged.
+pub(super) fn number_placeholders(text: &str) -> Cow<'_, str> {
     if !text.contains('?') {
         return Cow::Borrowed(text);
     }
@@ -13,10 +13,10 @@ pub(super) fn numbered(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let passed = match first {
-            '\'' | '"' => quoted(rest, first),
+            '\'' | '"' => quoted_length(rest, first),
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => commented(rest),
-            '$' => match dollar_quoted(rest) {
+            '/' if rest.starts_with("/*") => comment_length(rest),
+            '$' => match dollar_quoted_length(rest) {
                 Some(length) => length,
                 None if rest[1..].starts_with(|letter: char| letter.is_ascii_digit()) => {
                     return Cow::Borrowed(text);
@@ -34,7 +34,7 @@ pub(super) fn numbered(text: &str) -> Cow<'_, str> {
                 rest = &rest[1..];
                 continue;
             }
-            // A name may have a dollar sign in it.
+            // An identifier may contain a dollar sign.
             letter if letter.is_alphabetic() || letter == '_' => {
                 let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == '$');
                 rest.find(ends).unwrap_or(rest.len())
@@ -47,8 +47,8 @@ pub(super) fn numbered(text: &str) -> Cow<'_, str> {
     Cow::Owned(written)
 }
 
-/// The length of what is in quotes; a doubled quote is one in it.
-fn quoted(text: &str, quote: char) -> usize {
+/// The length of a quoted text; a doubled quote is a literal quote.
+fn quoted_length(text: &str, quote: char) -> usize {
     let mut from = 1;
     while let Some(at) = text[from..].find(quote) {
         from += at + 1;
@@ -60,8 +60,8 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// The length of a comment, with those in it.
-fn commented(text: &str) -> usize {
+/// The length of a comment, nested ones included.
+fn comment_length(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
         let rest = &text[at..];
@@ -83,8 +83,8 @@ fn commented(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a text between dollar signs, if one begins here.
-fn dollar_quoted(text: &str) -> Option<usize> {
+/// The length of a dollar-quoted literal, if one begins here.
+fn dollar_quoted_length(text: &str) -> Option<usize> {
     let tag = text[1..].find('$')? + 2;
     let is_name = text[1..tag - 1].chars().all(|letter| letter.is_alphanumeric() || letter == '_');
     if !is_name || text[1..].starts_with(|letter: char| letter.is_ascii_digit()) {
@@ -110,7 +110,7 @@ mod tests {
             ("SELECT 'open ?", "SELECT 'open ?"),
             ("SELECT 1", "SELECT 1"),
         ] {
-            assert_eq!(numbered(text), expected);
+            assert_eq!(number_placeholders(text), expected);
         }
     }
 }

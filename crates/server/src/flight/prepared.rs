@@ -1,4 +1,4 @@
-//! Prepared statements: parsed and described once, run with parameters that came as Arrow.
+//! Prepared statements: parsed and described once, executed with Arrow parameters.
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt};
 use harrier_error::{SqlError, SqlState};
 use parking_lot::Mutex;
 
-use super::placeholders::numbered;
-use super::turn::{Consumer, Given, Turn};
+use super::executor::{Consumer, Executor, StatementInputs};
+use super::placeholders::number_placeholders;
 use crate::backend::{Description, Done, Statement};
 
 pub(super) struct Prepared {
@@ -23,23 +23,27 @@ pub(super) struct Prepared {
     /// The session that parsed it: others parse it again.
     session: i32,
     parsed: Option<Statement>,
-    /// `None`: the types of its parameters were not known yet.
+    /// `None`: its parameter types were not known yet.
     pub description: Option<Description>,
     pub bound: Mutex<Option<RecordBatch>>,
 }
 
 impl Prepared {
     /// Prepares a statement on the session of a turn. Its parameters may be question marks.
-    pub async fn new(turn: &mut Turn, text: String, transaction: Option<Bytes>) -> Result<Self, SqlError> {
-        let text = numbered(&text).into_owned();
-        let (parsed, description) = match turn.describe(&text).await {
+    pub async fn new(
+        executor: &mut Executor,
+        text: String,
+        transaction: Option<Bytes>,
+    ) -> Result<Self, SqlError> {
+        let text = number_placeholders(&text).into_owned();
+        let (parsed, description) = match executor.describe(&text).await {
             Ok(Some((statement, description))) => (Some(statement), Some(description)),
             Ok(None) => (None, Some(Description::default())),
-            // Its parameters will have types when they come.
+            // The bound values will determine the parameter types.
             Err(failure) if failure.sqlstate == SqlState::INDETERMINATE_DATATYPE => (None, None),
             Err(failure) => return Err(failure),
         };
-        let session = turn.session_id();
+        let session = executor.session_id();
         Ok(Self { text, transaction, session, parsed, description, bound: Mutex::new(None) })
     }
 
@@ -52,43 +56,49 @@ impl Prepared {
         Some(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// The schema of its rows, as they are sent.
+    /// The schema of its rows on the wire.
     pub fn columns(&self) -> Option<SchemaRef> {
         let columns = self.description.as_ref()?.columns.as_ref()?;
         Some(super::encode::wire_schema(columns))
     }
 
-    /// Runs it once without parameters, or once for every row of them.
+    /// Executes it once without parameters, or once per row of them.
     pub async fn run(
         &self,
-        turn: &mut Turn,
+        executor: &mut Executor,
         parameters: Option<&RecordBatch>,
         consumer: &mut dyn Consumer,
     ) -> Result<i64, SqlError> {
         let parameters = parameters.filter(|parameters| parameters.num_columns() > 0);
         let Some(parameters) = parameters else {
             self.check_count(0)?;
-            return Ok(super::turn::row_count(&self.run_once(turn, &[], consumer).await?));
+            return Ok(super::executor::row_count(&self.run_once(executor, &[], consumer).await?));
         };
         self.check_count(parameters.num_columns())?;
         let columns = self.cast(parameters)?;
         let mut count = 0;
         for row in 0..parameters.num_rows() {
             let values: Vec<ArrayRef> = columns.iter().map(|column| column.slice(row, 1)).collect();
-            count += super::turn::row_count(&self.run_once(turn, &values, consumer).await?);
+            count += super::executor::row_count(&self.run_once(executor, &values, consumer).await?);
         }
         Ok(count)
     }
 
     async fn run_once(
         &self,
-        turn: &mut Turn,
+        executor: &mut Executor,
         values: &[ArrayRef],
         consumer: &mut dyn Consumer,
     ) -> Result<Done, SqlError> {
-        let parsed = self.parsed.clone().filter(|_| turn.session_id() == self.session);
+        let parsed = self.parsed.clone().filter(|_| executor.session_id() == self.session);
         let expected = self.description.as_ref().and_then(|description| description.columns.as_deref());
-        turn.run(&self.text, Given { parsed, values, expected, ..Given::default() }, consumer).await
+        executor
+            .run(
+                &self.text,
+                StatementInputs { parsed, values, expected, ..StatementInputs::default() },
+                consumer,
+            )
+            .await
     }
 
     fn check_count(&self, given: usize) -> Result<(), SqlError> {
@@ -124,19 +134,18 @@ impl Prepared {
     }
 }
 
-/// Batches that a client sends.
-pub(super) type Sent = FlightRecordBatchStream;
+/// A client's batches.
+pub(super) type BatchStream = FlightRecordBatchStream;
 
-/// The batches of a request. Messages without one, such as those that only say what is meant, are passed
-/// over.
-pub(super) fn sent(stream: PeekableFlightDataStream) -> Sent {
+/// The batches of a request. Skips messages without a batch, such as those with only a descriptor.
+pub(super) fn decode_batches(stream: PeekableFlightDataStream) -> BatchStream {
     let has_batch = |message: &Result<arrow_flight::FlightData, _>| {
         ready(message.as_ref().map_or(true, |message| !message.data_header.is_empty()))
     };
     FlightRecordBatchStream::new_from_flight_data(stream.filter(has_batch).map_err(FlightError::from))
 }
 
-/// What is wrong with what a client sends.
+/// The error of an undecodable client stream.
 pub(super) fn unreadable(error: FlightError) -> SqlError {
     match error {
         FlightError::Tonic(status) => SqlError::new(
@@ -150,8 +159,11 @@ pub(super) fn unreadable(error: FlightError) -> SqlError {
     }
 }
 
-/// All batches of a request as one. `bytes_max`: fails with 54000 beyond.
-pub(super) async fn collect(mut sent: Sent, bytes_max: usize) -> Result<Option<RecordBatch>, SqlError> {
+/// Concatenates all batches of a request. `bytes_max`: fails with 54000 beyond.
+pub(super) async fn collect(
+    mut sent: BatchStream,
+    bytes_max: usize,
+) -> Result<Option<RecordBatch>, SqlError> {
     let (mut batches, mut bytes) = (Vec::new(), 0);
     while let Some(batch) = sent.try_next().await.map_err(unreadable)? {
         bytes += batch.get_array_memory_size();

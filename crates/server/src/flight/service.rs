@@ -1,4 +1,4 @@
-//! Flight SQL's calls, each as what it does on a session.
+//! Flight SQL's calls, mapped to operations on a session.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -38,32 +38,32 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connection::Peer;
-use super::ingest::quoted;
+use super::executor::{Consumer, Discard, Executor, Forward, Rows, StatementInputs};
+use super::ingest::quote_identifier;
 use super::login::{Lease, Login, Site};
 use super::prepared::Prepared;
-use super::status::{refused, status};
-use super::turn::{Consumer, Discard, Forward, Given, Rows, Turn};
+use super::status::{status, to_status};
 use super::{Attempt, gate, ingest, metadata, options, prepared};
 use crate::backend::Done;
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 type Messages = Pin<Box<dyn Stream<Item = Result<FlightData, Status>> + Send>>;
 
-/// Bytes of parameters that are kept for a prepared statement.
+/// Maximum bytes of bound parameters of a prepared statement.
 const PARAMETERS_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Clone)]
 pub(super) struct Service(pub Arc<Site>);
 
-/// Rows that are sent to a client. Dropping it cancels what makes them.
-struct Streamed {
+/// Rows being sent to a client. Dropping it cancels the statement.
+struct RowStream {
     rows: Rows,
     is_done: bool,
     _guard: DropGuard,
     _ticket: Option<TicketHold>,
 }
 
-/// A ticket whose rows are being sent can be canceled by its name.
+/// Keeps a ticket cancelable while its rows are sent.
 struct TicketHold {
     login: Arc<Login>,
     id: Bytes,
@@ -71,11 +71,11 @@ struct TicketHold {
 
 impl Drop for TicketHold {
     fn drop(&mut self) {
-        self.login.forget(&self.id);
+        self.login.remove_result(&self.id);
     }
 }
 
-impl Stream for Streamed {
+impl Stream for RowStream {
     type Item = Result<FlightData, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -98,29 +98,29 @@ impl Stream for Streamed {
             }
             None => {
                 self.is_done = true;
-                Some(Err(status(&died())))
+                Some(Err(status(&missing_outcome_error())))
             }
         })
     }
 }
 
-fn died() -> SqlError {
+fn missing_outcome_error() -> SqlError {
     SqlError::new(SqlState::INTERNAL_ERROR, "the statement ended without saying how")
 }
 
-/// Runs to its end whatever becomes of the call; what it does may listen for that by itself.
-async fn to_its_end<T: Send + 'static>(
+/// Runs to completion even if the call is dropped; the work itself may observe cancellation.
+async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
 ) -> Result<T, SqlError> {
-    tokio::spawn(work).await.unwrap_or_else(|_| Err(died()))
+    tokio::spawn(work).await.unwrap_or_else(|_| Err(missing_outcome_error()))
 }
 
-/// What a turn is asked for.
-type Work<T> = Box<dyn for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<T, SqlError>> + Send>;
+/// Work on a turn.
+type Work<T> = Box<dyn for<'a> FnOnce(&'a mut Executor) -> BoxFuture<'a, Result<T, SqlError>> + Send>;
 
-/// What a turn with rows for the client is asked for.
+/// Work on a turn that returns rows to the client.
 type RowsWork =
-    Box<dyn for<'a> FnOnce(&'a mut Turn, &'a mut Forward) -> BoxFuture<'a, Result<(), SqlError>> + Send>;
+    Box<dyn for<'a> FnOnce(&'a mut Executor, &'a mut Forward) -> BoxFuture<'a, Result<(), SqlError>> + Send>;
 
 impl Service {
     pub(super) fn login<T>(request: &Request<T>) -> Result<Arc<Login>, Status> {
@@ -128,12 +128,12 @@ impl Service {
         login.ok_or_else(|| Status::internal("a call came past the gate"))
     }
 
-    fn turn(&self, lease: Lease, canceled: CancellationToken) -> Turn {
-        Turn::new(lease, Arc::clone(&self.0.flight.registry), canceled)
+    fn executor(&self, lease: Lease, canceled: CancellationToken) -> Executor {
+        Executor::new(lease, Arc::clone(&self.0.flight.registry), canceled)
     }
 
-    /// Does something on a session, to its end; if the call is given up, it is canceled.
-    async fn does<T: Send + 'static>(
+    /// Runs work on a session to completion; dropping the call cancels it.
+    async fn run_work<T: Send + 'static>(
         &self,
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
@@ -142,12 +142,12 @@ impl Service {
         let lease = self.0.lease(login, transaction).await?;
         let canceled = CancellationToken::new();
         let _guard = canceled.clone().drop_guard();
-        let mut turn = self.turn(lease, canceled);
-        to_its_end(async move { work(&mut turn).await }).await
+        let mut executor = self.executor(lease, canceled);
+        run_detached(async move { work(&mut executor).await }).await
     }
 
-    /// Starts something that gives rows, and returns when it knows their schema.
-    async fn starts(
+    /// Starts a statement with rows, and returns once their schema is known.
+    async fn start_rows(
         &self,
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
@@ -156,22 +156,22 @@ impl Service {
         let lease = self.0.lease(login, transaction).await?;
         let canceled = CancellationToken::new();
         let guard = canceled.clone().drop_guard();
-        let mut turn = self.turn(lease, canceled.clone());
-        let session = turn.session_id();
+        let mut executor = self.executor(lease, canceled.clone());
+        let session = executor.session_id();
         let (started, first) = oneshot::channel();
         tokio::spawn(async move {
             let mut forward = Forward::new(started);
-            let result = work(&mut turn, &mut forward).await;
-            // The session is free before the client hears of the end.
-            drop(turn);
+            let result = work(&mut executor, &mut forward).await;
+            // Frees the session before the client learns of the end.
+            drop(executor);
             forward.finish(result).await;
         });
-        let rows = first.await.unwrap_or_else(|_| Err(died()))?;
+        let rows = first.await.unwrap_or_else(|_| Err(missing_outcome_error()))?;
         Ok((rows, canceled, guard, session))
     }
 
-    /// Starts a statement, keeps its rows, and tells the client where they are.
-    async fn info(
+    /// Starts a statement, stores its rows, and returns their ticket.
+    async fn flight_info(
         &self,
         login: &Arc<Login>,
         transaction: Option<&Bytes>,
@@ -179,32 +179,32 @@ impl Service {
         descriptor: FlightDescriptor,
     ) -> Answer<FlightInfo> {
         let (rows, canceled, guard, session) =
-            self.starts(login, transaction, work).await.map_err(refused)?;
+            self.start_rows(login, transaction, work).await.map_err(to_status)?;
         let schema = Arc::clone(&rows.schema);
-        let handle = login.hold(rows, canceled, guard, session, self.0.flight.limits.results_max);
+        let handle = login.store_result(rows, canceled, guard, session, self.0.flight.limits.results_max);
         let ticket = TicketStatementQuery { statement_handle: handle }.as_any();
         answer(&schema, ticket, descriptor)
     }
 
     fn query(text: String) -> RowsWork {
-        Box::new(move |turn, forward| {
-            Box::pin(async move { turn.run(&text, Given::default(), forward).await.map(drop) })
+        Box::new(move |executor, forward| {
+            Box::pin(async move { executor.run(&text, StatementInputs::default(), forward).await.map(drop) })
         })
     }
 
     fn prepared_query(prepared: Arc<Prepared>) -> RowsWork {
-        Box::new(move |turn, forward| {
+        Box::new(move |executor, forward| {
             Box::pin(async move {
                 let bound = prepared.bound.lock().clone();
-                prepared.run(turn, bound.as_ref(), forward).await.map(drop)
+                prepared.run(executor, bound.as_ref(), forward).await.map(drop)
             })
         })
     }
 
-    /// Answers from the catalog.
+    /// Runs a catalog query.
     async fn catalog<T>(&self, request: &Request<T>, work: Work<RecordBatch>) -> Answer<Messages> {
         let login = Self::login(request)?;
-        let batch = self.does(&login, None, work).await.map_err(refused)?;
+        let batch = self.run_work(&login, None, work).await.map_err(to_status)?;
         sends(batch)
     }
 
@@ -214,34 +214,36 @@ impl Service {
         transaction: Option<&Bytes>,
         text: String,
     ) -> Result<i64, SqlError> {
-        let work: Work<Done> = Box::new(move |turn| {
-            Box::pin(async move { turn.run(&text, Given::default(), &mut Discard).await })
+        let work: Work<Done> = Box::new(move |executor| {
+            Box::pin(async move { executor.run(&text, StatementInputs::default(), &mut Discard).await })
         });
-        Ok(super::turn::row_count(&self.does(login, transaction, work).await?))
+        Ok(super::executor::row_count(&self.run_work(login, transaction, work).await?))
     }
 
-    /// The schema of a command's answer.
+    /// The schema of a command's result.
     pub(super) async fn schema_of(&self, login: &Arc<Login>, command: Command) -> Result<SchemaRef, Status> {
         Ok(match command {
             Command::CommandStatementQuery(query) => {
                 let text = query.query;
                 let transaction = query.transaction_id;
                 let id = transaction.clone();
-                let work: Work<Prepared> =
-                    Box::new(move |turn| Box::pin(async move { Prepared::new(turn, text, id).await }));
-                let prepared = self.does(login, transaction.as_ref(), work).await.map_err(refused)?;
+                let work: Work<Prepared> = Box::new(move |executor| {
+                    Box::pin(async move { Prepared::new(executor, text, id).await })
+                });
+                let prepared = self.run_work(login, transaction.as_ref(), work).await.map_err(to_status)?;
                 prepared.columns().unwrap_or_else(|| Arc::new(Schema::empty()))
             }
             Command::CommandPreparedStatementQuery(query) => {
-                let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+                let prepared =
+                    login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
                 prepared.columns().unwrap_or_else(|| Arc::new(Schema::empty()))
             }
             Command::CommandGetCatalogs(command) => command.into_builder().schema(),
             Command::CommandGetDbSchemas(command) => command.into_builder().schema(),
             Command::CommandGetTables(command) => command.into_builder().schema(),
             Command::CommandGetTableTypes(command) => command.into_builder().schema(),
-            Command::CommandGetSqlInfo(_) => known(metadata::sql_info())?.schema(),
-            Command::CommandGetXdbcTypeInfo(_) => known(metadata::xdbc_types())?.schema(),
+            Command::CommandGetSqlInfo(_) => value_or_status(metadata::sql_info())?.schema(),
+            Command::CommandGetXdbcTypeInfo(_) => value_or_status(metadata::xdbc_types())?.schema(),
             Command::CommandGetPrimaryKeys(_) => metadata::primary_keys(),
             Command::CommandGetExportedKeys(_)
             | Command::CommandGetImportedKeys(_)
@@ -252,7 +254,7 @@ impl Service {
         })
     }
 
-    /// Sets what a client asks for; each by itself, so that it hears of each.
+    /// Sets the requested options, each separately, to report each outcome.
     async fn set_options(&self, login: &Arc<Login>, body: &[u8]) -> Result<Bytes, Status> {
         let asked =
             options::SetRequest::decode(body).map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -264,8 +266,10 @@ impl Service {
                 (!is_same).then_some(options::INVALID_VALUE)
             } else {
                 let text = match value.text() {
-                    Some(value) => format!("SET {} = '{}'", quoted(&name), value.replace('\'', "''")),
-                    None => format!("RESET {}", quoted(&name)),
+                    Some(value) => {
+                        format!("SET {} = '{}'", quote_identifier(&name), value.replace('\'', "''"))
+                    }
+                    None => format!("RESET {}", quote_identifier(&name)),
                 };
                 match self.update(login, None, text).await {
                     Ok(_) => None,
@@ -299,11 +303,11 @@ impl Service {
     }
 }
 
-fn known<T>(value: &'static Result<T, SqlError>) -> Result<&'static T, Status> {
+fn value_or_status<T>(value: &'static Result<T, SqlError>) -> Result<&'static T, Status> {
     value.as_ref().map_err(status)
 }
 
-/// Where the answer to a command is.
+/// The FlightInfo with a command's ticket.
 fn answer(schema: &Schema, ticket: Any, descriptor: FlightDescriptor) -> Answer<FlightInfo> {
     let ticket = Ticket { ticket: ticket.encode_to_vec().into() };
     let info = FlightInfo::new()
@@ -315,8 +319,8 @@ fn answer(schema: &Schema, ticket: Any, descriptor: FlightDescriptor) -> Answer<
     Ok(Response::new(info))
 }
 
-/// A schema as clients of prepared statements want it: with its length before it, and empty if there is none.
-fn encapsulated(schema: Option<&Schema>) -> Result<Bytes, Status> {
+/// Encapsulates a schema for clients of prepared statements: length-prefixed; empty if there is none.
+fn encapsulate_schema(schema: Option<&Schema>) -> Result<Bytes, Status> {
     let Some(schema) = schema.filter(|schema| !schema.fields().is_empty()) else { return Ok(Bytes::new()) };
     let IpcMessage(bytes) = SchemaAsIpc::new(schema, &IpcWriteOptions::default())
         .try_into()
@@ -327,7 +331,7 @@ fn encapsulated(schema: Option<&Schema>) -> Result<Bytes, Status> {
 fn sends(batch: RecordBatch) -> Answer<Messages> {
     let mut encoder = super::encode::Encoder::new(batch.schema());
     let mut messages = vec![encoder.schema_message()];
-    messages.extend(encoder.encode(&batch).map_err(refused)?);
+    messages.extend(encoder.encode(&batch).map_err(to_status)?);
     Ok(Response::new(Box::pin(futures::stream::iter(messages.into_iter().map(Ok)))))
 }
 
@@ -366,7 +370,7 @@ impl FlightSqlService for Service {
             is_encrypted: peer.is_encrypted,
             certificate: peer.certificate.as_deref(),
         };
-        let login = self.0.log_in(attempt, &application, &peer).await.map_err(refused)?;
+        let login = self.0.log_in(attempt, &application, &peer).await.map_err(to_status)?;
         let payload = Bytes::copy_from_slice(login.token().as_bytes());
         let hello = HandshakeResponse { protocol_version: 0, payload };
         let stream: BoxStream<'static, _> = futures::stream::iter([Ok(hello)]).boxed();
@@ -384,7 +388,7 @@ impl FlightSqlService for Service {
     ) -> Answer<FlightInfo> {
         let login = Self::login(&request)?;
         let work = Self::query(query.query);
-        self.info(&login, query.transaction_id.as_ref(), work, request.into_inner()).await
+        self.flight_info(&login, query.transaction_id.as_ref(), work, request.into_inner()).await
     }
 
     async fn get_flight_info_prepared_statement(
@@ -393,10 +397,10 @@ impl FlightSqlService for Service {
         request: Request<FlightDescriptor>,
     ) -> Answer<FlightInfo> {
         let login = Self::login(&request)?;
-        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
         let transaction = login.transaction_of(&prepared);
         let work = Self::prepared_query(prepared);
-        self.info(&login, transaction.as_ref(), work, request.into_inner()).await
+        self.flight_info(&login, transaction.as_ref(), work, request.into_inner()).await
     }
 
     async fn get_flight_info_catalogs(
@@ -436,7 +440,7 @@ impl FlightSqlService for Service {
         query: CommandGetSqlInfo,
         request: Request<FlightDescriptor>,
     ) -> Answer<FlightInfo> {
-        answer(&known(metadata::sql_info())?.schema(), query.as_any(), request.into_inner())
+        answer(&value_or_status(metadata::sql_info())?.schema(), query.as_any(), request.into_inner())
     }
 
     async fn get_flight_info_primary_keys(
@@ -476,7 +480,7 @@ impl FlightSqlService for Service {
         query: CommandGetXdbcTypeInfo,
         request: Request<FlightDescriptor>,
     ) -> Answer<FlightInfo> {
-        answer(&known(metadata::xdbc_types())?.schema(), query.as_any(), request.into_inner())
+        answer(&value_or_status(metadata::xdbc_types())?.schema(), query.as_any(), request.into_inner())
     }
 
     async fn do_get_statement(
@@ -486,9 +490,9 @@ impl FlightSqlService for Service {
     ) -> Answer<Messages> {
         let login = Self::login(&request)?;
         let id = ticket.statement_handle;
-        let (rows, guard) = login.redeem(&id).map_err(refused)?;
+        let (rows, guard) = login.take_result(&id).map_err(to_status)?;
         let ticket = Some(TicketHold { login, id });
-        Ok(Response::new(Box::pin(Streamed { rows, is_done: false, _guard: guard, _ticket: ticket })))
+        Ok(Response::new(Box::pin(RowStream { rows, is_done: false, _guard: guard, _ticket: ticket })))
     }
 
     async fn do_get_prepared_statement(
@@ -497,32 +501,33 @@ impl FlightSqlService for Service {
         request: Request<Ticket>,
     ) -> Answer<Messages> {
         let login = Self::login(&request)?;
-        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
         let transaction = login.transaction_of(&prepared);
         let work = Self::prepared_query(prepared);
-        let (rows, _, guard, _) = self.starts(&login, transaction.as_ref(), work).await.map_err(refused)?;
-        Ok(Response::new(Box::pin(Streamed { rows, is_done: false, _guard: guard, _ticket: None })))
+        let (rows, _, guard, _) =
+            self.start_rows(&login, transaction.as_ref(), work).await.map_err(to_status)?;
+        Ok(Response::new(Box::pin(RowStream { rows, is_done: false, _guard: guard, _ticket: None })))
     }
 
     async fn do_get_catalogs(&self, query: CommandGetCatalogs, request: Request<Ticket>) -> Answer<Messages> {
-        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::catalogs(turn, query)))).await
+        self.catalog(&request, Box::new(move |executor| Box::pin(metadata::catalogs(executor, query)))).await
     }
 
     async fn do_get_schemas(&self, query: CommandGetDbSchemas, request: Request<Ticket>) -> Answer<Messages> {
-        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::schemas(turn, query)))).await
+        self.catalog(&request, Box::new(move |executor| Box::pin(metadata::schemas(executor, query)))).await
     }
 
     async fn do_get_tables(&self, query: CommandGetTables, request: Request<Ticket>) -> Answer<Messages> {
-        self.catalog(&request, Box::new(move |turn| Box::pin(metadata::tables(turn, query)))).await
+        self.catalog(&request, Box::new(move |executor| Box::pin(metadata::tables(executor, query)))).await
     }
 
     async fn do_get_table_types(&self, query: CommandGetTableTypes, _: Request<Ticket>) -> Answer<Messages> {
-        sends(metadata::table_types(query).map_err(refused)?)
+        sends(metadata::table_types(query).map_err(to_status)?)
     }
 
     async fn do_get_sql_info(&self, query: CommandGetSqlInfo, _: Request<Ticket>) -> Answer<Messages> {
-        let batch = query.into_builder(known(metadata::sql_info())?).build();
-        sends(batch.map_err(metadata::unbuildable).map_err(refused)?)
+        let batch = query.into_builder(value_or_status(metadata::sql_info())?).build();
+        sends(batch.map_err(metadata::unbuildable).map_err(to_status)?)
     }
 
     async fn do_get_primary_keys(&self, _: CommandGetPrimaryKeys, _: Request<Ticket>) -> Answer<Messages> {
@@ -550,8 +555,8 @@ impl FlightSqlService for Service {
         query: CommandGetXdbcTypeInfo,
         _: Request<Ticket>,
     ) -> Answer<Messages> {
-        let batch = query.into_builder(known(metadata::xdbc_types())?).build();
-        sends(batch.map_err(metadata::unbuildable).map_err(refused)?)
+        let batch = query.into_builder(value_or_status(metadata::xdbc_types())?).build();
+        sends(batch.map_err(metadata::unbuildable).map_err(to_status)?)
     }
 
     async fn do_put_error_callback(
@@ -568,7 +573,7 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
-        self.update(&login, command.transaction_id.as_ref(), command.query).await.map_err(refused)
+        self.update(&login, command.transaction_id.as_ref(), command.query).await.map_err(to_status)
     }
 
     async fn do_put_statement_ingest(
@@ -577,11 +582,11 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
-        let sent = prepared::sent(request.into_inner());
+        let sent = prepared::decode_batches(request.into_inner());
         let named = command.transaction_id.clone().filter(|id| !id.is_empty());
         let transaction = named.or_else(|| login.only_transaction());
-        let work: Work<i64> = Box::new(move |turn| Box::pin(ingest::ingest(turn, command, sent)));
-        self.does(&login, transaction.as_ref(), work).await.map_err(refused)
+        let work: Work<i64> = Box::new(move |executor| Box::pin(ingest::ingest(executor, command, sent)));
+        self.run_work(&login, transaction.as_ref(), work).await.map_err(to_status)
     }
 
     async fn do_put_prepared_statement_query(
@@ -590,9 +595,9 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<DoPutPreparedStatementResult, Status> {
         let login = Self::login(&request)?;
-        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
-        let sent = prepared::sent(request.into_inner());
-        let bound = prepared::collect(sent, PARAMETERS_BYTES_MAX).await.map_err(refused)?;
+        let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
+        let sent = prepared::decode_batches(request.into_inner());
+        let bound = prepared::collect(sent, PARAMETERS_BYTES_MAX).await.map_err(to_status)?;
         *prepared.bound.lock() = bound;
         let prepared_statement_handle = Some(query.prepared_statement_handle);
         Ok(DoPutPreparedStatementResult { prepared_statement_handle })
@@ -604,19 +609,19 @@ impl FlightSqlService for Service {
         request: Request<PeekableFlightDataStream>,
     ) -> Result<i64, Status> {
         let login = Self::login(&request)?;
-        let prepared = login.prepared(&query.prepared_statement_handle).map_err(refused)?;
+        let prepared = login.prepared_statement(&query.prepared_statement_handle).map_err(to_status)?;
         let transaction = login.transaction_of(&prepared);
-        let mut sent = prepared::sent(request.into_inner());
-        let first = sent.try_next().await.map_err(prepared::unreadable).map_err(refused)?;
-        // Parameters come along, or came before.
+        let mut sent = prepared::decode_batches(request.into_inner());
+        let first = sent.try_next().await.map_err(prepared::unreadable).map_err(to_status)?;
+        // Parameters are in this request, or were bound before.
         let is_along = sent.schema().is_some_and(|schema| !schema.fields().is_empty());
         let bound = prepared.bound.lock().clone();
-        let work: Work<i64> = Box::new(move |turn| {
+        let work: Work<i64> = Box::new(move |executor| {
             Box::pin(async move {
                 if !is_along {
                     let rows = bound.as_ref().map_or(1, RecordBatch::num_rows);
                     let run = update_all(prepared, futures::stream::iter([Ok(bound)]).boxed());
-                    return if rows > 1 { turn.together(run).await } else { run(turn).await };
+                    return if rows > 1 { executor.run_atomically(run).await } else { run(executor).await };
                 }
                 let Some(first) = first else { return Ok(0) };
                 let has_one = first.num_rows() == 1;
@@ -624,10 +629,10 @@ impl FlightSqlService for Service {
                 let is_last = has_one && Pin::new(&mut rest).peek().await.is_none();
                 let all = futures::stream::iter([Ok(first)]).chain(rest).map_ok(Some).boxed();
                 let run = update_all(prepared, all);
-                if is_last { run(turn).await } else { turn.together(run).await }
+                if is_last { run(executor).await } else { executor.run_atomically(run).await }
             })
         });
-        self.does(&login, transaction.as_ref(), work).await.map_err(refused)
+        self.run_work(&login, transaction.as_ref(), work).await.map_err(to_status)
     }
 
     async fn do_action_create_prepared_statement(
@@ -639,11 +644,11 @@ impl FlightSqlService for Service {
         let transaction = query.transaction_id.clone().filter(|id| !id.is_empty());
         let id = transaction.clone();
         let work: Work<Prepared> =
-            Box::new(move |turn| Box::pin(async move { Prepared::new(turn, query.query, id).await }));
-        let prepared = self.does(&login, transaction.as_ref(), work).await.map_err(refused)?;
-        let dataset_schema = encapsulated(prepared.columns().as_deref())?;
-        let parameter_schema = encapsulated(prepared.parameters().as_ref())?;
-        let handle = login.prepare(prepared, self.0.flight.limits.prepared_max).map_err(refused)?;
+            Box::new(move |executor| Box::pin(async move { Prepared::new(executor, query.query, id).await }));
+        let prepared = self.run_work(&login, transaction.as_ref(), work).await.map_err(to_status)?;
+        let dataset_schema = encapsulate_schema(prepared.columns().as_deref())?;
+        let parameter_schema = encapsulate_schema(prepared.parameters().as_ref())?;
+        let handle = login.prepare(prepared, self.0.flight.limits.prepared_max).map_err(to_status)?;
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: handle,
             dataset_schema,
@@ -679,10 +684,10 @@ impl FlightSqlService for Service {
                 .with_hint("It was opened by SQL; end it by SQL."));
             }
             let id = self.0.claim(&mut lease);
-            let mut turn = self.turn(lease, CancellationToken::new());
+            let mut executor = self.executor(lease, CancellationToken::new());
             let (began, login) = (id.clone(), Arc::clone(&login));
-            to_its_end(async move {
-                let result = turn.control("BEGIN").await;
+            run_detached(async move {
+                let result = executor.run_control("BEGIN").await;
                 if result.is_err() {
                     login.release(&began, false);
                 }
@@ -691,7 +696,7 @@ impl FlightSqlService for Service {
             .await?;
             Ok(id)
         };
-        Ok(ActionBeginTransactionResult { transaction_id: begin.await.map_err(refused)? })
+        Ok(ActionBeginTransactionResult { transaction_id: begin.await.map_err(to_status)? })
     }
 
     async fn do_action_end_transaction(
@@ -710,14 +715,14 @@ impl FlightSqlService for Service {
             }
         };
         let id = query.transaction_id;
-        let lease = self.0.lease(&login, Some(&id)).await.map_err(refused)?;
-        // A commit is not given up for a client that went away: it would not know what became of it.
-        let mut turn = self.turn(lease, CancellationToken::new());
-        let ended = to_its_end(async move {
-            let result = turn.control(if is_commit { "COMMIT" } else { "ROLLBACK" }).await;
-            if result.is_err() && turn.session().transaction() != crate::backend::TransactionState::Idle {
-                // Its session may be the client's, and goes on.
-                let _ = turn.control("ROLLBACK").await;
+        let lease = self.0.lease(&login, Some(&id)).await.map_err(to_status)?;
+        // A commit is not canceled when its client disconnects: the client would not learn the outcome.
+        let mut executor = self.executor(lease, CancellationToken::new());
+        let ended = run_detached(async move {
+            let result = executor.run_control(if is_commit { "COMMIT" } else { "ROLLBACK" }).await;
+            if result.is_err() && executor.session().transaction() != crate::backend::TransactionState::Idle {
+                // Its session may be the client's main one, which continues.
+                let _ = executor.run_control("ROLLBACK").await;
             }
             let is_committed = is_commit && result.as_ref().is_ok_and(|done| done.tag != "ROLLBACK");
             login.release(&id, is_committed);
@@ -729,7 +734,7 @@ impl FlightSqlService for Service {
                 result => result,
             }
         });
-        ended.await.map(drop).map_err(refused)
+        ended.await.map(drop).map_err(to_status)
     }
 
     async fn do_action_begin_savepoint(
@@ -738,12 +743,13 @@ impl FlightSqlService for Service {
         request: Request<Action>,
     ) -> Result<ActionBeginSavepointResult, Status> {
         let login = Self::login(&request)?;
-        let text = format!("SAVEPOINT {}", quoted(&query.name));
-        let work: Work<Done> = Box::new(move |turn| Box::pin(async move { turn.control(&text).await }));
+        let text = format!("SAVEPOINT {}", quote_identifier(&query.name));
+        let work: Work<Done> =
+            Box::new(move |executor| Box::pin(async move { executor.run_control(&text).await }));
         if query.name.is_empty() || query.transaction_id.is_empty() {
             return Err(Status::invalid_argument("a savepoint needs a name and a transaction"));
         }
-        self.does(&login, Some(&query.transaction_id), work).await.map_err(refused)?;
+        self.run_work(&login, Some(&query.transaction_id), work).await.map_err(to_status)?;
         let savepoint_id = login.add_savepoint(&query.transaction_id, &query.name);
         Ok(ActionBeginSavepointResult { savepoint_id })
     }
@@ -753,12 +759,12 @@ impl FlightSqlService for Service {
         query: ActionEndSavepointRequest,
         request: Request<Action>,
     ) -> Result<(), Status> {
-        /// The protocol's numbers: the type of the field is not public.
+        /// The protocol's constants: the field's enum is private.
         const RELEASE: i32 = 1;
         const ROLLBACK: i32 = 2;
         let login = Self::login(&request)?;
-        let savepoint = login.savepoint(&query.savepoint_id).map_err(refused)?;
-        let name = quoted(&savepoint.name);
+        let savepoint = login.savepoint(&query.savepoint_id).map_err(to_status)?;
+        let name = quote_identifier(&savepoint.name);
         let text = match query.action {
             RELEASE => format!("RELEASE SAVEPOINT {name}"),
             ROLLBACK => format!("ROLLBACK TO SAVEPOINT {name}"),
@@ -768,8 +774,9 @@ impl FlightSqlService for Service {
                 ));
             }
         };
-        let work: Work<Done> = Box::new(move |turn| Box::pin(async move { turn.control(&text).await }));
-        self.does(&login, Some(&savepoint.transaction), work).await.map_err(refused)?;
+        let work: Work<Done> =
+            Box::new(move |executor| Box::pin(async move { executor.run_control(&text).await }));
+        self.run_work(&login, Some(&savepoint.transaction), work).await.map_err(to_status)?;
         if query.action == RELEASE {
             login.remove_savepoint(&query.savepoint_id);
         }
@@ -839,17 +846,17 @@ impl FlightSqlService for Service {
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
 }
 
-/// Runs a prepared statement for all rows of all batches; `None` is a run without parameters.
+/// Executes a prepared statement for all rows of all batches; `None` is a run without parameters.
 fn update_all(
     prepared: Arc<Prepared>,
     mut batches: BoxStream<'static, Result<Option<RecordBatch>, SqlError>>,
-) -> impl for<'a> FnOnce(&'a mut Turn) -> BoxFuture<'a, Result<i64, SqlError>> {
-    move |turn| {
+) -> impl for<'a> FnOnce(&'a mut Executor) -> BoxFuture<'a, Result<i64, SqlError>> {
+    move |executor| {
         Box::pin(async move {
             let mut count = 0;
             let consumer: &mut dyn Consumer = &mut Discard;
             while let Some(batch) = batches.try_next().await? {
-                count += prepared.run(turn, batch.as_ref(), consumer).await?;
+                count += prepared.run(executor, batch.as_ref(), consumer).await?;
             }
             Ok(count)
         })

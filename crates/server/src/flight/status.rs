@@ -1,17 +1,17 @@
-//! Failures as gRPC statuses: the code that is closest, and everything else in the message and the trailers.
+//! Conversion of errors to gRPC statuses: the closest code; the rest goes into the message and trailers.
 
 use harrier_error::{SqlError, SqlState};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-/// Bytes of a status's message. Clients refuse trailers beyond 8 KiB by default, in which other than ASCII
-/// counts threefold.
+/// Maximum size of a status message. Clients reject trailers over 8 KiB by default; non-ASCII bytes count
+/// threefold there.
 const MESSAGE_BYTES_MAX: usize = 2000;
 
-/// The status of a failure. Its SQLSTATE stands at the end of the message's first line and in the trailer
-/// `sqlstate`; detail and hint follow on lines of their own, as psql prints them.
+/// The status of an error. Its SQLSTATE is at the end of the message's first line and in the trailer
+/// `sqlstate`; detail and hint follow on separate lines, as psql prints them.
 pub(super) fn status(failure: &SqlError) -> Status {
-    let mut message = format!("{} (SQLSTATE {})", cut(&failure.message), failure.sqlstate);
+    let mut message = format!("{} (SQLSTATE {})", truncate(&failure.message), failure.sqlstate);
     for (name, text) in [("DETAIL", &failure.detail), ("HINT", &failure.hint)] {
         if let Some(text) = text {
             message = format!("{message}\n{name}:  {text}");
@@ -24,15 +24,15 @@ pub(super) fn status(failure: &SqlError) -> Status {
     if let Some(position) = failure.position {
         trailers.insert("position", MetadataValue::from(position));
     }
-    Status::with_metadata(code(failure.sqlstate), cut(&message), trailers)
+    Status::with_metadata(code(failure.sqlstate), truncate(&message), trailers)
 }
 
-/// `map_err(refused)` where a handler answers.
-pub(super) fn refused(failure: SqlError) -> Status {
+/// `map_err(to_status)` in a handler.
+pub(super) fn to_status(failure: SqlError) -> Status {
     status(&failure)
 }
 
-fn cut(text: &str) -> &str {
+fn truncate(text: &str) -> &str {
     &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }
 

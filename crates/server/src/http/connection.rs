@@ -1,5 +1,4 @@
-//! Connections of browsers and other clients: how many at a time, with or without TLS, and how long one may
-//! say nothing.
+//! HTTP connections: their maximum number, optional TLS, and the idle timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,19 +17,19 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Connections at a time. One more waits until another ends.
+/// Maximum concurrent connections. Further ones wait until one ends.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// How long a connection may neither send nor take anything. Also how long one that was kept open lasts.
+/// Idle timeout of a connection in both directions, also of keep-alive.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How long the beginning of TLS may take.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How long to wait when the system gives no connection, as when too many files are open.
+/// Pause after a failed accept, as when too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
-/// Where a connection comes from.
+/// The client's address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub SocketAddr);
 
@@ -40,7 +39,7 @@ impl Connected<IncomingStream<'_, Connections>> for Peer {
     }
 }
 
-/// Gives connections that are ready to be read from. A client that is slow to begin TLS is in nobody's way.
+/// Yields connections that are ready to be read. Handshakes run concurrently, so a slow client blocks nobody.
 pub(super) struct Connections {
     ready: mpsc::Receiver<(Connection, SocketAddr)>,
     address: SocketAddr,
@@ -102,7 +101,7 @@ impl Listener for Connections {
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         match self.ready.recv().await {
             Some(ready) => ready,
-            // Only when this is being dropped.
+            // Only while this is being dropped.
             None => std::future::pending().await,
         }
     }
@@ -117,7 +116,7 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Fails when it was silent for too long.
+/// A stream that fails after its idle timeout.
 pub(super) struct Connection {
     stream: Stream,
     silence: Pin<Box<Sleep>>,
@@ -125,8 +124,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// What the stream said, unless that is nothing for too long.
-    fn heard<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Passes on the stream's result, or an error after the idle timeout.
+    fn check_idle<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
             return polled;
@@ -146,7 +145,7 @@ impl AsyncRead for Connection {
             Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         };
-        self.heard(cx, polled)
+        self.check_idle(cx, polled)
     }
 }
 
@@ -156,7 +155,7 @@ impl AsyncWrite for Connection {
             Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         };
-        self.heard(cx, polled)
+        self.check_idle(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

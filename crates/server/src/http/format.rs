@@ -1,10 +1,10 @@
-//! Numbers, sizes and times as pages show them.
+//! Formats of numbers, sizes and times on pages.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use maud::{Markup, html};
 
-/// `1,234,567`.
+/// Formats `1,234,567`.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -17,7 +17,7 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// `1.2 MiB`.
+/// Formats `1.2 MiB`.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut shown = value as f64;
@@ -29,7 +29,7 @@ pub(crate) fn bytes(value: u64) -> String {
     if unit == 0 { format!("{value} B") } else { format!("{shown:.1} {}", UNITS[unit]) }
 }
 
-/// `1.2 ms`, `3.4 s`, `2 min 5 s`, `3 h 2 min`, `5 d 1 h`.
+/// Formats `1.2 ms`, `3.4 s`, `2 min 5 s`, `3 h 2 min`, `5 d 1 h`.
 pub(crate) fn duration(value: Duration) -> String {
     let seconds = value.as_secs();
     match seconds {
@@ -49,12 +49,11 @@ pub(crate) fn nanoseconds(value: f64) -> String {
     }
 }
 
-/// `2026-01-31 23:59:59` in UTC.
+/// Formats `2026-01-31 23:59:59` in UTC.
 pub(crate) fn date_and_time(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days from the first of March of the year 0, so that a leap day ends a year: 400 years have 146097 of
-    // them.
+    // Days from March 1 of the year 0, so that a leap day ends a year: 400 years have 146097 days.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -67,7 +66,7 @@ pub(crate) fn date_and_time(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The same without parts of a second.
+/// The duration without fractions of a second.
 pub(crate) fn seconds(value: Duration) -> String {
     match value.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
@@ -75,7 +74,7 @@ pub(crate) fn seconds(value: Duration) -> String {
     }
 }
 
-/// `3 min 2 s ago`, with the time itself for who points at it.
+/// Formats `3 min 2 s ago`, with the time itself as tooltip.
 pub(crate) fn ago(at: SystemTime) -> Markup {
     let exact = date_and_time(at);
     let passed = at.elapsed().unwrap_or_default();
@@ -86,7 +85,7 @@ pub(crate) fn ago(at: SystemTime) -> Markup {
     }
 }
 
-/// A bar as long as `value` is of `most`; a page's policy allows no lengths in styles.
+/// A bar of length `value` out of `most`; the content security policy forbids inline styles.
 pub(crate) fn bar(value: u64, most: u64) -> Markup {
     let width = if most == 0 { 0.0 } else { 100.0 * value as f64 / most as f64 };
     html! {

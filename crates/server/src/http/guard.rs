@@ -1,4 +1,4 @@
-//! Who may ask, for what name, and what browsers are told about answers.
+//! Request guards: host names, authentication, and security headers.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,21 +15,21 @@ use axum::response::{IntoResponse, Response};
 use super::connection::Peer;
 use super::{Pages, Site};
 
-/// How long a wrong password is answered late.
+/// Delay after a wrong password.
 const REFUSAL_DELAY: Duration = Duration::from_millis(500);
 
-/// Everything comes from this server, no script stands in a page, and no other page may show this one.
+/// Content security policy: no foreign resources, no inline scripts, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Tells browsers what not to do with answers.
+/// Adds security headers to responses.
 pub(super) async fn headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in [
         ("content-security-policy", POLICY),
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
-        // With "no-referrer", browsers would not say either that a form comes from here.
+        // With "no-referrer", browsers would omit the origin of forms, too.
         ("referrer-policy", "same-origin"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
@@ -40,7 +40,7 @@ pub(super) async fn headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Refuses requests for a name that is not this server's, and forms that another page sends.
+/// Rejects requests for another host name, and forms from other pages.
 pub(super) async fn host(State(site): State<Site>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = match (hosts.next().map(HeaderValue::to_str), hosts.next()) {
@@ -58,7 +58,7 @@ pub(super) async fn host(State(site): State<Site>, request: Request, next: Next)
     next.run(request).await
 }
 
-/// An address cannot be made to point here by who owns a name, so all are fine.
+/// IP addresses are safe: DNS rebinding needs a name.
 fn is_own(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -71,7 +71,7 @@ fn is_own(host: &str, names: &[String]) -> bool {
     own || name.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Whether a request comes from a page of this server, as far as the browser says.
+/// Whether a request comes from a page of this server, according to the browser's headers.
 fn is_from(host: &str, headers: &HeaderMap) -> bool {
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
     let site = headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or_default());
@@ -79,7 +79,7 @@ fn is_from(host: &str, headers: &HeaderMap) -> bool {
     same && site.is_none_or(|site| matches!(site, "same-origin" | "none"))
 }
 
-/// Asks for a role and its password, if the pages want one.
+/// Requests HTTP basic authentication, if configured.
 pub(super) async fn login(State(site): State<Site>, request: Request, next: Next) -> Response {
     if may_see(&site.pages, request.headers()).await {
         return next.run(request).await;
@@ -91,7 +91,7 @@ pub(super) async fn login(State(site): State<Site>, request: Request, next: Next
     (StatusCode::UNAUTHORIZED, ask, "a role and its password are needed\n").into_response()
 }
 
-/// Whether who sent these headers may see the pages.
+/// Whether the sender of these headers may see the pages.
 pub(super) async fn may_see(pages: &Pages, headers: &HeaderMap) -> bool {
     let Some(login) = pages.login.as_ref().map(Arc::clone) else {
         return true;
@@ -114,7 +114,7 @@ fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
     Some((role.to_string(), password.to_string()))
 }
 
-/// RFC 4648, section 4; `None` if it is not that.
+/// Decodes base64 (RFC 4648, section 4); `None` if malformed.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
@@ -140,18 +140,18 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Takes as long wherever the first difference is.
+/// Compares in constant time.
 pub fn are_equal(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Who sent a request, for the log.
-pub(super) struct Who {
+/// The sender of a request, for the log.
+pub(super) struct RequestSender {
     role: Option<String>,
     peer: Option<Peer>,
 }
 
-impl<S: Sync> FromRequestParts<S> for Who {
+impl<S: Sync> FromRequestParts<S> for RequestSender {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
@@ -160,7 +160,7 @@ impl<S: Sync> FromRequestParts<S> for Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for RequestSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.role.as_deref().unwrap_or("somebody"))?;
         self.peer.iter().try_for_each(|Peer(address)| write!(f, " at {address}"))

@@ -1,5 +1,5 @@
-//! The registry's totals, what the overview tells, and the process, as numbers: for `/metrics` as OpenMetrics
-//! text, and for telemetry.
+//! Metrics: the registry's totals, the overview and the process, as OpenMetrics text for `/metrics`, and for
+//! telemetry.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::registry::{DURATIONS_MS, Phase, Registry, Totals};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Linux counts processor time for programs in these, whatever the machine.
+/// Linux reports processor time in these units on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// All metrics at this moment.
+/// All current metrics as OpenMetrics text.
 pub(super) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Error> {
     let mut all = prometheus_client::registry::Registry::with_prefix("harrier");
     all.register_collector(Box::new(Scrape::of(registry, facts)));
@@ -31,8 +31,8 @@ pub(super) fn text(registry: &Registry, facts: &Facts) -> Result<String, fmt::Er
     Ok(written)
 }
 
-/// What `/metrics` says of a server that has done nothing yet, with one rank and one queue: every metric that
-/// there is, for who describes them.
+/// Sample output of `/metrics` for a new server with one rank and one queue: contains every metric, for
+/// documentation.
 pub fn sample() -> Result<String, fmt::Error> {
     let server = ServerFacts {
         version: String::new(),
@@ -50,29 +50,29 @@ pub fn sample() -> Result<String, fmt::Error> {
     text(&Registry::default(), &facts)
 }
 
-/// All numbers at this moment, for others than Prometheus; names without the prefix.
+/// All current metrics for other exporters than Prometheus; names without the prefix.
 pub(crate) async fn families(registry: &Registry, overview: &Arc<dyn Overview>) -> Vec<Family> {
     Scrape::of(registry, &Facts::of(overview).await).0
 }
 
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// Only grows.
+    /// A monotonic counter.
     Count(u64),
-    /// Only grows.
+    /// A monotonic sum.
     Sum(f64),
     Level(f64),
-    /// How many in each class of [`DURATIONS_MS`], and the sum in seconds.
+    /// A histogram: the count in each class of [`DURATIONS_MS`], and the sum in seconds.
     Durations(Vec<u64>, f64),
 }
 
-/// One metric with everything it has labels for.
+/// A metric with all its label combinations.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub name: &'static str,
     pub help: &'static str,
     pub unit: Option<Unit>,
-    /// Labels, and the number for them.
+    /// Labels and their value.
     pub values: Vec<(Vec<(&'static str, String)>, Value)>,
 }
 
@@ -167,7 +167,7 @@ impl Scrape {
             "telemetry_dropped",
             "Statements that have ended and were not exported to OpenTelemetry",
             None,
-            Value::Count(read(&totals.untold)),
+            Value::Count(read(&totals.dropped_exports)),
         );
     }
 
@@ -301,10 +301,10 @@ fn resident_bytes() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// In user and system mode.
+/// User plus system time.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name, in parentheses, may have spaces and parentheses itself.
+    // The program's name, in parentheses, may contain blanks and parentheses.
     let after = &stat[stat.rfind(')')? + 1..];
     let ticks: u64 =
         after.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum();

@@ -1,9 +1,7 @@
-//! What a statement does as a picture: a tree of operators, its root on top, with what moved, how long it
-//! took, and how unevenly ranks shared it.
+//! Plan diagram: a tree of operators with the root on top, bytes moved, time, and skew between ranks.
 //!
-//! The picture is of any [`Work`], also of one that makes no sense: slices that feed each other in a circle,
-//! or operators deeper than their parents, are drawn without going round, and one with too many operators has
-//! no picture.
+//! Accepts any [`QueryProfile`], even an inconsistent one: cycles of slices or wrong depths are drawn without
+//! looping; one with too many operators has no diagram.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,39 +9,39 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::format;
-use crate::work::{Operator, RankWork, Slice, Work};
+use crate::query_profile::{Operator, QueryProfile, RankTotals, Slice};
 
-/// With more operators, there is no picture.
+/// Maximum operators of a diagram.
 const NODES_MAX: usize = 600;
 
-/// Of a box and the space around it, in pixels.
+/// Size of a box and the space around it, in pixels.
 const WIDTH: f64 = 236.0;
 const HEIGHT: f64 = 82.0;
 const GAP_X: f64 = 18.0;
 const GAP_Y: f64 = 30.0;
 const MARGIN: f64 = 8.0;
 
-/// Letters of a line that fit into a box, at the width of most.
+/// Maximum letters of a line in a box, at the usual letter width.
 const TITLE_LETTERS: usize = 26;
 const DETAIL_LETTERS: usize = 34;
 
-/// Ranks share work unevenly when one has so many times the mean.
+/// QueryProfile is skewed if one rank has this many times the mean.
 const SKEW_SEEN: f64 = 1.5;
 
-/// Fewer rows than this are never called uneven, nor less time or fewer bytes.
+/// Minimum rows for reporting skew.
 const SKEW_ROWS: u64 = 1000;
 const SKEW_NS: u64 = 50_000_000;
 const SKEW_BYTES: u64 = 1 << 20;
 
-/// Operators whose share by rank is listed below a picture.
+/// Maximum operators in the table of skew.
 const SKEWS_MAX: usize = 12;
 
-/// Ranks that are listed.
+/// Maximum ranks in a table.
 const RANKS_MAX: usize = 1000;
 
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
-    work: &'a Work,
+    work: &'a QueryProfile,
     nodes: Vec<Node<'a>>,
     roots: Vec<usize>,
 }
@@ -57,7 +55,7 @@ struct Node<'a> {
 
 impl<'a> Plan<'a> {
     /// `None`: there is nothing to draw, or too much.
-    pub fn of(work: &'a Work) -> Option<Self> {
+    pub fn of(work: &'a QueryProfile) -> Option<Self> {
         let mut plan = Self { work, nodes: Vec::new(), roots: Vec::new() };
         let mut tops: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for slice in &work.slices {
@@ -81,7 +79,7 @@ impl<'a> Plan<'a> {
         let mut fed = BTreeSet::new();
         for at in 0..plan.nodes.len() {
             let Node { operator, slice, .. } = &plan.nodes[at];
-            // No slice feeds itself, nor two motions.
+            // Skips a slice that feeds itself or two motions.
             let Some(feeder) = operator.feeder.filter(|feeder| *feeder != slice.number) else { continue };
             if let Some(roots) = tops.get(&feeder)
                 && fed.insert(feeder)
@@ -91,11 +89,11 @@ impl<'a> Plan<'a> {
         }
         let unfed = tops.iter().filter(|(number, _)| !fed.contains(number));
         plan.roots = unfed.flat_map(|(_, roots)| roots.clone()).collect();
-        // Slices that feed each other in a circle are below no root.
+        // Slices in a cycle are below no root.
         (!plan.roots.is_empty() && plan.below_roots() == plan.nodes.len()).then_some(plan)
     }
 
-    /// How many nodes there are below the roots, with these.
+    /// Number of nodes at and below the roots.
     fn below_roots(&self) -> usize {
         let mut reached = self.roots.clone();
         let mut at = 0;
@@ -106,8 +104,7 @@ impl<'a> Plan<'a> {
         reached.len()
     }
 
-    /// The picture, and below it how unevenly ranks shared the work. `is_running`: scans show how far they
-    /// are.
+    /// The diagram, and a table of skew below it. `is_running`: scans show their progress.
     pub fn picture(&self, is_running: bool) -> Markup {
         let (places, width, height) = self.layout();
         let slowest = self.nodes.iter().filter_map(|node| node.operator.busy_ns()).max().unwrap_or(0);
@@ -122,7 +119,7 @@ impl<'a> Plan<'a> {
                         }
                     }
                     @for (at, node) in self.nodes.iter().enumerate() {
-                        (node.drawn(places[at], slowest, is_running))
+                        (node.node_svg(places[at], slowest, is_running))
                     }
                 }
             }
@@ -137,8 +134,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The left upper corner of every box, and the size of the whole. A parent stands over the middle of its
-    /// children.
+    /// The top-left corner of every box, and the total size. A parent is centered above its children.
     fn layout(&self) -> (Vec<(f64, f64)>, f64, f64) {
         let mut places = vec![(0.0, 0.0); self.nodes.len()];
         let mut next_x = MARGIN;
@@ -165,7 +161,7 @@ impl<'a> Plan<'a> {
         places[at] = (x, y);
     }
 
-    /// Operators whose rows the ranks shared unevenly.
+    /// A table of operators whose rows are skewed between ranks.
     fn skews(&self) -> Markup {
         let mut uneven: Vec<(&Node<'_>, f64)> = self
             .nodes
@@ -186,7 +182,7 @@ impl<'a> Plan<'a> {
                         th.number { "fewest" } th.number { "most" } th.number title="what the busiest rank had, by the mean of all" { "skew" }
                     } }
                     tbody { @for (node, skew) in uneven {
-                        @let (least, most) = node.spread().unwrap_or_default();
+                        @let (least, most) = node.rows_range().unwrap_or_default();
                         tr {
                             td data-label="operator" { (title(node.operator)) }
                             td.number data-label="slice" { (node.slice.number) }
@@ -204,20 +200,19 @@ impl<'a> Plan<'a> {
 }
 
 impl Node<'_> {
-    /// Rows of the rank that had the fewest, and of the one that had the most; of an operator that several
-    /// ranks ran.
-    fn spread(&self) -> Option<(u64, u64)> {
+    /// Minimum and maximum rows per rank, of an operator that several ranks ran.
+    fn rows_range(&self) -> Option<(u64, u64)> {
         let shares = &self.operator.shares;
         let counted = || shares.iter().filter_map(|share| share.rows);
         let most = counted().max().filter(|_| self.slice.ranks > 1)?;
-        // Ranks that have told nothing had none.
+        // Ranks without a report had no rows.
         let least = if shares.len() < self.slice.ranks { 0 } else { counted().min()? };
         Some((least, most))
     }
 
-    /// How many times the mean the busiest rank had.
+    /// Rows of the busiest rank, as a multiple of the mean.
     fn skew(&self) -> Option<f64> {
-        let (_, most) = self.spread()?;
+        let (_, most) = self.rows_range()?;
         let rows = self.operator.rows().filter(|rows| *rows > 0)?;
         Some(most as f64 * self.slice.ranks as f64 / rows as f64)
     }
@@ -227,28 +222,28 @@ impl Node<'_> {
         is_much && self.skew().is_some_and(|skew| skew >= SKEW_SEEN)
     }
 
-    fn drawn(&self, (x, y): (f64, f64), slowest: u64, is_running: bool) -> Markup {
+    fn node_svg(&self, (x, y): (f64, f64), slowest: u64, is_running: bool) -> Markup {
         let operator = self.operator;
-        let told = told(operator);
+        let measured = measurements(operator);
         let busy = operator.busy_ns().filter(|_| slowest > 0).map(|busy| busy as f64 / slowest as f64);
         let fraction = operator.fraction().filter(|_| is_running);
         let bar_y = y + HEIGHT - 5.0;
         let bar = WIDTH - 28.0;
         html! {
             g class=(if operator.feeder.is_some() { "node motion" } else { "node" }) {
-                title { (title(operator)) @if !operator.detail.is_empty() { ": " (operator.detail) } @for part in &told { ", " (part) } }
+                title { (title(operator)) @if !operator.detail.is_empty() { ": " (operator.detail) } @for part in &measured { ", " (part) } }
                 rect.box x=(px(x)) y=(px(y)) width=(px(WIDTH)) height=(px(HEIGHT)) rx="6" {}
                 @if self.slice.number > 0 || operator.feeder.is_some() {
                     rect.{"slice s" (self.slice.number % 8)} x=(px(x)) y=(px(y)) width="5" height=(px(HEIGHT)) rx="2.5" {}
                 }
-                // An inner picture cuts off what is too long for it.
+                // The nested SVG clips long text.
                 svg x=(px(x + 14.0)) y=(px(y)) width=(px(WIDTH - 20.0)) height=(px(HEIGHT)) {
-                    text.title y="20" { (clipped(title(operator), TITLE_LETTERS)) }
-                    text.detail y="37" { (clipped(&operator.detail, DETAIL_LETTERS)) }
-                    text.told y="54" { (clipped(&told.join(" · "), DETAIL_LETTERS)) }
+                    text.title y="20" { (clip(title(operator), TITLE_LETTERS)) }
+                    text.detail y="37" { (clip(&operator.detail, DETAIL_LETTERS)) }
+                    text.told y="54" { (clip(&measured.join(" · "), DETAIL_LETTERS)) }
                     @if let Some(fraction) = fraction {
                         text.told y="70" { (percent(fraction)) " read" }
-                    } @else if let Some((least, most)) = self.spread().filter(|(least, most)| least != most) {
+                    } @else if let Some((least, most)) = self.rows_range().filter(|(least, most)| least != most) {
                         text class=(if self.is_skewed() { "told warn" } else { "told" }) y="70" {
                             (format!("{} … {} a rank", format::count(least), format::count(most)))
                         }
@@ -266,21 +261,21 @@ impl Node<'_> {
     }
 }
 
-/// What was measured of an operator, in words.
-fn told(operator: &Operator) -> Vec<String> {
+/// The measurements of an operator, as text.
+fn measurements(operator: &Operator) -> Vec<String> {
     let bytes = |name: &str, value: u64| (value > 0).then(|| format!("{name} {}", format::bytes(value)));
     let rows = operator.rows().map(|rows| format!("{} rows", format::count(rows)));
-    let told = [
+    let measured = [
         rows,
         bytes("moved", operator.total(|share| share.moved_bytes)),
         bytes("read", operator.total(|share| share.read_bytes)),
         operator.busy_ns().map(|busy| format::nanoseconds(busy as f64)),
         bytes("spilled", operator.total(|share| share.spilled_bytes)),
     ];
-    told.into_iter().flatten().collect()
+    measured.into_iter().flatten().collect()
 }
 
-/// `HashJoin` for `HashJoinExec`; a scan has the name of what it reads.
+/// `HashJoin` for `HashJoinExec`; for a scan, the name of its table or file.
 fn title(operator: &Operator) -> &str {
     if let Some(scan) = operator.scan.as_ref().filter(|scan| !scan.name.is_empty()) {
         return &scan.name;
@@ -289,7 +284,7 @@ fn title(operator: &Operator) -> &str {
     name.strip_suffix("Exec").filter(|short| !short.is_empty()).unwrap_or(name)
 }
 
-/// `slice 3 on 2 ranks, reads lineitem`.
+/// Formats `slice 3 on 2 ranks, reads lineitem`.
 fn headline(slice: &Slice) -> String {
     let mut line = match (slice.number, slice.ranks) {
         (0, _) => "slice 0 on the coordinator".to_string(),
@@ -308,8 +303,8 @@ fn headline(slice: &Slice) -> String {
     line
 }
 
-/// The same as lines of text, for who wants to copy it or cannot see the picture.
-pub(crate) fn text(work: &Work) -> String {
+/// The plan as lines of text, to copy or for screen readers.
+pub(crate) fn text(work: &QueryProfile) -> String {
     let mut lines = Vec::new();
     for slice in &work.slices {
         lines.push(headline(slice));
@@ -322,9 +317,9 @@ pub(crate) fn text(work: &Work) -> String {
             if let Some(feeder) = operator.feeder {
                 let _ = write!(line, " from slice {feeder}");
             }
-            let told = told(operator);
-            if !told.is_empty() {
-                let _ = write!(line, " ({})", told.join(", "));
+            let measured = measurements(operator);
+            if !measured.is_empty() {
+                let _ = write!(line, " ({})", measured.join(", "));
             }
             lines.push(line);
         }
@@ -332,11 +327,11 @@ pub(crate) fn text(work: &Work) -> String {
     lines.join("\n")
 }
 
-/// A number of a rank's work.
-type Number = fn(&RankWork) -> u64;
+/// A measurement of a rank.
+type Number = fn(&RankTotals) -> u64;
 
-/// What each rank has done, if there are several: its time, rows and bytes beside those of the others.
-pub(crate) fn ranks(work: &Work) -> Markup {
+/// A table of time, rows and bytes per rank, if there are several ranks.
+pub(crate) fn ranks(work: &QueryProfile) -> Markup {
     let ranks = work.by_rank();
     let columns: [(&str, &str, Number, u64, fn(u64) -> String); 6] = [
         (
@@ -364,7 +359,7 @@ pub(crate) fn ranks(work: &Work) -> Markup {
             format::bytes,
         ),
     ];
-    // What no rank has done needs no column.
+    // Columns with only zeros are omitted.
     let columns: Vec<_> =
         columns.into_iter().filter(|(_, _, of, ..)| ranks.iter().any(|rank| of(rank) > 0)).collect();
     let count = work.slices.iter().map(|slice| slice.ranks).max().unwrap_or(1).max(ranks.len());
@@ -401,7 +396,7 @@ pub(crate) fn ranks(work: &Work) -> Markup {
     }
 }
 
-/// Rows flow up, more of them in a thicker line.
+/// Rows flow upward; more rows make a thicker line.
 fn edge(parent: (f64, f64), child: (f64, f64), rows: Option<u64>, busiest: u64) -> Markup {
     let (x1, y1) = (child.0 + WIDTH / 2.0, child.1);
     let (x2, y2) = (parent.0 + WIDTH / 2.0, parent.1 + HEIGHT);
@@ -422,7 +417,7 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.0} %", (fraction * 100.0).floor())
 }
 
-fn clipped(text: &str, letters: usize) -> String {
+fn clip(text: &str, letters: usize) -> String {
     if text.chars().count() <= letters {
         return text.to_string();
     }

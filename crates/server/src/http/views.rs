@@ -1,4 +1,4 @@
-//! The pages, as text for browsers.
+//! HTML of the pages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,16 +10,16 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::plan::{self, Plan};
 use super::{Facts, Filter, ROWS_MAX, Site, format};
 use crate::overview::{QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts};
+use crate::query_profile::{Progress, QueryProfile};
 use crate::registry::{Activity, Phase, StatementEntry};
-use crate::work::{Progress, Work};
 
-/// Letters of a statement in a list.
+/// Maximum letters of a statement in a list.
 const TEXT_LETTERS: usize = 160;
 
-/// Ranks tell every second how they are.
+/// Ranks report every second; an older report is highlighted.
 const SILENT: Duration = Duration::from_secs(4);
 
-/// Statements on the first page.
+/// Maximum statements on the first page.
 const LATEST: usize = 12;
 
 const PAGES: [(&str, &str); 6] = [
@@ -31,22 +31,22 @@ const PAGES: [(&str, &str); 6] = [
     ("/tables", "Tables"),
 ];
 
-/// A whole page.
+/// A complete page.
 pub(super) type Page = Html<String>;
 
-/// Whether a page changes by itself.
+/// Whether a page refreshes itself.
 #[derive(Clone, Copy, PartialEq)]
-enum Life {
+enum Refresh {
     Live,
     Still,
 }
 
-fn page(current: &str, title: &str, life: Life, content: Markup) -> Page {
-    page_below(current, title, life, html! {}, content)
+fn page(current: &str, title: &str, refresh: Refresh, content: Markup) -> Page {
+    page_below(current, title, refresh, html! {}, content)
 }
 
-/// `top` stays as it is while the rest of a live page changes.
-fn page_below(current: &str, title: &str, life: Life, top: Markup, content: Markup) -> Page {
+/// `top` does not change while the rest of a live page is refreshed.
+fn page_below(current: &str, title: &str, refresh: Refresh, top: Markup, content: Markup) -> Page {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -57,7 +57,7 @@ fn page_below(current: &str, title: &str, life: Life, top: Markup, content: Mark
                 title { (title) " · Harrier" }
                 link rel="icon" href="/favicon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/pages.css";
-                @if life == Life::Live { noscript { meta http-equiv="refresh" content="10"; } }
+                @if refresh == Refresh::Live { noscript { meta http-equiv="refresh" content="10"; } }
                 script src="/pages.js" defer {}
             }
             body {
@@ -68,14 +68,14 @@ fn page_below(current: &str, title: &str, life: Life, top: Markup, content: Mark
                             a href=(path) aria-current=[(path == current).then_some("page")] { (name) }
                         }
                     }
-                    @if life == Life::Live {
+                    @if refresh == Refresh::Live {
                         button #pause type="button" hidden aria-pressed="false" { "Pause" }
                     }
                 }
                 p #stale hidden role="status" { "The server does not answer. What is shown is old." }
                 main {
                     (top)
-                    div.content data-live[life == Life::Live] { (content) }
+                    div.content data-live[refresh == Refresh::Live] { (content) }
                 }
             }
         }
@@ -84,7 +84,7 @@ fn page_below(current: &str, title: &str, life: Life, top: Markup, content: Mark
 }
 
 pub(super) fn message(title: &str, text: &str) -> Page {
-    page("", title, Life::Still, html! { h1 { (title) } p { (text) } })
+    page("", title, Refresh::Still, html! { h1 { (title) } p { (text) } })
 }
 
 fn unknown(reason: &str) -> Markup {
@@ -99,18 +99,18 @@ fn badge(kind: &str, text: &str) -> Markup {
     html! { span.{"badge " (kind)} { (text) } }
 }
 
-/// With how far it is, if it runs and that is known.
+/// The phase of a statement, with its progress if known.
 fn phase(statement: &StatementEntry) -> Markup {
     let name = statement.phase().name();
-    let progress = (!statement.has_ended()).then(|| statement.work()?.progress()).flatten();
+    let progress = (!statement.has_ended()).then(|| statement.profile()?.progress()).flatten();
     html! {
         (badge(name, name))
         @if let Some(progress) = progress { span.far { (plan::percent(progress.fraction)) } }
     }
 }
 
-/// Statements that have not ended, the oldest first, then those that have, the latest first.
-fn listed(site: &Site) -> Vec<Arc<StatementEntry>> {
+/// Running statements, the oldest first, then finished ones, the latest first.
+fn list_statements(site: &Site) -> Vec<Arc<StatementEntry>> {
     let (ended, mut open): (Vec<_>, Vec<_>) =
         site.pages.registry.statements().into_iter().partition(|statement| statement.has_ended());
     let mut ended = ended;
@@ -124,7 +124,7 @@ pub(super) fn overview(site: &Site, facts: &Facts) -> Page {
     let registry = &site.pages.registry;
     let (sessions, totals) = (registry.sessions(), registry.totals());
     let active = sessions.iter().filter(|session| session.activity().0 != Activity::Idle).count();
-    let statements = listed(site);
+    let statements = list_statements(site);
     let count = |phase: Phase| statements.iter().filter(|statement| statement.phase() == phase).count();
     let running = count(Phase::Running) + count(Phase::Planning) + count(Phase::Parsing);
     let health = facts.health();
@@ -175,7 +175,7 @@ pub(super) fn overview(site: &Site, facts: &Facts) -> Page {
             Err(reason) => (unknown(reason)),
         }
     };
-    page("/", "Overview", Life::Live, content)
+    page("/", "Overview", Refresh::Live, content)
 }
 
 fn ranks_tile(server: &ServerFacts, ranks: &[RankFacts]) -> Markup {
@@ -189,7 +189,7 @@ fn ranks_tile(server: &ServerFacts, ranks: &[RankFacts]) -> Markup {
 
 pub(super) fn statements(site: &Site, filter: &Filter) -> Page {
     let wanted = filter.find.trim().to_lowercase();
-    let mut found = listed(site);
+    let mut found = list_statements(site);
     found.retain(|statement| {
         let shown = match filter.show.as_str() {
             "running" => !statement.has_ended(),
@@ -222,7 +222,7 @@ pub(super) fn statements(site: &Site, filter: &Filter) -> Page {
             ". Those that have ended are kept until many others have."
         }
     };
-    page_below("/statements", "Statements", Life::Live, top, content)
+    page_below("/statements", "Statements", Refresh::Live, top, content)
 }
 
 fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
@@ -246,13 +246,13 @@ fn statement_table(statements: &[Arc<StatementEntry>]) -> Markup {
                     td data-label="role" { (statement.role) }
                     td data-label="queue" { (statement.queue().unwrap_or_default()) }
                     td.number data-label="waited" {
-                        @if !statement.queued().is_zero() { (format::duration(statement.queued())) }
+                        @if !statement.queue_wait().is_zero() { (format::duration(statement.queue_wait())) }
                     }
                     td.number data-label="time" { (format::duration(statement.elapsed())) }
                     td.number data-label="rows" { (format::count(statement.rows.load(Ordering::Relaxed))) }
                     td.number data-label="bytes" { (format::bytes(statement.bytes.load(Ordering::Relaxed))) }
                     td.number data-label="moved" {
-                        @if let Some(moved) = statement.work().map(|work| work.moved_bytes()).filter(|moved| *moved > 0) {
+                        @if let Some(moved) = statement.profile().map(|work| work.moved_bytes()).filter(|moved| *moved > 0) {
                             (format::bytes(moved))
                         }
                     }
@@ -284,10 +284,10 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// `work`: what it does, or did.
-pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&Work>) -> Page {
+/// `work`: its profile.
+pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&QueryProfile>) -> Page {
     let ended = statement.has_ended();
-    let progress = work.and_then(Work::progress);
+    let progress = work.and_then(QueryProfile::progress);
     let content = html! {
         div.title {
             h1 { "Statement " (statement.id) } (badge(statement.phase().name(), statement.phase().name()))
@@ -312,8 +312,8 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&W
                 div { dt { "run again" } dd { (format::count(statement.retries())) " after the loss of a rank" } }
             }
             div { dt { "begun" } dd { (format::ago(statement.since)) } }
-            @if !statement.queued().is_zero() {
-                div { dt { "waited" } dd { (format::duration(statement.queued())) } }
+            @if !statement.queue_wait().is_zero() {
+                div { dt { "waited" } dd { (format::duration(statement.queue_wait())) } }
             }
             div { dt { "time" } dd { (format::duration(statement.elapsed())) } }
             div { dt { "rows" } dd { (format::count(statement.rows.load(Ordering::Relaxed))) } }
@@ -347,8 +347,8 @@ pub(super) fn statement(site: &Site, statement: &StatementEntry, work: Option<&W
             p.hint { "What its operators did was not kept: it took a few milliseconds, read no rows, or was long ago." }
         }
     };
-    let life = if ended { Life::Still } else { Life::Live };
-    page("/statements", &format!("Statement {}", statement.id), life, content)
+    let refresh = if ended { Refresh::Still } else { Refresh::Live };
+    page("/statements", &format!("Statement {}", statement.id), refresh, content)
 }
 
 fn progress_bar(progress: &Progress) -> Markup {
@@ -365,7 +365,7 @@ fn progress_bar(progress: &Progress) -> Markup {
     }
 }
 
-/// A button that changes something.
+/// A button that submits an action.
 fn action(site: &Site, path: &str, name: &str) -> Markup {
     html! {
         form method="post" action=(path) {
@@ -412,7 +412,7 @@ pub(super) fn sessions(site: &Site) -> Page {
             @if sessions.len() > ROWS_MAX { p.hint { (sessions.len() - ROWS_MAX) " more." } }
         }
     };
-    page("/sessions", "Sessions", Life::Live, content)
+    page("/sessions", "Sessions", Refresh::Live, content)
 }
 
 fn activity_kind(activity: Activity) -> &'static str {
@@ -454,8 +454,8 @@ pub(super) fn ranks(facts: &Facts) -> Page {
                         tr #{"rank-" (rank.number)} {
                             td.number data-label="rank" { (rank.number) }
                             td data-label="state" { (badge(rank.state.name(), rank.state.name())) }
-                            td.number.warn[rank.heard.is_some_and(|heard| heard > SILENT)] data-label="heard" {
-                                @if let Some(heard) = rank.heard { (format!("{:.1} s", heard.as_secs_f64())) }
+                            td.number.warn[rank.report_age.is_some_and(|heard| heard > SILENT)] data-label="heard" {
+                                @if let Some(heard) = rank.report_age { (format!("{:.1} s", heard.as_secs_f64())) }
                             }
                             td.whole.host data-label="host" {
                                 (rank.host)
@@ -477,11 +477,11 @@ pub(super) fn ranks(facts: &Facts) -> Page {
             }
         }
     };
-    page("/ranks", "Ranks", Life::Live, content)
+    page("/ranks", "Ranks", Refresh::Live, content)
 }
 
 pub(super) fn queues(site: &Site, facts: &Facts) -> Page {
-    let mut waiting = listed(site);
+    let mut waiting = list_statements(site);
     waiting.retain(|statement| statement.phase() == Phase::Queued);
     waiting.truncate(ROWS_MAX);
     let content = html! {
@@ -494,7 +494,7 @@ pub(super) fn queues(site: &Site, facts: &Facts) -> Page {
         h2 { "Statements that wait" }
         (statement_table(&waiting))
     };
-    page("/queues", "Queues", Life::Live, content)
+    page("/queues", "Queues", Refresh::Live, content)
 }
 
 fn queue_table(queues: &[QueueFacts]) -> Markup {
@@ -577,5 +577,5 @@ pub(super) fn tables(
             } },
         }
     };
-    page("/tables", "Tables", Life::Still, content)
+    page("/tables", "Tables", Refresh::Still, content)
 }

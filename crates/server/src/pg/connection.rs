@@ -1,4 +1,4 @@
-//! A connection from its first byte: encryption, cancel requests, who it is, and then its session.
+//! A connection from its first byte: encryption, cancel requests, authentication, then its session.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use harrier_error::{SqlError, SqlState};
 use rand::Rng;
 use tokio_rustls::TlsAcceptor;
 
-use super::gate::{Arrival, Exchange, Method};
+use super::authentication::{Arrival, Exchange, Method};
 use super::io::{Io, Stream};
 use super::listen::Server;
 use super::messages::{self, First, Message};
-use super::session::{Conversation, Trouble, terminated};
+use super::session::{ClientSession, RequestError, terminated_error};
 use crate::auth::wrong_password;
 use crate::backend::Identity;
 
-/// The first byte of TLS without asking before.
+/// The first byte of direct TLS, without an SSLRequest.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Codes of authentication messages.
@@ -27,7 +27,7 @@ const SASL: i32 = 10;
 const SASL_CONTINUE: i32 = 11;
 const SASL_FINAL: i32 = 12;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     /// `None`: over a local socket.
@@ -36,8 +36,8 @@ pub(super) struct Origin {
     pub(super) local_user: Option<u32>,
 }
 
-/// What a client wants.
-struct Wish {
+/// The settings a client requests in its startup message.
+struct StartupRequest {
     role: String,
     database: String,
     settings: Vec<(String, String)>,
@@ -51,17 +51,17 @@ pub(super) async fn serve(server: Arc<Server>, stream: Box<dyn Stream>, origin: 
     let mut conversation = match started {
         Ok(Ok(Some(begin))) => {
             let Begin { session, guard } = begin;
-            Conversation::new(io, session, Arc::clone(&server.registry), guard)
+            ClientSession::new(io, session, Arc::clone(&server.registry), guard)
         }
-        // It only asked to cancel something, or has gone.
-        Ok(Ok(None) | Err(Trouble::Gone(_))) => return,
-        Ok(Err(Trouble::Failed(failure))) => {
+        // A cancel request, or a disconnected client.
+        Ok(Ok(None) | Err(RequestError::Disconnected(_))) => return,
+        Ok(Err(RequestError::Failed(failure))) => {
             server.registry.totals().refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             io.reply.failure(&SqlError { is_fatal: true, ..failure });
             let _ = tokio::time::timeout(limit, io.flush()).await;
             return;
         }
-        // As PostgreSQL, without a word.
+        // Without an error message, as in PostgreSQL.
         Err(_) => return,
     };
     conversation.run().await;
@@ -72,12 +72,12 @@ struct Begin {
     guard: crate::registry::SessionGuard,
 }
 
-/// Finds out who is there and opens a session; `None` if none is wanted.
-async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Option<Begin>, Trouble> {
-    let Some((wish, is_encrypted, certificate)) = startup(server, io).await? else {
+/// Authenticates the client and opens a session; `None` for a cancel request.
+async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Option<Begin>, RequestError> {
+    let Some((request, is_encrypted, certificate)) = startup(server, io).await? else {
         return Ok(None);
     };
-    if let Some(failure) = server.closed() {
+    if let Some(failure) = server.closed_reason() {
         return Err(failure.into());
     }
     if server.is_stopping() {
@@ -85,7 +85,7 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
             SqlError::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down").into()
         );
     }
-    let Wish { role, database, settings } = wish;
+    let StartupRequest { role, database, settings } = request;
     let Origin { client, server: address, local_user } = origin;
     let arrival = Arrival {
         role: role.clone(),
@@ -96,16 +96,16 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
         is_encrypted,
         certificate,
     };
-    let proved = prove(server, io, &arrival).await;
-    let proved = match proved {
-        Ok(()) => server.gate.admit(&arrival).await.map_err(Trouble::from),
+    let authenticated = authenticate(server, io, &arrival).await;
+    let authenticated = match authenticated {
+        Ok(()) => server.authentication.admit(&arrival).await.map_err(RequestError::from),
         failed => failed,
     };
-    if let Err(Trouble::Failed(failure)) = &proved {
-        server.gate.refused(&arrival, failure);
+    if let Err(RequestError::Failed(failure)) = &authenticated {
+        server.authentication.report_rejection(&arrival, failure);
         server.registry.refuse(&role, &database, client, failure);
     }
-    proved?;
+    authenticated?;
     let process = server.registry.next_session();
     let secret = rand::rng().random();
     let guard = server.registry.enter(process, secret, &role, &database, client);
@@ -117,23 +117,23 @@ async fn start(server: &Arc<Server>, io: &mut Io, origin: Origin) -> Result<Opti
     io.reply.authentication(OK, &[]);
     io.reply.key(process, secret);
     if server.is_stopping() {
-        return Err(terminated().into());
+        return Err(terminated_error().into());
     }
     Ok(Some(Begin { session, guard }))
 }
 
-/// Reads what comes before a client says who it is, and encrypts the connection if that is asked for.
+/// Reads the messages before the startup message, and encrypts the connection on request.
 async fn startup(
     server: &Arc<Server>,
     io: &mut Io,
-) -> Result<Option<(Wish, bool, Option<Vec<u8>>)>, Trouble> {
+) -> Result<Option<(StartupRequest, bool, Option<Vec<u8>>)>, RequestError> {
     let mut is_encrypted = false;
     let mut certificate = None;
     loop {
         let first = loop {
             if !is_encrypted && io.input.first() == Some(&TLS_HANDSHAKE) {
                 let Some(config) = server.tls() else {
-                    return Err(Trouble::Gone(io::ErrorKind::ConnectionRefused.into()));
+                    return Err(RequestError::Disconnected(io::ErrorKind::ConnectionRefused.into()));
                 };
                 certificate = encrypt(io, config).await?;
                 is_encrypted = true;
@@ -147,7 +147,7 @@ async fn startup(
         match first {
             First::Ssl if !is_encrypted => {
                 let config = server.tls();
-                // What came unencrypted behind the request could have been put there by somebody else.
+                // Plaintext after the request could be injected by an attacker.
                 if !io.input.is_empty() {
                     let message = "received unencrypted data after SSL request";
                     return Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, message).into());
@@ -168,14 +168,18 @@ async fn startup(
                 return Ok(None);
             }
             First::Startup { minor, parameters } => {
-                return Ok(Some((wish(io, minor, parameters)?, is_encrypted, certificate)));
+                return Ok(Some((startup_request(io, minor, parameters)?, is_encrypted, certificate)));
             }
         }
     }
 }
 
-/// What the parameters of a startup message say.
-fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wish, SqlError> {
+/// Parses the parameters of a startup message.
+fn startup_request(
+    io: &mut Io,
+    minor: u16,
+    parameters: Vec<(String, String)>,
+) -> Result<StartupRequest, SqlError> {
     let (mut role, mut database, mut settings) = (String::new(), String::new(), Vec::new());
     let mut unknown = Vec::new();
     for (name, value) in &parameters {
@@ -203,10 +207,10 @@ fn wish(io: &mut Io, minor: u16, parameters: Vec<(String, String)>) -> Result<Wi
     if minor > 0 || !unknown.is_empty() {
         io.reply.negotiate(&unknown);
     }
-    Ok(Wish { role, database, settings })
+    Ok(StartupRequest { role, database, settings })
 }
 
-/// Settings in the form `-c name=value` or `--name=value`, with backslashes before blanks in values.
+/// Parses settings in the form `-c name=value` or `--name=value`, with backslashes before blanks in values.
 fn command_line(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     let mut words = vec![String::new()];
     let mut chars = text.chars();
@@ -237,12 +241,12 @@ fn command_line(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     Ok(settings)
 }
 
-/// From now on the connection is encrypted. Returns the client's certificate, if it has shown one.
-async fn encrypt(io: &mut Io, config: Arc<rustls::ServerConfig>) -> Result<Option<Vec<u8>>, Trouble> {
+/// Encrypts the connection. Returns the client's certificate, if it has presented one.
+async fn encrypt(io: &mut Io, config: Arc<rustls::ServerConfig>) -> Result<Option<Vec<u8>>, RequestError> {
     let closed: Box<dyn Stream> = Box::new(tokio::io::join(tokio::io::empty(), tokio::io::sink()));
     let plain = std::mem::replace(&mut io.stream, closed);
-    // What was read already belongs to the handshake.
-    let plain = Ahead { bytes: io.input.split().freeze(), stream: plain };
+    // Bytes already read belong to the handshake.
+    let plain = ReadAhead { bytes: io.input.split().freeze(), stream: plain };
     let encrypted = TlsAcceptor::from(config).accept(plain).await?;
     let certificates = encrypted.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|chain| chain.first()).map(|first| first.to_vec());
@@ -250,13 +254,13 @@ async fn encrypt(io: &mut Io, config: Arc<rustls::ServerConfig>) -> Result<Optio
     Ok(certificate)
 }
 
-/// Has the client prove who it is.
-async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Trouble> {
-    match server.gate.method(arrival).await? {
+/// Authenticates the client.
+async fn authenticate(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), RequestError> {
+    match server.authentication.method(arrival).await? {
         Method::Trust => Ok(()),
         Method::Password(password) => {
             io.reply.authentication(CLEARTEXT_PASSWORD, &[]);
-            let answer = answer(io).await?;
+            let answer = next_auth_message(io).await?;
             let given = answer.strip_suffix(&[0]).and_then(|bytes| std::str::from_utf8(bytes).ok());
             password.check(given.ok_or_else(|| wrong_password(&arrival.role))?).await?;
             Ok(())
@@ -265,8 +269,8 @@ async fn prove(server: &Server, io: &mut Io, arrival: &Arrival) -> Result<(), Tr
     }
 }
 
-async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Trouble> {
-    let malformed = || SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message");
+async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), RequestError> {
+    let malformed_message = || SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "malformed SCRAM message");
     let mut names = Vec::new();
     for mechanism in exchange.mechanisms() {
         names.extend_from_slice(mechanism.as_bytes());
@@ -274,24 +278,24 @@ async fn scram(io: &mut Io, mut exchange: Box<dyn Exchange>) -> Result<(), Troub
     }
     names.push(0);
     io.reply.authentication(SASL, &names);
-    let mut first = answer(io).await?;
-    let end = first.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
-    let mechanism = String::from_utf8(first.split_to(end).into()).map_err(|_| malformed())?;
+    let mut first = next_auth_message(io).await?;
+    let end = first.iter().position(|byte| *byte == 0).ok_or_else(malformed_message)?;
+    let mechanism = String::from_utf8(first.split_to(end).into()).map_err(|_| malformed_message())?;
     first.advance(1);
-    let length = first.try_get_i32().map_err(|_| malformed())?;
-    if usize::try_from(length).map_err(|_| malformed())? != first.len() {
-        return Err(malformed().into());
+    let length = first.try_get_i32().map_err(|_| malformed_message())?;
+    if usize::try_from(length).map_err(|_| malformed_message())? != first.len() {
+        return Err(malformed_message().into());
     }
     let challenge = exchange.first(&mechanism, &first)?;
     io.reply.authentication(SASL_CONTINUE, &challenge);
-    let last = answer(io).await?;
+    let last = next_auth_message(io).await?;
     let outcome = exchange.last(&last)?;
     io.reply.authentication(SASL_FINAL, &outcome);
     Ok(())
 }
 
-/// The next message of a client that has something to prove.
-async fn answer(io: &mut Io) -> Result<Bytes, Trouble> {
+/// The next message of a client that is authenticating.
+async fn next_auth_message(io: &mut Io) -> Result<Bytes, RequestError> {
     io.flush().await?;
     loop {
         match messages::next(&mut io.input, false)? {
@@ -302,13 +306,13 @@ async fn answer(io: &mut Io) -> Result<Bytes, Trouble> {
     }
 }
 
-/// A stream, of which something was read already.
-struct Ahead {
+/// A stream with bytes that were read ahead of it.
+struct ReadAhead {
     bytes: Bytes,
     stream: Box<dyn Stream>,
 }
 
-impl tokio::io::AsyncRead for Ahead {
+impl tokio::io::AsyncRead for ReadAhead {
     fn poll_read(
         self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
@@ -324,7 +328,7 @@ impl tokio::io::AsyncRead for Ahead {
     }
 }
 
-impl tokio::io::AsyncWrite for Ahead {
+impl tokio::io::AsyncWrite for ReadAhead {
     fn poll_write(
         self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,

@@ -1,11 +1,11 @@
-//! COPY in binary, as PostgreSQL has it: a header, rows of values with their lengths, a trailer.
+//! COPY in PostgreSQL's binary format: a header, rows of values with their lengths, a trailer.
 //!
 //! ```text
 //!   PGCOPY\n\xff\r\n\0   flags   length, extension │ count   length, value   length, value … │ … │ -1
 //! ```
 //!
-//! Memory bound: of what a client sends, one row and what came behind it in its message; of what was read,
-//! [`BATCH_ROWS`] rows or [`BATCH_BYTES`].
+//! Memory bound: of the input, one row and the rest of its message; of the output, [`BATCH_ROWS`] rows or
+//! [`BATCH_BYTES`].
 //!
 //! Source: PostgreSQL's documentation of COPY, "Binary Format".
 
@@ -14,50 +14,50 @@ use arrow::datatypes::{DataType, SchemaRef};
 use bytes::{Buf, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
-use super::decode::{Decode, decoder, fit};
+use super::decode::{Decode, cast_to, decoder};
 use super::types::PgType;
 use super::values::{misfit_state, type_name};
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
-/// What comes before the rows: the signature, no flags, no extension.
+/// Header: the signature, no flags, no extension.
 pub(super) const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// What comes behind them.
+/// Trailer after the rows.
 pub(super) const TRAILER: &[u8] = &[0xff, 0xff];
 
-/// The flag of a file whose rows have oids, which no server writes any more.
+/// Flag of a file whose rows have oids; servers no longer write it.
 const WITH_OIDS: u32 = 1 << 16;
 
-/// Flags that a reader has to know.
+/// Flags that a reader must understand.
 const CRITICAL_FLAGS: u32 = 0xffff_0000;
 
-/// The most bytes of a value, as PostgreSQL has it.
+/// Maximum size of a value, as in PostgreSQL.
 const VALUE_BYTES_MAX: usize = 0x3fff_ffff;
 
 const BATCH_ROWS: usize = 8192;
 
-/// Bytes of values after which a batch is full.
+/// A batch is full at this number of value bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Reads rows for the columns of a table from pieces that are cut anywhere.
+/// Decodes rows for the columns of a table from pieces split anywhere.
 pub(super) struct Reader {
     table: String,
     schema: SchemaRef,
     decoders: Vec<Box<dyn Decode>>,
     input: BytesMut,
     state: State,
-    /// In the batch that is being read.
+    /// Rows in the current batch.
     rows: usize,
     bytes: usize,
-    /// In those before it.
+    /// Rows in earlier batches.
     rows_before: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Header,
-    /// So many bytes of the header are left.
+    /// Bytes of the header extension still to skip.
     Extension(usize),
     Rows,
     Ended,
@@ -89,14 +89,14 @@ impl Reader {
         })
     }
 
-    /// Takes a piece of what the client sends, to be read by [`Self::next_full`].
-    pub(super) fn feed(&mut self, data: &[u8]) {
+    /// Appends a piece of the client's input, to be decoded by [`Self::next_full`].
+    pub(super) fn push(&mut self, data: &[u8]) {
         self.input.extend_from_slice(data);
     }
 
-    /// Reads on as far as it can be; the next batch, if one is full.
+    /// Decodes as many rows as the input holds; returns the next batch once it is full.
     ///
-    /// Errors: 22P04 for what is not of this format, 22P03 and others for values; with the row's number.
+    /// Errors: 22P04 for a malformed file, 22P03 and others for values; with the row's number.
     pub(super) fn next_full(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         loop {
             match self.state {
@@ -155,15 +155,15 @@ impl Reader {
                 State::Ended => {
                     let failure =
                         SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "received copy data after EOF marker");
-                    return Err(self.at(self.rows, None, failure));
+                    return Err(self.error_at(self.rows, None, failure));
                 }
             }
         }
     }
 
-    /// To be called after the last piece: what is left.
+    /// Returns the remaining rows after the last piece.
     ///
-    /// Errors: it is not whole (22P04). The trailer may be missing.
+    /// Errors: the input is truncated (22P04). The trailer may be missing.
     pub(super) fn end(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         match self.state {
             State::Header if self.input.is_empty() => {
@@ -179,7 +179,7 @@ impl Reader {
                 ));
             }
             _ if !self.input.is_empty() => {
-                return Err(self.at(
+                return Err(self.error_at(
                     self.rows,
                     None,
                     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data"),
@@ -190,10 +190,10 @@ impl Reader {
         if self.rows == 0 { Ok(None) } else { self.batch().map(Some) }
     }
 
-    /// Reads one row, or the trailer; false if not all of it is there.
+    /// Decodes one row, or the trailer; false if it is incomplete.
     fn row(&mut self) -> Result<bool, SqlError> {
         let wrong = |this: &Self, message: String| {
-            this.at(this.rows, None, SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message))
+            this.error_at(this.rows, None, SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message))
         };
         let Some(count) = self.input.get(..2) else {
             return Ok(false);
@@ -241,7 +241,7 @@ impl Reader {
             if read.is_none() {
                 let failure =
                     SqlError::new(SqlState::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
-                return Err(self.at(self.rows, Some(column), failure));
+                return Err(self.error_at(self.rows, Some(column), failure));
             }
         }
         self.rows += 1;
@@ -249,7 +249,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// The rows that were read, as the table has them.
+    /// The decoded rows, in the table's types.
     fn batch(&mut self) -> Result<RecordBatch, SqlError> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.decoders.len());
         for column in 0..self.decoders.len() {
@@ -257,10 +257,10 @@ impl Reader {
             let found = found
                 .ok_or_else(|| SqlError::new(SqlState::INTERNAL_ERROR, "values could not be put together"))?;
             let wanted = self.schema.field(column).data_type();
-            let fitted = fit(&found, wanted, false).map_err(|error| {
-                // The first that is lost when it may be.
+            let fitted = cast_to(&found, wanted, false).map_err(|error| {
+                // Finds the first value lost in a lossy cast.
                 let is_lost = |lossy: &ArrayRef, row: &usize| found.is_valid(*row) && lossy.is_null(*row);
-                let lossy = fit(&found, wanted, true).ok();
+                let lossy = cast_to(&found, wanted, true).ok();
                 let row = lossy.and_then(|lossy| (0..found.len()).find(|row| is_lost(&lossy, row)));
                 let failure = match wanted.is_decimal() {
                     true => SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow"),
@@ -269,7 +269,7 @@ impl Reader {
                         SqlError::new(misfit_state(&error, wanted), message)
                     }
                 };
-                self.at(row.unwrap_or(0), Some(column), failure)
+                self.error_at(row.unwrap_or(0), Some(column), failure)
             })?;
             columns.push(fitted);
         }
@@ -286,8 +286,8 @@ impl Reader {
         Ok(batch)
     }
 
-    /// A failure in a row of the present batch, counted from 0.
-    fn at(&self, row: usize, column: Option<usize>, failure: SqlError) -> SqlError {
+    /// An error in a row of the current batch, counted from 0.
+    fn error_at(&self, row: usize, column: Option<usize>, failure: SqlError) -> SqlError {
         let column = column.map(|at| format!(", column {}", self.schema.field(at).name()));
         let line = self.rows_before + row as u64 + 1;
         let context = format!("COPY {}, line {line}{}", self.table, column.unwrap_or_default());
@@ -295,7 +295,7 @@ impl Reader {
     }
 }
 
-/// The type that a client sends values of a column as.
+/// The oid of the type in which a client sends a column's values.
 fn oid(field: &arrow::datatypes::Field) -> u32 {
     PgType::of_field(field).oid
 }
@@ -315,7 +315,7 @@ mod tests {
         Reader::new("t".to_string(), Arc::new(Schema::new(fields))).unwrap()
     }
 
-    /// A row of a whole number and a number of one group of digits.
+    /// A row of an integer and a one-group NUMERIC.
     fn row(a: Option<i32>, b: i16) -> Vec<u8> {
         let mut bytes = vec![0, 2];
         match a {
@@ -329,22 +329,22 @@ mod tests {
         bytes
     }
 
-    /// What comes of pieces, and the context of a failure.
-    fn read(pieces: &[&[u8]]) -> Result<Vec<Option<i32>>, (String, Option<String>)> {
+    /// The decoded values, or the error's message and context.
+    fn decode(pieces: &[&[u8]]) -> Result<Vec<Option<i32>>, (String, Option<String>)> {
         let mut reader = reader();
         let mut values = Vec::new();
         let mut take = |batch: RecordBatch| {
             values.extend(batch.column(0).as_primitive::<Int32Type>().iter());
             assert_eq!(batch.column(1).data_type(), &DataType::Decimal128(4, 1));
         };
-        let told = |failure: SqlError| (failure.sqlstate.to_string(), failure.context);
+        let state_and_context = |failure: SqlError| (failure.sqlstate.to_string(), failure.context);
         for piece in pieces {
-            reader.feed(piece);
-            while let Some(batch) = reader.next_full().map_err(told)? {
+            reader.push(piece);
+            while let Some(batch) = reader.next_full().map_err(state_and_context)? {
                 take(batch);
             }
         }
-        reader.end().map_err(told)?.into_iter().for_each(take);
+        reader.end().map_err(state_and_context)?.into_iter().for_each(take);
         Ok(values)
     }
 
@@ -352,18 +352,18 @@ mod tests {
     fn rows_are_read_wherever_they_are_cut() {
         let whole = [HEADER, &row(Some(7), 12), &row(None, 3), TRAILER].concat();
         let expected = Ok(vec![Some(7), None]);
-        assert_eq!(read(&[&whole]), expected);
+        assert_eq!(decode(&[&whole]), expected);
         for cut in 0..whole.len() {
-            assert_eq!(read(&[&whole[..cut], &whole[cut..]]), expected, "{cut}");
+            assert_eq!(decode(&[&whole[..cut], &whole[cut..]]), expected, "{cut}");
         }
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
-        assert_eq!(read(&bytes), expected);
-        // Without a trailer; with an extension of the header; with more rows than a batch has.
-        assert_eq!(read(&[&whole[..whole.len() - 2]]), expected);
+        assert_eq!(decode(&bytes), expected);
+        // Without a trailer; with a header extension; with more rows than a batch holds.
+        assert_eq!(decode(&[&whole[..whole.len() - 2]]), expected);
         let extended = [SIGNATURE, &[0, 0, 0, 0, 0, 0, 0, 3], b"abc", &row(Some(1), 1)].concat();
-        assert_eq!(read(&[&extended]), Ok(vec![Some(1)]));
+        assert_eq!(decode(&[&extended]), Ok(vec![Some(1)]));
         let many: Vec<u8> = (0..20_000).flat_map(|at| row(Some(at), 1)).collect();
-        assert_eq!(read(&[HEADER, &many, TRAILER]).unwrap().len(), 20_000);
+        assert_eq!(decode(&[HEADER, &many, TRAILER]).unwrap().len(), 20_000);
     }
 
     #[test]
@@ -382,7 +382,7 @@ mod tests {
             (&[HEADER, &good, &row(Some(1), 5_000)], "22003", at("COPY t, line 2, column b")),
         ];
         for (pieces, state, context) in cases {
-            assert_eq!(read(pieces), Err((state.to_string(), context)), "{pieces:?}");
+            assert_eq!(decode(pieces), Err((state.to_string(), context)), "{pieces:?}");
         }
     }
 }

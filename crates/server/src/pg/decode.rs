@@ -1,4 +1,4 @@
-//! PostgreSQL's binary values as arrays of Arrow: those of one parameter, or of a column of a COPY.
+//! Decoders of PostgreSQL's binary values into Arrow arrays, for a parameter or a column of a COPY.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use bytes::BytesMut;
 use super::text;
 use super::types;
 
-/// Dimensions of an array that a client sends, at most, as PostgreSQL has it.
+/// Maximum dimensions of a client's array, as in PostgreSQL.
 const DIMENSIONS_MAX: i32 = 6;
 
-/// Takes values one after the other.
+/// Decodes one value after the other.
 pub(super) trait Decode: Send {
     fn null(&mut self);
 
-    /// `None`: the bytes are no such value, and the decoder is of no more use.
+    /// `None`: the bytes are invalid, and the decoder is unusable from then on.
     fn value(&mut self, bytes: &[u8]) -> Option<()>;
 
-    /// All values so far; what comes next begins another array.
+    /// All values so far; the next value begins another array.
     fn finish(&mut self) -> Option<ArrayRef>;
 }
 
-/// What reads values of this type, `capacity` of them or more; `None` if there is no reader for it. Numbers
-/// come as text, since how many digits they have is not known before they are there.
+/// A decoder for values of this type with space for `capacity` values or more; `None` if there is none.
+/// Numbers decode to text, since their scale is not known in advance.
 pub(super) fn decoder(oid: u32, capacity: usize) -> Option<Box<dyn Decode>> {
-    fn fixed<T: ArrowPrimitiveType>(
+    fn fixed_width<T: ArrowPrimitiveType>(
         capacity: usize,
         read: impl Fn(&[u8]) -> Option<T::Native> + Send + 'static,
     ) -> Option<Box<dyn Decode>>
@@ -54,20 +54,28 @@ pub(super) fn decoder(oid: u32, capacity: usize) -> Option<Box<dyn Decode>> {
     let oids = |bytes: &[u8]| Some(i64::from(u32::from_be_bytes(bytes.try_into().ok()?)));
     match oid {
         types::BOOL => Some(Box::new(BooleanBuilder::with_capacity(capacity))),
-        types::INT2 => fixed::<Int16Type>(capacity, |bytes| Some(i16::from_be_bytes(bytes.try_into().ok()?))),
-        types::INT4 => fixed::<Int32Type>(capacity, i32_of),
+        types::INT2 => {
+            fixed_width::<Int16Type>(capacity, |bytes| Some(i16::from_be_bytes(bytes.try_into().ok()?)))
+        }
+        types::INT4 => fixed_width::<Int32Type>(capacity, i32_of),
         types::OID
         | types::REGPROC
         | types::REGCLASS
         | types::REGTYPE
         | types::REGNAMESPACE
-        | types::REGROLE => fixed::<Int64Type>(capacity, oids),
-        types::INT8 => fixed::<Int64Type>(capacity, i64_of),
-        types::FLOAT4 => fixed::<Float32Type>(capacity, |bytes| Some(f32::from_bits(i32_of(bytes)? as u32))),
-        types::FLOAT8 => fixed::<Float64Type>(capacity, |bytes| Some(f64::from_bits(i64_of(bytes)? as u64))),
+        | types::REGROLE => fixed_width::<Int64Type>(capacity, oids),
+        types::INT8 => fixed_width::<Int64Type>(capacity, i64_of),
+        types::FLOAT4 => {
+            fixed_width::<Float32Type>(capacity, |bytes| Some(f32::from_bits(i32_of(bytes)? as u32)))
+        }
+        types::FLOAT8 => {
+            fixed_width::<Float64Type>(capacity, |bytes| Some(f64::from_bits(i64_of(bytes)? as u64)))
+        }
         types::BYTEA => Some(Box::new(BinaryBuilder::with_capacity(capacity, 16 * capacity))),
-        types::DATE => fixed::<Date32Type>(capacity, |bytes| i32_of(bytes)?.checked_add(text::EPOCH_DAYS)),
-        types::TIME => fixed::<Time64MicrosecondType>(capacity, |bytes| {
+        types::DATE => {
+            fixed_width::<Date32Type>(capacity, |bytes| i32_of(bytes)?.checked_add(text::EPOCH_DAYS))
+        }
+        types::TIME => fixed_width::<Time64MicrosecondType>(capacity, |bytes| {
             i64_of(bytes).filter(|us| (0..=text::DAY_US).contains(us))
         }),
         types::TIMESTAMP | types::TIMESTAMPTZ => {
@@ -77,7 +85,7 @@ pub(super) fn decoder(oid: u32, capacity: usize) -> Option<Box<dyn Decode>> {
             let read = |bytes: &[u8]| i64_of(bytes)?.checked_add(text::EPOCH_US);
             Some(Box::new(Fixed { builder, read }))
         }
-        types::INTERVAL => fixed::<IntervalMonthDayNanoType>(capacity, |bytes| {
+        types::INTERVAL => fixed_width::<IntervalMonthDayNanoType>(capacity, |bytes| {
             let (us, rest) = bytes.split_at_checked(8)?;
             let (days, months) = rest.split_at_checked(4)?;
             let nanoseconds = i64_of(us)?.checked_mul(1000)?;
@@ -113,10 +121,10 @@ pub(super) fn decoder(oid: u32, capacity: usize) -> Option<Box<dyn Decode>> {
     }
 }
 
-/// What was read, as `wanted`.
+/// Casts decoded values to type `wanted`.
 ///
-/// Errors: a value has no such form. With `safe` it is NULL instead.
-pub(super) fn fit(found: &ArrayRef, wanted: &DataType, safe: bool) -> Result<ArrayRef, ArrowError> {
+/// Errors: a value is out of range or invalid. With `safe` it becomes NULL instead.
+pub(super) fn cast_to(found: &ArrayRef, wanted: &DataType, safe: bool) -> Result<ArrayRef, ArrowError> {
     if found.data_type() == wanted {
         return Ok(Arc::clone(found));
     }
@@ -236,11 +244,11 @@ impl Decode for Uuids {
     }
 }
 
-/// Arrays of values, of one dimension.
+/// One-dimensional arrays.
 struct Lists {
     item: u32,
     items: Box<dyn Decode>,
-    /// Of each array, how many values it has.
+    /// The number of values in each array.
     lengths: Vec<usize>,
     valid: Vec<bool>,
 }
@@ -274,10 +282,10 @@ impl Decode for Lists {
                 count = usize::try_from(number(&mut bytes)?).ok()?;
                 let _lower_bound = number(&mut bytes)?;
             }
-            // Which Arrow type arrays in arrays have is not said by PostgreSQL's.
+            // PostgreSQL's type does not determine the Arrow type of nested arrays.
             _ => return None,
         }
-        // Each takes four bytes at least.
+        // Each value takes at least four bytes.
         if count > bytes.len() / 4 {
             return None;
         }

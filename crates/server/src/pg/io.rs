@@ -1,4 +1,4 @@
-//! A client's connection as bytes: what has come and was not looked at, and what is to be sent.
+//! A client's connection with its input and output buffers.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::reply::Reply;
 
-/// Bytes of replies after which they are sent.
+/// Flush threshold of the reply buffer, in bytes.
 pub(crate) const REPLY_BYTES: usize = 128 << 10;
 
-/// Bytes that a client may send ahead while a statement runs; then they wait in its own buffers.
+/// Read-ahead while a statement runs, in bytes; more stays in the client's own buffers.
 pub(crate) const AHEAD_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that are taken at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
-/// What bytes come and go over.
+/// A byte stream of a connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
@@ -36,9 +36,9 @@ impl Io {
         Self { stream, input: BytesMut::new(), reply: Reply::default() }
     }
 
-    /// Waits for more bytes. What waits holds no buffers: most clients are idle most of the time.
+    /// Waits for more bytes. Holds no buffer while it waits: most clients are idle most of the time.
     ///
-    /// Errors: the client is gone.
+    /// Errors: the client has disconnected.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -52,7 +52,7 @@ impl Io {
         }
     }
 
-    /// Reads what is there. Returns the number of bytes: 0 at the end.
+    /// Reads available bytes. Returns their number: 0 at the end.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut space);
@@ -61,7 +61,7 @@ impl Io {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Takes what comes while something else is done. Ends when the client is gone.
+    /// Reads ahead while a statement runs. Returns when the client has disconnected.
     pub(crate) async fn watch(&mut self) -> io::Error {
         loop {
             if self.input.len() >= AHEAD_BYTES_MAX {
@@ -73,7 +73,7 @@ impl Io {
         }
     }
 
-    /// Takes what is there already, without waiting.
+    /// Reads the available bytes without waiting.
     pub(crate) async fn take_ready(&mut self) -> io::Result<()> {
         let read = poll_fn(|context| Poll::Ready(self.poll_read(context)));
         match read.await {
@@ -82,7 +82,7 @@ impl Io {
         }
     }
 
-    /// Sends what was written so far.
+    /// Sends the reply buffer.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.reply.0.is_empty() {
             self.stream.write_all(&self.reply.0).await?;

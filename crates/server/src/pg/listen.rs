@@ -1,4 +1,4 @@
-//! Where clients come in: sockets that are listened at, and how many may be there.
+//! Listening sockets, and the limit on connections.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,37 +11,37 @@ use harrier_error::SqlError;
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, UnixListener};
 
+use super::authentication::ClientAuthentication;
 use super::connection::{self, Origin};
-use super::gate::Gate;
 use super::io::Stream;
 use crate::backend::Backend;
 use crate::registry::{Registry, Stop};
 
-/// Connections that have not said who they are yet, for each session that may be there.
+/// Unauthenticated connections allowed per allowed session.
 const ARRIVALS_FOR_SESSION: usize = 2;
 
-/// How long nothing is accepted after that has failed, as it does without free descriptors.
+/// Pause after a failed accept, as when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether everybody has gone.
+/// Interval between checks for open connections while draining.
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a server allows.
+/// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     pub sessions_max: usize,
-    /// For proving who one is.
+    /// Time limit of authentication.
     pub authentication_timeout: Duration,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Server {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) registry: Arc<Registry>,
-    pub(super) gate: Arc<dyn Gate>,
+    pub(super) authentication: Arc<dyn ClientAuthentication>,
     options: RwLock<ServerOptions>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
-    /// What everybody who comes is told instead of being let in.
+    /// The error sent to every new client while the server is closed.
     closed: RwLock<Option<SqlError>>,
     is_stopping: AtomicBool,
     connections: AtomicUsize,
@@ -51,13 +51,13 @@ impl Server {
     pub fn new(
         backend: Arc<dyn Backend>,
         registry: Arc<Registry>,
-        gate: Arc<dyn Gate>,
+        authentication: Arc<dyn ClientAuthentication>,
         options: ServerOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             backend,
             registry,
-            gate,
+            authentication,
             options: RwLock::new(options),
             tls: RwLock::default(),
             closed: RwLock::default(),
@@ -66,12 +66,12 @@ impl Server {
         })
     }
 
-    /// Connections that are encrypted from now on are so with this; without it none are.
+    /// Sets the TLS configuration of new connections; `None` disables encryption.
     pub fn set_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
         *self.tls.write() = config;
     }
 
-    /// What holds for connections that come from now on.
+    /// Sets the options of new connections.
     pub fn set_options(&self, options: ServerOptions) {
         *self.options.write() = options;
     }
@@ -84,12 +84,12 @@ impl Server {
         self.tls.read().clone()
     }
 
-    /// Lets in nobody from now on, and tells them why; or everybody again.
+    /// Rejects new clients with this error; `None` accepts them again.
     pub fn set_closed(&self, failure: Option<SqlError>) {
         *self.closed.write() = failure;
     }
 
-    pub(super) fn closed(&self) -> Option<SqlError> {
+    pub(super) fn closed_reason(&self) -> Option<SqlError> {
         self.closed.read().clone()
     }
 
@@ -103,17 +103,17 @@ impl Server {
         loop {
             match listener.accept().await {
                 Ok((stream, client)) => {
-                    // An answer is sent as a whole; waiting for more to send would only delay it.
+                    // A reply is sent as a whole; Nagle's algorithm would only delay it.
                     let _ = stream.set_nodelay(true);
                     let server = stream.local_addr().ok().or(address);
                     self.begin(Box::new(stream), Origin { client: Some(client), server, local_user: None });
                 }
-                Err(error) => self.rest(&error).await,
+                Err(error) => self.pause(&error).await,
             }
         }
     }
 
-    /// The same at a local socket.
+    /// Accepts connections on a local socket until the future is dropped.
     pub async fn accept_local(self: Arc<Self>, listener: LocalListener) {
         loop {
             match listener.listener.accept().await {
@@ -121,19 +121,19 @@ impl Server {
                     let local_user = stream.peer_cred().ok().map(|peer| peer.uid());
                     self.begin(Box::new(stream), Origin { client: None, server: None, local_user });
                 }
-                Err(error) => self.rest(&error).await,
+                Err(error) => self.pause(&error).await,
             }
         }
     }
 
-    async fn rest(&self, error: &io::Error) {
+    async fn pause(&self, error: &io::Error) {
         tracing::warn!(%error, "cannot accept a connection");
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
     fn begin(self: &Arc<Self>, stream: Box<dyn Stream>, origin: Origin) {
         let count = self.connections.fetch_add(1, Ordering::Relaxed);
-        // Whoever opens connections and says nothing shall not fill the memory.
+        // Clients that connect and stay silent must not exhaust memory.
         let server = Arc::clone(self);
         if count >= self.options.read().sessions_max * (1 + ARRIVALS_FOR_SESSION) {
             self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -145,11 +145,11 @@ impl Server {
         });
     }
 
-    /// Lets nobody in any more and sends everybody away: who runs a statement or has a transaction open may
-    /// end it within `patience`.
-    pub async fn drain(&self, patience: Duration) {
+    /// Rejects new clients and ends all sessions; a running statement or open transaction may finish within
+    /// `grace_period`.
+    pub async fn drain(&self, grace_period: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + grace_period;
         loop {
             let sessions = self.registry.sessions();
             if sessions.is_empty() {
@@ -157,11 +157,11 @@ impl Server {
             }
             let stop = if tokio::time::Instant::now() < deadline { Stop::Drain } else { Stop::Session };
             for session in sessions {
-                if session.asked() != Some(stop) {
+                if session.requested_stop() != Some(stop) {
                     session.stop(stop);
                 }
             }
-            if tokio::time::Instant::now() > deadline + patience.max(Duration::from_secs(1)) {
+            if tokio::time::Instant::now() > deadline + grace_period.max(Duration::from_secs(1)) {
                 return;
             }
             tokio::time::sleep(DRAIN_PAUSE).await;
@@ -169,7 +169,7 @@ impl Server {
     }
 }
 
-/// A local socket that is listened at, removed with its lock when this is dropped.
+/// A local listening socket; dropping it removes it and its lock file.
 pub struct LocalListener {
     listener: UnixListener,
     path: PathBuf,
@@ -177,13 +177,13 @@ pub struct LocalListener {
 
 impl LocalListener {
     /// Listens at `.s.PGSQL.<port>` in `folder`, where PostgreSQL's clients look. `is_shared`: every user of
-    /// the machine may connect; else only the one that runs the server.
+    /// the machine may connect; otherwise only the user that runs the server.
     ///
-    /// Errors: somebody listens there already (address in use).
+    /// Errors: another server listens there (address in use).
     pub fn bind(folder: &Path, port: u16, is_shared: bool) -> io::Result<Self> {
         let path = folder.join(format!(".s.PGSQL.{port}"));
         if path.exists() {
-            // Left by a server that was killed, or in use.
+            // Stale after a killed server, or in use.
             if std::os::unix::net::UnixStream::connect(&path).is_ok() {
                 return Err(io::ErrorKind::AddrInUse.into());
             }

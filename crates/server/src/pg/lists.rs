@@ -1,4 +1,4 @@
-//! Arrays of values, and arrays in them, as PostgreSQL writes those: in braces, or by their dimensions.
+//! Encoders of arrays, nested ones too: in braces as text, by dimensions in binary.
 
 use arrow::array::{Array, AsArray};
 use arrow::buffer::OffsetBuffer;
@@ -6,12 +6,12 @@ use arrow::datatypes::DataType;
 use bytes::{BufMut, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
-use super::put::{Put, put, sized};
-use super::ready::Ready;
+use super::encodable::EncodableColumn;
 use super::rows::Zone;
 use super::types;
+use super::value_encoder::{ValueEncoder, value_encoder, with_length};
 
-/// Where the values of each row begin and end.
+/// The offsets of each row's values.
 enum Bounds<'a> {
     Small(&'a OffsetBuffer<i32>),
     Large(&'a OffsetBuffer<i64>),
@@ -26,31 +26,35 @@ impl Bounds<'_> {
     }
 }
 
-fn bounds(lists: &Ready) -> Bounds<'_> {
+fn bounds(lists: &EncodableColumn) -> Bounds<'_> {
     match lists.array.data_type() {
         DataType::LargeList(_) => Bounds::Large(lists.array.as_list::<i64>().offsets()),
         _ => Bounds::Small(lists.array.as_list::<i32>().offsets()),
     }
 }
 
-/// Writes lists whose values are `items`.
-pub(super) fn put_list<'a>(
-    lists: &'a Ready,
-    items: &'a Ready,
+/// An encoder of lists whose values are `items`.
+pub(super) fn list_encoder<'a>(
+    lists: &'a EncodableColumn,
+    items: &'a EncodableColumn,
     is_binary: bool,
     zone: Zone,
-) -> Result<Put<'a>, SqlError> {
+) -> Result<ValueEncoder<'a>, SqlError> {
     match (is_binary, lists.pg_type.oid) {
-        (true, _) => put_binary(lists, items, zone),
-        (false, types::INT2VECTOR | types::OIDVECTOR) => put_vector(lists, items, zone),
-        (false, _) => put_text(lists, items, zone),
+        (true, _) => binary_encoder(lists, items, zone),
+        (false, types::INT2VECTOR | types::OIDVECTOR) => vector_encoder(lists, items, zone),
+        (false, _) => text_encoder(lists, items, zone),
     }
 }
 
-/// `{1,NULL,"a b"}`
-fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
+/// Encodes `{1,NULL,"a b"}`.
+fn text_encoder<'a>(
+    lists: &'a EncodableColumn,
+    items: &'a EncodableColumn,
+    zone: Zone,
+) -> Result<ValueEncoder<'a>, SqlError> {
     let bounds = bounds(lists);
-    let mut put = put(items, false, zone)?;
+    let mut encode = value_encoder(items, false, zone)?;
     let is_nested = items.items.is_some();
     let mut value = BytesMut::new();
     Ok(Box::new(move |row, out| {
@@ -65,7 +69,7 @@ fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a
                 continue;
             }
             value.clear();
-            put(at, &mut value)?;
+            encode(at, &mut value)?;
             let needs_quotes = value.is_empty()
                 || value.eq_ignore_ascii_case(b"null")
                 || value.iter().any(|byte| b"{},\"\\".contains(byte) || byte.is_ascii_whitespace());
@@ -87,30 +91,38 @@ fn put_text<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a
     }))
 }
 
-/// `1 2`, as the catalogs have it.
-fn put_vector<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
+/// Encodes `1 2`, the catalogs' vector types.
+fn vector_encoder<'a>(
+    lists: &'a EncodableColumn,
+    items: &'a EncodableColumn,
+    zone: Zone,
+) -> Result<ValueEncoder<'a>, SqlError> {
     let bounds = bounds(lists);
-    let mut put = put(items, false, zone)?;
+    let mut encode = value_encoder(items, false, zone)?;
     Ok(Box::new(move |row, out| {
         let (from, to) = bounds.of(row);
         for at in from..to {
             if at > from {
                 out.put_u8(b' ');
             }
-            put(at, out)?;
+            encode(at, out)?;
         }
         Ok(())
     }))
 }
 
-fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<'a>, SqlError> {
+fn binary_encoder<'a>(
+    lists: &'a EncodableColumn,
+    items: &'a EncodableColumn,
+    zone: Zone,
+) -> Result<ValueEncoder<'a>, SqlError> {
     let mut leaves = items;
     while let Some(inner) = &leaves.items {
         leaves = inner;
     }
-    let mut put = put(leaves, true, zone)?;
+    let mut encode = value_encoder(leaves, true, zone)?;
     let is_vector = matches!(lists.pg_type.oid, types::INT2VECTOR | types::OIDVECTOR);
-    // Vectors are counted from 0.
+    // Vectors are zero-based.
     let lower_bound = i32::from(!is_vector);
     let value_type = types::item_of(lists.pg_type.oid).unwrap_or(leaves.pg_type.oid);
     let bounds = bounds(lists);
@@ -133,25 +145,24 @@ fn put_binary<'a>(lists: &'a Ready, items: &'a Ready, zone: Zone) -> Result<Put<
         for at in from..to {
             match leaves.array.is_null(at) {
                 true => out.put_i32(-1),
-                false => sized(out, |out| put(at, out))?,
+                false => with_length(out, |out| encode(at, out))?,
             }
         }
         Ok(())
     }))
 }
 
-/// How long arrays are at each depth, from that of `items` on; returns which of the innermost values are in
-/// them.
+/// The array lengths at each depth, from that of `items` on; also returns the range of innermost values.
 ///
-/// Errors: arrays of one depth differ in length (0A000), as those of PostgreSQL cannot.
+/// Errors: arrays of one depth differ in length (0A000); PostgreSQL's arrays are rectangular.
 fn measure(
-    items: &Ready,
+    items: &EncodableColumn,
     (from, to): (usize, usize),
     depth: usize,
     lengths: &mut Vec<usize>,
 ) -> Result<(usize, usize), Box<SqlError>> {
     match lengths.get(depth) {
-        Some(length) if *length != to - from => return Err(jagged()),
+        Some(length) if *length != to - from => return Err(jagged_array_error()),
         Some(_) => {}
         None => lengths.push(to - from),
     }
@@ -162,7 +173,7 @@ fn measure(
     let mut whole: Option<(usize, usize)> = None;
     for at in from..to {
         if items.array.is_null(at) {
-            return Err(jagged());
+            return Err(jagged_array_error());
         }
         let (begin, end) = measure(inner, bounds.of(at), depth + 1, lengths)?;
         whole = Some((whole.map_or(begin, |(first, _)| first), end));
@@ -170,7 +181,7 @@ fn measure(
     Ok(whole.unwrap_or((0, 0)))
 }
 
-fn jagged() -> Box<SqlError> {
+fn jagged_array_error() -> Box<SqlError> {
     let message = "arrays that differ in length, or are NULL, inside of an array have no binary form";
     Box::new(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).with_hint("ask for the result as text"))
 }

@@ -1,25 +1,24 @@
-//! What a client says: the frontend messages of the PostgreSQL protocol, read from bytes that may be
-//! anything.
+//! Parser of the PostgreSQL protocol's frontend messages, from untrusted bytes.
 //!
 //! Source: PostgreSQL's documentation, "Message Formats".
 
 use bytes::{Buf, Bytes, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
-/// The longest message, in bytes, as PostgreSQL has it.
+/// Maximum message size in bytes, as in PostgreSQL.
 const MESSAGE_BYTES_MAX: usize = 0x3fff_ffff;
 
-/// The longest message of a client that has not said who it is.
+/// Maximum size of a startup message.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// The longest password message.
+/// Maximum size of a password message.
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
 const SSL_REQUEST: i32 = 80_877_103;
 const GSS_REQUEST: i32 = 80_877_104;
 const CANCEL_REQUEST: i32 = 80_877_102;
 
-/// The first message of a connection, or of what is encrypted in it.
+/// The first message of a connection, before or after encryption.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Ssl,
@@ -63,7 +62,7 @@ pub(crate) enum Message {
     CopyData(Bytes),
     CopyDone,
     CopyFail(String),
-    /// A password, or a step of SASL: its meaning depends on what was asked for.
+    /// A password or a SASL message, depending on the authentication request.
     Password(Bytes),
 }
 
@@ -82,9 +81,9 @@ pub(crate) struct Bind {
     pub(crate) result_formats: Vec<i16>,
 }
 
-/// The first message, once all of it is there.
+/// The first message, once complete.
 ///
-/// Errors: it is none (08P01), or of another protocol (0A000). The connection is of no more use then.
+/// Errors: malformed (08P01), or another protocol version (0A000). The connection must be closed then.
 pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, SqlError> {
     let Some(length) = length(input, 0, STARTUP_BYTES_MAX)? else {
         return Ok(None);
@@ -116,9 +115,9 @@ pub(crate) fn first(input: &mut BytesMut) -> Result<Option<First>, SqlError> {
     }))
 }
 
-/// The next message, once all of it is there. `is_known`: the client has said who it is.
+/// The next message, once complete. `is_known`: the client is authenticated.
 ///
-/// Errors: it is none that a client may send (08P01, fatal); its text is not UTF-8 (22021).
+/// Errors: not a frontend message (08P01, fatal); its text is not UTF-8 (22021).
 pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Message>, SqlError> {
     let Some(kind) = input.first().copied() else {
         return Ok(None);
@@ -165,7 +164,7 @@ pub(crate) fn next(input: &mut BytesMut, is_known: bool) -> Result<Option<Messag
         }
     };
     if !body.0.is_empty() {
-        return Err(malformed());
+        return Err(malformed_message());
     }
     Ok(Some(message))
 }
@@ -180,13 +179,13 @@ fn bind(body: &mut Body) -> Result<Bind, SqlError> {
         values.push(match usize::try_from(length) {
             Err(_) if length == -1 => None,
             Ok(length) if length <= body.0.len() => Some(body.0.split_to(length)),
-            _ => return Err(malformed()),
+            _ => return Err(malformed_message()),
         });
     }
     Ok(Bind { portal, statement, formats, values, result_formats: body.formats()? })
 }
 
-/// How many bytes a message has, its kind aside, if all of them are there.
+/// The length of a complete message, without its kind byte.
 fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, SqlError> {
     let Some(bytes) = input.get(at..at + 4) else {
         return Ok(None);
@@ -194,7 +193,7 @@ fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, SqlE
     let length = i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     match usize::try_from(length) {
         Ok(length) if (4..=max).contains(&length) => {
-            // The first message has a code behind its length.
+            // The first message has a code after its length.
             if at == 0 && length < 8 {
                 return Err(SqlError::fatal(
                     SqlState::PROTOCOL_VIOLATION,
@@ -207,26 +206,26 @@ fn length(input: &BytesMut, at: usize, max: usize) -> Result<Option<usize>, SqlE
     }
 }
 
-fn malformed() -> SqlError {
+fn malformed_message() -> SqlError {
     SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "invalid message format")
 }
 
-/// What is left of one message.
+/// The unparsed rest of a message.
 struct Body(Bytes);
 
 impl Body {
     fn i16(&mut self) -> Result<i16, SqlError> {
-        self.0.try_get_i16().map_err(|_| malformed())
+        self.0.try_get_i16().map_err(|_| malformed_message())
     }
 
     fn i32(&mut self) -> Result<i32, SqlError> {
-        self.0.try_get_i32().map_err(|_| malformed())
+        self.0.try_get_i32().map_err(|_| malformed_message())
     }
 
-    /// How many follow, of at least `bytes` each.
+    /// A count of items of at least `bytes` each.
     fn count(&mut self, bytes: usize) -> Result<usize, SqlError> {
         let count = usize::from(self.i16()? as u16);
-        if count * bytes > self.0.len() { Err(malformed()) } else { Ok(count) }
+        if count * bytes > self.0.len() { Err(malformed_message()) } else { Ok(count) }
     }
 
     fn formats(&mut self) -> Result<Vec<i16>, SqlError> {
@@ -243,7 +242,7 @@ impl Body {
     }
 
     fn text(&mut self) -> Result<String, SqlError> {
-        let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(malformed)?;
+        let end = self.0.iter().position(|byte| *byte == 0).ok_or_else(malformed_message)?;
         let bytes = self.0.split_to(end);
         self.0.advance(1);
         String::from_utf8(bytes.into()).map_err(|_| {
@@ -258,7 +257,7 @@ impl Body {
         match self.0.try_get_u8() {
             Ok(b'S') => Ok(Target::Statement),
             Ok(b'P') => Ok(Target::Portal),
-            _ => Err(malformed()),
+            _ => Err(malformed_message()),
         }
     }
 }
@@ -267,16 +266,16 @@ impl Body {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Option<Message>, String> {
+    fn parse(bytes: &[u8]) -> Result<Option<Message>, String> {
         next(&mut BytesMut::from(bytes), true).map_err(|failure| failure.sqlstate.to_string())
     }
 
     #[test]
     fn messages_are_read() {
-        assert_eq!(read(b"Q\0\0\0\x0dSELECT 1\0"), Ok(Some(Message::Query("SELECT 1".into()))));
-        assert_eq!(read(b"S\0\0\0\x04"), Ok(Some(Message::Sync)));
+        assert_eq!(parse(b"Q\0\0\0\x0dSELECT 1\0"), Ok(Some(Message::Query("SELECT 1".into()))));
+        assert_eq!(parse(b"S\0\0\0\x04"), Ok(Some(Message::Sync)));
         assert_eq!(
-            read(b"E\0\0\0\x09\0\0\0\0\x05"),
+            parse(b"E\0\0\0\x09\0\0\0\0\x05"),
             Ok(Some(Message::Execute { portal: String::new(), rows_max: 5 }))
         );
         let bound = Bind {
@@ -287,13 +286,13 @@ mod tests {
             result_formats: vec![],
         };
         let bytes = b"B\0\0\0\x1b\0a\0\0\x01\0\x01\0\x02\0\0\0\x02xy\xff\xff\xff\xff\0\0";
-        assert_eq!(read(&[&b"B\0\0\0\x19"[..], &bytes[5..]].concat()), Ok(Some(Message::Bind(bound))));
+        assert_eq!(parse(&[&b"B\0\0\0\x19"[..], &bytes[5..]].concat()), Ok(Some(Message::Bind(bound))));
     }
 
     #[test]
     fn what_is_not_whole_waits() {
         for bytes in [&b""[..], b"Q", b"Q\0\0\0", b"Q\0\0\0\x09SEL"] {
-            assert_eq!(read(bytes), Ok(None), "{bytes:?}");
+            assert_eq!(parse(bytes), Ok(None), "{bytes:?}");
         }
     }
 
@@ -310,7 +309,7 @@ mod tests {
             (b"P\0\0\0\x08\0\0\x7f\xff", "08P01"),
         ];
         for (bytes, state) in cases {
-            assert_eq!(read(bytes), Err(state.to_string()), "{bytes:?}");
+            assert_eq!(parse(bytes), Err(state.to_string()), "{bytes:?}");
         }
     }
 }

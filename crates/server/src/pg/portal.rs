@@ -1,4 +1,4 @@
-//! Statements that a client has prepared, and results that it takes piece by piece.
+//! Prepared statements and portals.
 
 use std::sync::Arc;
 
@@ -6,41 +6,41 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema};
 use harrier_error::SqlError;
 
-use super::feed::Feed;
-use super::own::Own;
+use super::result_stream::ResultStream;
+use super::session_command::SessionCommand;
 use super::types::PgType;
 use crate::backend::{Description, Statement};
 use crate::registry::{Registry, StatementEntry};
 
-/// A statement that Parse has named.
+/// A prepared statement, from Parse.
 pub(crate) enum Prepared {
     Empty,
     Sql {
         statement: Statement,
         description: Description,
-        /// The types of the parameters as the client knows them.
+        /// The parameter types sent to the client.
         types: Vec<PgType>,
-        /// Those that the client has said.
-        given: Vec<Option<DataType>>,
+        /// The parameter types that the client declared.
+        declared_types: Vec<Option<DataType>>,
     },
-    Own {
-        own: Own,
+    SessionCommand {
+        command: SessionCommand,
         text: String,
-        /// Of the query of a cursor.
+        /// The description of a cursor's query.
         description: Description,
         types: Vec<PgType>,
     },
 }
 
-/// What a client was told of a statement's rows when it prepared the statement.
+/// The row description sent to the client when it prepared the statement.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) columns: &'a Schema,
-    /// The types of parameters that it was described with.
-    pub(crate) given: &'a [Option<DataType>],
+    /// The parameter types it was described with.
+    pub(crate) declared_types: &'a [Option<DataType>],
 }
 
-/// A statement with its values.
+/// A prepared statement with its parameter values.
 pub(crate) struct Portal {
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) values: Vec<ArrayRef>,
@@ -54,17 +54,17 @@ pub(crate) enum PortalState {
     Done,
 }
 
-/// A result that has rows left.
+/// A result with unsent rows.
 pub(crate) struct OpenRows {
     pub(crate) entry: Arc<StatementEntry>,
     pub(crate) tag: &'static str,
-    pub(crate) feed: Feed,
+    pub(crate) stream: ResultStream,
     registry: Arc<Registry>,
 }
 
 impl Drop for OpenRows {
     fn drop(&mut self) {
-        // Not that of a failure, which is told before.
+        // After a failure, `give_up` has reported the end already.
         self.registry.end(&self.entry, None);
     }
 }
@@ -74,20 +74,20 @@ impl OpenRows {
         registry: Arc<Registry>,
         entry: Arc<StatementEntry>,
         tag: &'static str,
-        feed: Feed,
+        stream: ResultStream,
     ) -> Self {
-        Self { entry, tag, feed, registry }
+        Self { entry, tag, stream, registry }
     }
 
-    /// Ends the statement, which has failed; nothing of it is kept.
-    pub(crate) fn give_up(&mut self, failure: &SqlError) {
-        self.feed.give_up();
+    /// Ends the failed statement and drops its rows.
+    pub(crate) fn abort(&mut self, failure: &SqlError) {
+        self.stream.cancel();
         self.registry.end(&self.entry, Some((failure.sqlstate, failure.message.clone())));
     }
 
-    /// What is told at the end: EXPLAIN and SHOW have no counts.
+    /// The command tag; EXPLAIN and SHOW have no counts.
     pub(crate) fn complete(&self) -> String {
-        let sent = self.feed.sent;
+        let sent = self.stream.sent;
         match self.tag {
             "EXPLAIN" | "SHOW" | "CALL" | "CHECK TABLE" | "VACUUM" => self.tag.to_string(),
             "INSERT" => format!("INSERT 0 {sent}"),

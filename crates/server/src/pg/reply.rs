@@ -1,4 +1,4 @@
-//! What a server says: the backend messages of the PostgreSQL protocol, written into a buffer.
+//! Writer of the PostgreSQL protocol's backend messages.
 
 use bytes::{BufMut, BytesMut};
 use harrier_error::SqlError;
@@ -6,11 +6,11 @@ use harrier_error::SqlError;
 use super::types::PgType;
 use crate::backend::TransactionState;
 
-/// Writes messages one behind the other.
+/// A buffer of backend messages.
 #[derive(Debug, Default)]
 pub(crate) struct Reply(pub(crate) BytesMut);
 
-/// A column of a result.
+/// A column of a row description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -20,8 +20,8 @@ pub(crate) struct Column {
     pub(crate) origin: Origin,
 }
 
-/// The table that a column is from, and its number there; zeros of one that is from none. No part of what a
-/// column is: a table that was made anew is another one.
+/// The oid and column number of a column's table; zeros if it has none. Not part of a column's identity: a
+/// recreated table has another oid.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) table: u32,
@@ -37,7 +37,7 @@ impl PartialEq for Origin {
 impl Eq for Origin {}
 
 impl Reply {
-    /// One message: its kind, its length, and what `body` writes.
+    /// Writes a message: its kind, its length, and the output of `body`.
     pub(crate) fn message(&mut self, kind: u8, body: impl FnOnce(&mut BytesMut)) {
         self.0.put_u8(kind);
         let at = self.0.len();
@@ -47,7 +47,7 @@ impl Reply {
         self.0[at..at + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    fn plain(&mut self, kind: u8) {
+    fn empty_message(&mut self, kind: u8) {
         self.message(kind, |_| {});
     }
 
@@ -72,7 +72,7 @@ impl Reply {
         });
     }
 
-    /// That a client asked for a newer minor version, or for options, that are not there.
+    /// Reports that the client's minor version or protocol options are not supported.
     pub(crate) fn negotiate(&mut self, unknown: &[&str]) {
         self.message(b'v', |out| {
             out.put_i32(0);
@@ -95,27 +95,27 @@ impl Reply {
     }
 
     pub(crate) fn empty_query(&mut self) {
-        self.plain(b'I');
+        self.empty_message(b'I');
     }
 
     pub(crate) fn parse_complete(&mut self) {
-        self.plain(b'1');
+        self.empty_message(b'1');
     }
 
     pub(crate) fn bind_complete(&mut self) {
-        self.plain(b'2');
+        self.empty_message(b'2');
     }
 
     pub(crate) fn close_complete(&mut self) {
-        self.plain(b'3');
+        self.empty_message(b'3');
     }
 
     pub(crate) fn no_data(&mut self) {
-        self.plain(b'n');
+        self.empty_message(b'n');
     }
 
-    pub(crate) fn suspended(&mut self) {
-        self.plain(b's');
+    pub(crate) fn portal_suspended(&mut self) {
+        self.empty_message(b's');
     }
 
     pub(crate) fn parameters(&mut self, types: &[PgType]) {
@@ -161,7 +161,7 @@ impl Reply {
     }
 
     pub(crate) fn copy_done(&mut self) {
-        self.plain(b'c');
+        self.empty_message(b'c');
     }
 
     pub(crate) fn failure(&mut self, failure: &SqlError) {
@@ -198,7 +198,7 @@ impl Reply {
     }
 }
 
-/// A text with the zero at its end. A zero inside would end it too early.
+/// Writes a NUL-terminated string. A NUL inside would end it too early.
 fn text(out: &mut BytesMut, value: &str) {
     match value.contains('\0') {
         true => out.put_slice(value.replace('\0', " ").as_bytes()),

@@ -1,5 +1,4 @@
-//! Rows of Arrow as the messages of PostgreSQL: one column after the other is made ready, then row by row is
-//! written.
+//! Encoding of Arrow batches as PostgreSQL's row messages: columns are cast once, then rows are written.
 
 use std::sync::Arc;
 
@@ -11,23 +10,23 @@ use bytes::{BufMut, Bytes, BytesMut};
 use chrono::Offset;
 use harrier_error::{SqlError, SqlState};
 
-use super::put::{put, sized};
-use super::ready::{Ready, ready};
+use super::encodable::{EncodableColumn, encodable_columns};
 use super::reply::{Column, Origin};
 use super::types::PgType;
+use super::value_encoder::{value_encoder, with_length};
 use crate::backend::IntervalText;
 
-/// Where the session is, for points in time as text, and how it writes intervals.
+/// The session's time zone and interval style, for text output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Zone {
     zone: Option<Tz>,
-    /// `None` for PostgreSQL's own style.
+    /// `None` for the style `postgres`.
     intervals: Option<IntervalText>,
 }
 
 impl Zone {
-    /// A zone that is not known is UTC.
-    pub(crate) fn named(name: &str) -> Self {
+    /// The zone with this name; UTC if unknown.
+    pub(crate) fn from_name(name: &str) -> Self {
         Self { zone: name.parse().ok(), intervals: None }
     }
 
@@ -35,12 +34,12 @@ impl Zone {
         self.intervals
     }
 
-    /// The same zone with another style of intervals.
+    /// The same zone with another interval style.
     pub(crate) fn with_intervals(self, intervals: Option<IntervalText>) -> Self {
         Self { intervals, ..self }
     }
 
-    /// Seconds east of Greenwich at a point in time, in microseconds from 1970-01-01.
+    /// Seconds east of Greenwich at a timestamp, in microseconds from 1970-01-01.
     pub(super) fn offset(self, us: i64) -> i32 {
         self.zone
             .and_then(|zone| as_datetime_with_timezone::<TimestampMicrosecondType>(us, zone))
@@ -48,27 +47,27 @@ impl Zone {
     }
 }
 
-/// What a client is told of the columns of `schema`. `formats`: none for text, one for all, or one for each.
+/// The row description of `schema`. `formats`: none for text, one for all, or one for each column.
 pub(crate) fn columns(schema: &Schema, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
     let column = |field: &Arc<Field>| {
         let pg_type = PgType::of_field(field);
-        // What has no form of its own in binary is text in both.
+        // Types without a binary encoder use text in both formats.
         Column { name: field.name().clone(), pg_type, format: 0, origin: origin(field) }
     };
-    formatted(schema.fields().iter().map(column).collect(), formats)
+    with_formats(schema.fields().iter().map(column).collect(), formats)
 }
 
-/// The key in the metadata of a field under which stands where it is from: `16385:2`.
+/// Key in a field's metadata for its table and column, as `16385:2`.
 const ORIGIN_KEY: &str = "pg.origin";
 
 fn origin(field: &Field) -> Origin {
-    let told = field.metadata().get(ORIGIN_KEY).and_then(|told| told.split_once(':'));
-    let numbers = told.and_then(|(table, column)| Some((table.parse().ok()?, column.parse().ok()?)));
+    let origin = field.metadata().get(ORIGIN_KEY).and_then(|origin| origin.split_once(':'));
+    let numbers = origin.and_then(|(table, column)| Some((table.parse().ok()?, column.parse().ok()?)));
     numbers.map_or_else(Origin::default, |(table, column)| Origin { table, column })
 }
 
-/// Columns in other formats.
-pub(crate) fn formatted(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
+/// Columns with other formats.
+pub(crate) fn with_formats(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec<Column>, SqlError> {
     let count = columns.len();
     if formats.len() > 1 && formats.len() != count {
         let message =
@@ -81,27 +80,27 @@ pub(crate) fn formatted(mut columns: Vec<Column>, formats: &[i16]) -> Result<Vec
     Ok(columns)
 }
 
-/// A batch whose rows can be written.
+/// A batch with encodable columns.
 pub(crate) struct Batch {
-    columns: Vec<Ready>,
+    columns: Vec<EncodableColumn>,
     pub(crate) rows: usize,
 }
 
 impl Batch {
-    /// `told`: what the client was told of the columns, which says more than the batch may.
+    /// `described`: the row description sent to the client, whose types may be more precise than the batch's.
     ///
-    /// Errors: a value cannot be written (XX000).
-    pub(crate) fn new(batch: &RecordBatch, told: &[Column]) -> Result<Self, SqlError> {
-        let mut columns = ready(batch)?;
-        columns.iter_mut().zip(told).for_each(|(column, told)| column.tell(told.pg_type));
+    /// Errors: a value cannot be encoded (XX000).
+    pub(crate) fn new(batch: &RecordBatch, described: &[Column]) -> Result<Self, SqlError> {
+        let mut columns = encodable_columns(batch)?;
+        columns.iter_mut().zip(described).for_each(|(column, described)| column.set_type(described.pg_type));
         Ok(Self { columns, rows: batch.num_rows() })
     }
 
     /// Writes rows `from..to`, each as a message of this kind: a data row, or a piece of a COPY, whose rows
-    /// look the same. What is in `head` comes first in the first message, and is taken.
+    /// have the same layout. Prepends `head` to the first message, and clears it.
     ///
     /// Errors: a value has no such form (0A000); the rows before it are written.
-    pub(crate) fn put(
+    pub(crate) fn write_rows(
         &self,
         (from, to): (usize, usize),
         kind: u8,
@@ -110,24 +109,24 @@ impl Batch {
         zone: Zone,
         out: &mut BytesMut,
     ) -> Result<(), SqlError> {
-        let mut puts = self
+        let mut encoders = self
             .columns
             .iter()
             .zip(formats)
-            .map(|(column, format)| Ok((&column.array, put(column, format == 1, zone)?)))
+            .map(|(column, format)| Ok((&column.array, value_encoder(column, format == 1, zone)?)))
             .collect::<Result<Vec<_>, SqlError>>()?;
         for row in from..to {
             let begin = out.len();
             out.put_u8(kind);
             out.put_i32(0);
             out.put_slice(head);
-            out.put_i16(puts.len() as i16);
-            for (array, put) in &mut puts {
+            out.put_i16(encoders.len() as i16);
+            for (array, encode) in &mut encoders {
                 if array.is_null(row) {
                     out.put_i32(-1);
                     continue;
                 }
-                if let Err(failure) = sized(out, |out| put(row, out)) {
+                if let Err(failure) = with_length(out, |out| encode(row, out)) {
                     out.truncate(begin);
                     return Err(*failure);
                 }
@@ -145,12 +144,12 @@ mod tests {
     use super::*;
     use crate::pg::text;
 
-    /// Not all zones are whole hours from Greenwich.
+    /// Some zones are not whole hours from Greenwich.
     #[test]
     fn zones_have_minutes() {
         let shown = |zone: &str| {
             let mut out = BytesMut::new();
-            text::timestamp(&mut out, 0, Some(Zone::named(zone).offset(0)));
+            text::timestamp(&mut out, 0, Some(Zone::from_name(zone).offset(0)));
             String::from_utf8(out.to_vec()).unwrap()
         };
         assert_eq!(shown("Asia/Kolkata"), "1970-01-01 05:30:00+05:30");

@@ -1,39 +1,37 @@
-//! Cursors that go back: the rows that were had of a result are kept, and FETCH goes from row to row among
-//! them.
+//! Scrollable cursors: fetched rows are buffered so that FETCH can move in both directions.
 //!
 //! # Memory bound
-//! What the session keeps in memory and on disk for a statement ([`KeptRows`]), and one batch that is ready
-//! to be written.
+//! The session's buffer in memory and on disk ([`BufferedRows`]), and one encodable batch.
 
 use harrier_error::SqlError;
 
-use super::feed::Feed;
 use super::reply::Column;
+use super::result_stream::ResultStream;
 use super::rows::Batch;
-use crate::backend::{Count, KeptRows, Step};
+use crate::backend::{BufferedRows, Count, Step};
 
-/// Where a cursor is in its result, and the rows that it had so far.
+/// A cursor's position in its result, and the rows buffered so far.
 pub(crate) struct Scroll {
-    kept: Box<dyn KeptRows>,
-    /// All rows are kept.
-    is_whole: bool,
-    /// The row where it is, counted from 1; 0 before the first, and one more than there are behind the last.
+    buffer: Box<dyn BufferedRows>,
+    /// All rows are buffered.
+    is_complete: bool,
+    /// The current row, counted from 1; 0 before the first, and the number of rows plus one after the last.
     at: u64,
-    /// The batch that was written of last, and the number of its first row from 0.
+    /// The last batch written from, and the number of its first row from 0.
     loaded: Option<(u64, Batch)>,
 }
 
-/// In which order rows are fetched.
+/// Fetch order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Forward,
     Backward,
 }
 
-/// Rows that FETCH goes to.
+/// A range of rows to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// The one that is fetched first, counted from 0.
+    /// The first row to fetch, counted from 0.
     pub(crate) first: u64,
     pub(crate) count: u64,
     pub(crate) order: Order,
@@ -42,19 +40,19 @@ pub(crate) struct Rows {
 const NONE: Rows = Rows { first: 0, count: 0, order: Order::Forward };
 
 impl Scroll {
-    pub(crate) fn new(kept: Box<dyn KeptRows>) -> Self {
-        Self { kept, is_whole: false, at: 0, loaded: None }
+    pub(crate) fn new(buffer: Box<dyn BufferedRows>) -> Self {
+        Self { buffer, is_complete: false, at: 0, loaded: None }
     }
 
-    /// Goes on, with rows of `feed` that were not had yet; returns the rows on the way. Positions are
-    /// PostgreSQL's (`DoPortalRunFetch` in its pquery.c): whoever asks for more rows than there are is behind
-    /// the last, or before the first.
+    /// Moves the cursor, buffering new rows of `stream`; returns the rows on the way. Positions follow
+    /// PostgreSQL (`DoPortalRunFetch` in its pquery.c): a move past the end stops after the last row, or
+    /// before the first.
     ///
-    /// Errors: those of the result, and of keeping it.
-    pub(crate) async fn go(&mut self, step: Step, feed: &mut Feed) -> Result<Rows, SqlError> {
+    /// Errors: those of execution and of buffering.
+    pub(crate) async fn fetch(&mut self, step: Step, stream: &mut ResultStream) -> Result<Rows, SqlError> {
         match step {
             Step::Forward(Count::Rows(0)) | Step::Relative(0) => {
-                let is_row = (1..=self.kept.rows()).contains(&self.at);
+                let is_row = (1..=self.buffer.rows()).contains(&self.at);
                 Ok(if is_row { Rows { first: self.at - 1, count: 1, order: Order::Forward } } else { NONE })
             }
             Step::Forward(count) => {
@@ -62,8 +60,8 @@ impl Scroll {
                     Count::Rows(rows) => self.at.saturating_add(rows),
                     Count::All => u64::MAX,
                 };
-                self.have(wanted, feed).await?;
-                let (first, rows) = (self.at, self.kept.rows());
+                self.buffer_until(wanted, stream).await?;
+                let (first, rows) = (self.at, self.buffer.rows());
                 self.at = wanted.min(rows + 1);
                 Ok(Rows { first, count: self.at.min(rows).saturating_sub(first), order: Order::Forward })
             }
@@ -82,22 +80,22 @@ impl Scroll {
             }
             Step::Relative(rows) if rows > 0 => {
                 let wanted = self.at.saturating_add(rows.unsigned_abs());
-                self.to(wanted, feed).await
+                self.move_to(wanted, stream).await
             }
-            Step::Absolute(row) if row > 0 => self.to(row.unsigned_abs(), feed).await,
-            Step::Relative(rows) => self.to(self.at.saturating_sub(rows.unsigned_abs()), feed).await,
-            Step::Absolute(0) => self.to(0, feed).await,
+            Step::Absolute(row) if row > 0 => self.move_to(row.unsigned_abs(), stream).await,
+            Step::Relative(rows) => self.move_to(self.at.saturating_sub(rows.unsigned_abs()), stream).await,
+            Step::Absolute(0) => self.move_to(0, stream).await,
             Step::Absolute(row) => {
-                self.have(u64::MAX, feed).await?;
-                self.to((self.kept.rows() + 1).saturating_sub(row.unsigned_abs()), feed).await
+                self.buffer_until(u64::MAX, stream).await?;
+                self.move_to((self.buffer.rows() + 1).saturating_sub(row.unsigned_abs()), stream).await
             }
         }
     }
 
-    /// Goes to one row, counted from 1.
-    async fn to(&mut self, row: u64, feed: &mut Feed) -> Result<Rows, SqlError> {
-        self.have(row, feed).await?;
-        let rows = self.kept.rows();
+    /// Moves to one row, counted from 1.
+    async fn move_to(&mut self, row: u64, stream: &mut ResultStream) -> Result<Rows, SqlError> {
+        self.buffer_until(row, stream).await?;
+        let rows = self.buffer.rows();
         self.at = row.min(rows + 1);
         Ok(match self.at {
             0 => NONE,
@@ -106,25 +104,25 @@ impl Scroll {
         })
     }
 
-    /// Waits until so many rows are kept, or all.
-    async fn have(&mut self, rows: u64, feed: &mut Feed) -> Result<(), SqlError> {
-        while !self.is_whole && self.kept.rows() < rows {
-            match feed.next_batch().await? {
-                Some(batch) => self.kept.push(batch).await?,
-                None => self.is_whole = true,
+    /// Waits until this many rows are buffered, or all.
+    async fn buffer_until(&mut self, rows: u64, stream: &mut ResultStream) -> Result<(), SqlError> {
+        while !self.is_complete && self.buffer.rows() < rows {
+            match stream.next_batch().await? {
+                Some(batch) => self.buffer.push(batch).await?,
+                None => self.is_complete = true,
             }
         }
         Ok(())
     }
 
-    /// The batch in which a row is, counted from 0, and the number of its first. `columns`: what the client
-    /// was told of them.
+    /// The batch that contains a row, counted from 0, and the number of its first row. `columns`: the row
+    /// description.
     pub(crate) async fn load(&mut self, row: u64, columns: &[Column]) -> Result<(u64, &Batch), SqlError> {
         let is_there = |(first, batch): &(u64, Batch)| (*first..first + batch.rows as u64).contains(&row);
         let loaded = match self.loaded.take().filter(is_there) {
             Some(loaded) => loaded,
             None => {
-                let (first, batch) = self.kept.batch(row).await?;
+                let (first, batch) = self.buffer.batch(row).await?;
                 (first, Batch::new(&batch, columns)?)
             }
         };

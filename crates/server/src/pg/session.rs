@@ -1,19 +1,18 @@
-//! The conversation with one client that has come in: one message after the other, until it leaves or is sent
-//! away.
+//! The message loop of one authenticated client, until it leaves or the server ends the session.
 //!
 //! # Transactions
-//! A statement alone is its own transaction. Several in one simple query, or between two Syncs, are one: it
-//! is opened before the first and committed after the last, unless one of them fails. Whether an Execute is
-//! alone is seen from the message behind it, which is therefore waited for.
+//! A single statement is its own transaction. Several in one simple query, or between two Syncs, share an
+//! implicit transaction: it begins before the first and commits after the last, unless one of them fails. The
+//! next message shows whether an Execute is alone, so the session waits for it.
 //!
 //! # Errors
-//! An error is sent at once, whoever asked for what is behind it: a client that flushes waits for it and
-//! sends no Sync before. After one in the extended protocol messages are left unread until Sync. A fatal
-//! error ends the conversation.
+//! An error is sent at once, without waiting for Sync: a client that flushes waits for it and sends no Sync
+//! before. After an error in the extended protocol, messages are skipped until Sync. A fatal error ends the
+//! session.
 //!
 //! # Cancellation
-//! While a statement runs, its client is watched: one that has gone cancels it, as do its time limit, a
-//! cancel request and whoever ends the session.
+//! While a statement runs, its client is watched: a disconnect cancels it, as do its time limit, a cancel
+//! request and the end of the session.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,37 +36,37 @@ mod run;
 mod simple;
 
 use harrier_error::{SqlError, SqlState};
-pub(super) use interrupt::terminated;
-use interrupt::{Stops, expiry, flush, stopped};
+pub(super) use interrupt::terminated_error;
+use interrupt::{Stops, expiry, flush, next_stop};
 
-/// Bytes of a text from which cutting it into statements is long.
+/// Texts of at least this many bytes are split off the async threads.
 const LONG_TEXT_BYTES: usize = 64 << 10;
 
-/// Prepared statements and portals of a session, at most.
+/// Maximum number of prepared statements and portals in a session.
 const NAMES_MAX: usize = 10_000;
 
-/// Why something was not done.
-pub(super) enum Trouble {
-    /// The client is told.
+/// Why a request failed.
+pub(super) enum RequestError {
+    /// An error to report to the client.
     Failed(SqlError),
-    /// Nobody is there to be told.
-    Gone(io::Error),
+    /// The client has disconnected.
+    Disconnected(io::Error),
 }
 
-impl From<SqlError> for Trouble {
+impl From<SqlError> for RequestError {
     fn from(failure: SqlError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for RequestError {
     fn from(error: io::Error) -> Self {
-        Self::Gone(error)
+        Self::Disconnected(error)
     }
 }
 
-/// One client's session.
-pub(super) struct Conversation {
+/// A client's session.
+pub(super) struct ClientSession {
     pub(super) io: Io,
     session: Arc<dyn Session>,
     registry: Arc<Registry>,
@@ -76,28 +75,28 @@ pub(super) struct Conversation {
     statements: HashMap<String, (Arc<Prepared>, SystemTime)>,
     portals: HashMap<String, Portal>,
     cursors: HashMap<String, Cursor>,
-    /// A transaction that the client did not open is open.
+    /// An implicit transaction is open.
     is_implicit: bool,
-    /// Messages are left unread until Sync.
+    /// Messages are skipped until Sync.
     is_skipping: bool,
-    /// Of the parameters that the client was told.
+    /// Version of the parameters last reported to the client.
     version: u64,
-    told: HashMap<&'static str, String>,
+    reported: HashMap<&'static str, String>,
     zone: Zone,
 }
 
 struct Cursor {
     rows: OpenRows,
     is_held: bool,
-    /// Its rows are in binary where the client says nothing of that.
+    /// Binary output unless the client requests a format.
     is_binary: bool,
-    /// The rows that were had, of one that goes back.
+    /// The buffered rows of a scrollable cursor.
     scroll: Option<Scroll>,
     text: String,
     since: SystemTime,
 }
 
-impl Conversation {
+impl ClientSession {
     pub(super) fn new(
         io: Io,
         session: Arc<dyn Session>,
@@ -117,14 +116,14 @@ impl Conversation {
             is_implicit: false,
             is_skipping: false,
             version: 0,
-            told: HashMap::new(),
-            zone: Zone::named("UTC"),
+            reported: HashMap::new(),
+            zone: Zone::from_name("UTC"),
         }
     }
 
-    /// Talks until the client has gone.
+    /// Runs the message loop until the client disconnects.
     pub(super) async fn run(&mut self) {
-        self.tell_parameters();
+        self.report_parameters();
         self.ready();
         let ended = match self.flush().await {
             Ok(()) => self.talk().await,
@@ -132,17 +131,17 @@ impl Conversation {
         };
         match ended {
             Ok(()) => {}
-            Err(Trouble::Gone(error)) => {
+            Err(RequestError::Disconnected(error)) => {
                 tracing::debug!(session = self.guard.entry.id, %error, "a client has gone")
             }
-            Err(Trouble::Failed(failure)) => {
+            Err(RequestError::Failed(failure)) => {
                 self.io.reply.failure(&failure);
                 let _ = tokio::time::timeout(Duration::from_secs(1), self.io.flush()).await;
             }
         }
     }
 
-    async fn talk(&mut self) -> Result<(), Trouble> {
+    async fn talk(&mut self) -> Result<(), RequestError> {
         loop {
             let kind = self.io.input.first().copied();
             match messages::next(&mut self.io.input, true) {
@@ -162,8 +161,8 @@ impl Conversation {
         }
     }
 
-    /// Waits for the client, for as long as it may be idle.
-    async fn wait(&mut self) -> Result<(), Trouble> {
+    /// Waits for the client, within its idle timeout.
+    async fn wait(&mut self) -> Result<(), RequestError> {
         let limits = self.session.time_limits();
         let state = self.session.transaction();
         let (limit, code, message) = match state {
@@ -187,9 +186,9 @@ impl Conversation {
         let timer = expiry(deadline);
         tokio::pin!(timer);
         loop {
-            match self.guard.entry.asked() {
-                Some(Stop::Session) => return Err(terminated().into()),
-                Some(Stop::Drain) if state == TransactionState::Idle => return Err(terminated().into()),
+            match self.guard.entry.requested_stop() {
+                Some(Stop::Session) => return Err(terminated_error().into()),
+                Some(Stop::Drain) if state == TransactionState::Idle => return Err(terminated_error().into()),
                 _ => {}
             }
             tokio::select! {
@@ -198,7 +197,7 @@ impl Conversation {
                     filled?;
                     break;
                 }
-                _ = stopped(&mut self.stops) => {}
+                _ = next_stop(&mut self.stops) => {}
                 () = &mut timer => return Err(SqlError::fatal(code, message).into()),
             }
         }
@@ -206,7 +205,7 @@ impl Conversation {
         Ok(())
     }
 
-    async fn message(&mut self, message: Message) -> Result<(), Trouble> {
+    async fn message(&mut self, message: Message) -> Result<(), RequestError> {
         match message {
             Message::Sync => return self.sync().await,
             _ if self.is_skipping => return Ok(()),
@@ -217,7 +216,7 @@ impl Conversation {
                 return self.flush().await;
             }
             Message::Flush => return self.flush().await,
-            // What a client still sends of a COPY that has failed already.
+            // The rest of a COPY that has failed.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => return Ok(()),
             _ => {}
         }
@@ -239,23 +238,23 @@ impl Conversation {
             }
             _ => Err(SqlError::fatal(SqlState::PROTOCOL_VIOLATION, "unexpected message").into()),
         };
-        if let Err(trouble) = done {
+        if let Err(error) = done {
             self.is_skipping = true;
-            self.report(Err(trouble))?;
+            self.report(Err(error))?;
             return self.flush().await;
         }
         if self.io.is_full() { self.flush().await } else { Ok(()) }
     }
 
-    /// Tells the client of a failure. Only what ends the conversation is left.
-    fn report(&mut self, done: Result<(), Trouble>) -> Result<(), Trouble> {
+    /// Reports an error to the client. Returns only errors that end the session.
+    fn report(&mut self, done: Result<(), RequestError>) -> Result<(), RequestError> {
         match done {
-            Err(Trouble::Failed(failure)) => self.fail(failure),
+            Err(RequestError::Failed(failure)) => self.fail(failure),
             other => other,
         }
     }
 
-    fn fail(&mut self, failure: SqlError) -> Result<(), Trouble> {
+    fn fail(&mut self, failure: SqlError) -> Result<(), RequestError> {
         if failure.is_fatal {
             return Err(failure.into());
         }
@@ -265,7 +264,7 @@ impl Conversation {
     }
 
     fn ready(&mut self) {
-        // Without a transaction nothing of it is left to be taken.
+        // Without a transaction its rows are gone.
         if self.session.transaction() != TransactionState::Open {
             self.portals.clear();
             self.cursors.retain(|_, cursor| cursor.is_held);
@@ -273,11 +272,11 @@ impl Conversation {
         self.io.reply.ready(self.session.transaction());
     }
 
-    async fn flush(&mut self) -> Result<(), Trouble> {
+    async fn flush(&mut self) -> Result<(), RequestError> {
         flush(&mut self.io, &mut self.stops).await
     }
 
-    async fn sync(&mut self) -> Result<(), Trouble> {
+    async fn sync(&mut self) -> Result<(), RequestError> {
         self.is_skipping = false;
         let ended = self.end_implicit().await;
         self.report(ended)?;
@@ -285,24 +284,24 @@ impl Conversation {
         self.flush().await
     }
 
-    /// Tells the client of parameters that have changed.
-    fn tell_parameters(&mut self) {
-        let Some((version, parameters)) = self.session.reported(self.version) else {
+    /// Reports changed parameters to the client.
+    fn report_parameters(&mut self) {
+        let Some((version, parameters)) = self.session.parameter_status(self.version) else {
             return;
         };
         self.version = version;
         for (name, value) in parameters {
-            if self.told.get(name) == Some(&value) {
+            if self.reported.get(name) == Some(&value) {
                 continue;
             }
             match name {
                 "application_name" => self.guard.entry.set_application(&value),
-                "TimeZone" => self.zone = Zone::named(&value).with_intervals(self.zone.intervals()),
+                "TimeZone" => self.zone = Zone::from_name(&value).with_intervals(self.zone.intervals()),
                 "IntervalStyle" => self.zone = self.zone.with_intervals(self.session.interval_text()),
                 _ => {}
             }
             self.io.reply.parameter(name, &value);
-            self.told.insert(name, value);
+            self.reported.insert(name, value);
         }
     }
 }
@@ -314,8 +313,8 @@ fn split(session: &dyn Session, text: &str) -> Vec<Part> {
     }
 }
 
-/// What came of a statement, when everything of it was dropped.
-async fn settled<T>(session: &dyn Session, done: Result<T, Trouble>) -> Result<T, Trouble> {
+/// Waits for a statement's cleanup, and returns its outcome.
+async fn settle_with<T>(session: &dyn Session, done: Result<T, RequestError>) -> Result<T, RequestError> {
     match (done, session.settle().await) {
         (Ok(_), Err(failure)) => Err(failure.into()),
         (done, _) => done,
@@ -327,15 +326,17 @@ fn failed_transaction() -> SqlError {
     SqlError::new(SqlState::FAILED_TRANSACTION, message)
 }
 
-/// The position of a failure in a longer text.
+/// Shifts the position of an error in a longer text.
 fn shift(failure: SqlError, offset: usize) -> SqlError {
     SqlError { position: failure.position.map(|position| position + offset), ..failure }
 }
 
-fn failure_of<T>(done: &Result<T, Trouble>) -> Option<(SqlState, String)> {
+fn failure_of<T>(done: &Result<T, RequestError>) -> Option<(SqlState, String)> {
     match done {
         Ok(_) => None,
-        Err(Trouble::Failed(failure)) => Some((failure.sqlstate, failure.message.clone())),
-        Err(Trouble::Gone(_)) => Some((SqlState::QUERY_CANCELED, "the client has gone".to_string())),
+        Err(RequestError::Failed(failure)) => Some((failure.sqlstate, failure.message.clone())),
+        Err(RequestError::Disconnected(_)) => {
+            Some((SqlState::QUERY_CANCELED, "the client has gone".to_string()))
+        }
     }
 }

@@ -1,9 +1,8 @@
-//! Values as PostgreSQL writes them: dates, times, numbers and intervals as text, and the parts that binary
-//! needs too.
+//! PostgreSQL's text format for dates, times, numbers and intervals, and the parts shared with binary.
 
 use bytes::{BufMut, BytesMut};
 
-/// Days from 1970-01-01 to 2000-01-01, where PostgreSQL begins to count.
+/// Days from 1970-01-01 to 2000-01-01, PostgreSQL's epoch.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
 
 /// The same in microseconds.
@@ -11,7 +10,7 @@ pub(crate) const EPOCH_US: i64 = EPOCH_DAYS as i64 * DAY_US;
 
 pub(crate) const DAY_US: i64 = 86_400_000_000;
 
-/// A number of at least `width` digits.
+/// Writes a number with at least `width` digits.
 fn digits(out: &mut BytesMut, value: u64, width: usize) {
     let mut buffer = [b'0'; 20];
     let mut at = buffer.len();
@@ -31,15 +30,14 @@ pub(crate) fn integer(out: &mut BytesMut, value: i64) {
     digits(out, value.unsigned_abs(), 1);
 }
 
-pub(crate) fn unsigned(out: &mut BytesMut, value: u64) {
+pub(crate) fn unsigned_integer(out: &mut BytesMut, value: u64) {
     digits(out, value, 1);
 }
 
-/// The year, month and day of a day counted from 1970-01-01, in the calendar of today continued into the
-/// past.
+/// Converts days from 1970-01-01 to year, month and day, in the proleptic Gregorian calendar.
 ///
 /// Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn civil(days: i64) -> (i64, u64, u64) {
+fn civil_date(days: i64) -> (i64, u64, u64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
@@ -52,9 +50,9 @@ fn civil(days: i64) -> (i64, u64, u64) {
     (year, month as u64, day as u64)
 }
 
-/// Writes a day without the mark of a year before Christ, and says whether it needs one.
+/// Writes a date without the suffix `BC`, and returns whether it needs one.
 fn day(out: &mut BytesMut, days: i64) -> bool {
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_date(days);
     let is_before = year <= 0;
     digits(out, if is_before { 1 - year } else { year }.unsigned_abs(), 4);
     out.put_u8(b'-');
@@ -64,7 +62,7 @@ fn day(out: &mut BytesMut, days: i64) -> bool {
     is_before
 }
 
-/// `days` from 1970-01-01.
+/// Writes a date; `days` from 1970-01-01.
 pub(crate) fn date(out: &mut BytesMut, days: i64) {
     if days.abs() == i64::from(i32::MAX) {
         return infinite(out, days);
@@ -74,12 +72,12 @@ pub(crate) fn date(out: &mut BytesMut, days: i64) {
     }
 }
 
-/// After all others, or before them: DuckDB has such days and timestamps, too.
+/// Writes `infinity` or `-infinity`, which DuckDB's dates and timestamps have, too.
 fn infinite(out: &mut BytesMut, count: i64) {
     out.put_slice(if count < 0 { b"-infinity" } else { b"infinity" });
 }
 
-/// Microseconds of a day.
+/// Writes a time of day, in microseconds.
 pub(crate) fn time(out: &mut BytesMut, us: i64) {
     let seconds = us.div_euclid(1_000_000).unsigned_abs();
     digits(out, seconds / 3600, 2);
@@ -90,7 +88,7 @@ pub(crate) fn time(out: &mut BytesMut, us: i64) {
     fraction(out, us.rem_euclid(1_000_000).unsigned_abs());
 }
 
-/// Microseconds of a second, without zeros at their end.
+/// Writes fractional seconds from microseconds, without trailing zeros.
 fn fraction(out: &mut BytesMut, us: u64) {
     if us == 0 {
         return;
@@ -104,7 +102,8 @@ fn fraction(out: &mut BytesMut, us: u64) {
     digits(out, rest, width);
 }
 
-/// Microseconds from 1970-01-01 00:00; with `offset`, in seconds east of Greenwich, those of a point in time.
+/// Writes a timestamp, in microseconds from 1970-01-01 00:00; with `offset` in seconds east of Greenwich, one
+/// with time zone.
 pub(crate) fn timestamp(out: &mut BytesMut, us: i64, offset: Option<i32>) {
     if us.checked_abs().is_none_or(|us| us == i64::MAX) {
         return infinite(out, us);
@@ -131,10 +130,10 @@ pub(crate) fn timestamp(out: &mut BytesMut, us: i64, offset: Option<i32>) {
     }
 }
 
-/// As the interval style `postgres` has it: `1 year 2 mons -3 days +04:05:06.7`.
+/// Writes an interval in the style `postgres`: `1 year 2 mons -3 days +04:05:06.7`.
 pub(crate) fn interval(out: &mut BytesMut, months: i32, days: i32, us: i64) {
     let begin = out.len();
-    // After something negative, what is positive says so.
+    // After a negative field, positive ones get a sign.
     let mut is_negative = false;
     let units = [(months / 12, "year", "years"), (months % 12, "mon", "mons"), (days, "day", "days")];
     for (value, one, many) in units {
@@ -175,9 +174,8 @@ fn time_span(out: &mut BytesMut, us: u64) {
     fraction(out, us % 1_000_000);
 }
 
-/// A number that is not whole: the fewest digits that tell it from others, with an exponent where PostgreSQL
-/// has one. `scientific`: how it is written with one digit before the point, as Rust does; `digits_max`: 6 or
-/// 15.
+/// Writes a float with the fewest digits that round-trip, with an exponent where PostgreSQL uses one.
+/// `scientific`: its form with one digit before the point, as in Rust; `digits_max`: 6 or 15.
 pub(crate) fn float(out: &mut BytesMut, value: f64, scientific: &str, digits_max: i32) {
     if value.is_nan() {
         return out.put_slice(b"NaN");
@@ -209,7 +207,7 @@ pub(crate) fn float(out: &mut BytesMut, value: f64, scientific: &str, digits_max
     }
 }
 
-/// Bytes in hexadecimal.
+/// Writes bytes in hexadecimal.
 pub(crate) fn bytes(out: &mut BytesMut, value: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(2 + 2 * value.len());
@@ -233,7 +231,7 @@ pub(crate) fn uuid(out: &mut BytesMut, value: &[u8]) {
     }
 }
 
-/// A decimal number, given as text, in PostgreSQL's binary form: groups of four digits around the point.
+/// Writes a decimal number, given as text, in PostgreSQL's binary form: base-10000 digits around the point.
 pub(crate) fn numeric(out: &mut BytesMut, value: &str) {
     let (is_negative, value) = value.strip_prefix('-').map_or((false, value), |rest| (true, rest));
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
@@ -262,7 +260,7 @@ pub(crate) fn numeric(out: &mut BytesMut, value: &str) {
     groups.into_iter().for_each(|group| out.put_i16(group));
 }
 
-/// The other way round: a number in binary form as text.
+/// Converts a binary NUMERIC to text.
 pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
     let part = |at: usize| Some(i16::from_be_bytes([*bytes.get(2 * at)?, *bytes.get(2 * at + 1)?]));
     let (count, weight, sign, scale) = (part(0)?, part(1)?, part(2)? as u16, part(3)?);
@@ -308,7 +306,7 @@ pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn written(put: impl FnOnce(&mut BytesMut)) -> String {
+    fn format(put: impl FnOnce(&mut BytesMut)) -> String {
         let mut out = BytesMut::new();
         put(&mut out);
         String::from_utf8(out.to_vec()).unwrap()
@@ -319,7 +317,7 @@ mod tests {
         let dates =
             [(0, "1970-01-01"), (-1, "1969-12-31"), (19_782, "2024-02-29"), (-719_528, "0001-01-01 BC")];
         for (days, text) in dates {
-            assert_eq!(written(|out| date(out, days)), text);
+            assert_eq!(format(|out| date(out, days)), text);
         }
         let stamps = [
             (0, None, "1970-01-01 00:00:00"),
@@ -329,7 +327,7 @@ mod tests {
             (120, Some(3600), "1970-01-01 01:00:00.00012+01"),
         ];
         for (us, offset, text) in stamps {
-            assert_eq!(written(|out| timestamp(out, us, offset)), text);
+            assert_eq!(format(|out| timestamp(out, us, offset)), text);
         }
     }
 
@@ -343,7 +341,7 @@ mod tests {
             (0, 0, -60_000_000, "-00:01:00"),
         ];
         for (months, days, us, text) in cases {
-            assert_eq!(written(|out| interval(out, months, days, us)), text);
+            assert_eq!(format(|out| interval(out, months, days, us)), text);
         }
     }
 
@@ -364,9 +362,9 @@ mod tests {
             (-0.0, "-0"),
         ];
         for (value, text) in cases {
-            assert_eq!(written(|out| float(out, value, &format!("{value:e}"), 15)), text);
+            assert_eq!(format(|out| float(out, value, &format!("{value:e}"), 15)), text);
         }
-        assert_eq!(written(|out| float(out, 1e6, &format!("{:e}", 1e6f32), 6)), "1e+06");
+        assert_eq!(format(|out| float(out, 1e6, &format!("{:e}", 1e6f32), 6)), "1e+06");
     }
 
     #[test]

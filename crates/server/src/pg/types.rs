@@ -1,16 +1,16 @@
-//! Types as PostgreSQL numbers them, for those of Arrow: what a client is told of a column or a parameter.
+//! Map from Arrow types to PostgreSQL's oids, for row and parameter descriptions.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 
-/// A type of PostgreSQL.
+/// A PostgreSQL type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PgType {
     pub(crate) oid: u32,
-    /// The size of its values; -1 where sizes vary.
+    /// The size of its values; -1 if variable.
     pub(crate) bytes: i16,
-    /// What is in parentheses behind its name; -1 for nothing.
+    /// The type modifier, from the parentheses after its name; -1 for none.
     pub(crate) modifier: i32,
 }
 
@@ -46,12 +46,11 @@ pub(crate) const JSONB: u32 = 3802;
 pub(crate) const REGNAMESPACE: u32 = 4089;
 pub(crate) const REGROLE: u32 = 4096;
 
-/// Digits of a NUMERIC of which nothing is said, in all and behind the point.
+/// Precision and scale of an unconstrained NUMERIC.
 pub(super) const NUMERIC_PRECISION: u8 = 38;
 const NUMERIC_SCALE: i8 = 10;
 
-/// The key of a field's metadata that says which of PostgreSQL's types its values are, by name, where the
-/// Arrow type does not.
+/// Key in a field's metadata for the name of its PostgreSQL type, where the Arrow type does not determine it.
 const TYPE_KEY: &str = "pg.type";
 
 /// Types that a field may name, with the size of their values.
@@ -90,7 +89,7 @@ const NAMED: [(&str, u32, i16); 32] = [
     ("void", VOID, 4),
 ];
 
-/// Types whose values are in arrays: the type of the array, and that of a value.
+/// Array types: the oid of the array, and that of its element.
 const ARRAYS: [(u32, u32); 25] = [
     (1000, BOOL),
     (1001, BYTEA),
@@ -124,7 +123,7 @@ impl PgType {
         Self { oid, bytes, modifier: -1 }
     }
 
-    /// What a column of this type is to a client.
+    /// The PostgreSQL type of an Arrow type.
     pub(crate) fn of(data_type: &DataType) -> Self {
         match data_type {
             DataType::Boolean => Self::new(BOOL, 1),
@@ -159,9 +158,9 @@ impl PgType {
         }
     }
 
-    /// What a column is to a client: a field may say more than its type.
+    /// The PostgreSQL type of a field, whose metadata may be more precise than its type.
     pub(crate) fn of_field(field: &Field) -> Self {
-        if let Some(named) = field.metadata().get(TYPE_KEY).and_then(|name| Self::named(name)) {
+        if let Some(named) = field.metadata().get(TYPE_KEY).and_then(|name| Self::from_name(name)) {
             return named;
         }
         let is_uuid = field.extension_type_name() == Some("arrow.uuid");
@@ -171,14 +170,14 @@ impl PgType {
         }
     }
 
-    /// A type by its name; that of an array has a `_` before it, and behind others may be what stands in
-    /// parentheses: `varchar(5)`.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    /// A type by its name; an array's name has the prefix `_`, and others may have a length in parentheses:
+    /// `varchar(5)`.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         if let Some((name, size)) = name.split_once('(') {
-            let named = Self::named(name)?;
+            let named = Self::from_name(name)?;
             let size: i32 = size.strip_suffix(')')?.parse().ok()?;
             let modifier = match named.oid {
-                // The length of the length is counted with it.
+                // The modifier includes the length field's own four bytes.
                 VARCHAR | BPCHAR => size.checked_add(4)?,
                 _ => size,
             };
@@ -198,7 +197,7 @@ impl PgType {
         Self { oid: NUMERIC, bytes: -1, modifier }
     }
 
-    /// Arrays of arrays have the type of the innermost values, as PostgreSQL has it.
+    /// Nested arrays have the type of the innermost values, as in PostgreSQL.
     fn array(item: &Field) -> Self {
         let value = Self::of_field(item);
         let oid = ARRAYS.iter().find(|(array, of)| *of == value.oid || *array == value.oid);
@@ -206,7 +205,7 @@ impl PgType {
     }
 }
 
-/// The type of a value in arrays of this type, if it is one of arrays.
+/// The element type of an array type, if it is one.
 pub(crate) fn item_of(oid: u32) -> Option<u32> {
     match oid {
         INT2VECTOR => return Some(INT2),
@@ -216,12 +215,12 @@ pub(crate) fn item_of(oid: u32) -> Option<u32> {
     ARRAYS.iter().find(|(array, _)| *array == oid).map(|(_, item)| *item)
 }
 
-/// Whether nothing is said of the digits of numbers of this type.
+/// Whether a numeric type has the default precision and scale.
 pub(super) fn is_any_numeric(data_type: &DataType) -> bool {
     *data_type == DataType::Decimal128(NUMERIC_PRECISION, NUMERIC_SCALE)
 }
 
-/// What a parameter of this type is in Arrow; `None` if nothing is said of it, or the type is unknown.
+/// The Arrow type of a parameter; `None` if it is unspecified or unknown.
 pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
     Some(match oid {
         BOOL => DataType::Boolean,
@@ -237,7 +236,7 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
         TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
-        // How many digits a value has is not known before it is there.
+        // The scale of a value is not known in advance.
         NUMERIC => DataType::Decimal128(NUMERIC_PRECISION, NUMERIC_SCALE),
         _ => match item_of(oid) {
             Some(item) => DataType::List(Arc::new(Field::new_list_field(arrow_type(item)?, true))),

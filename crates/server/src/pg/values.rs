@@ -1,4 +1,4 @@
-//! Values that a client binds to parameters, from text or binary to Arrow.
+//! Decoding of bound parameter values, from text or binary to Arrow.
 
 use std::sync::Arc;
 
@@ -12,17 +12,16 @@ use arrow::datatypes::{DataType, Field};
 use arrow::error::ArrowError;
 use harrier_error::{SqlError, SqlState};
 
-use super::decode::{decoder, fit};
+use super::decode::{cast_to, decoder};
 use super::types::{self, NUMERIC_PRECISION, PgType};
 
-/// The text of a day or a moment, as the session reads it, in ISO 8601; `None` where that is the text as it
-/// is.
+/// Converts a date or timestamp from the session's style to ISO 8601; `None` if the text needs no change.
 pub(crate) type ReadTime<'a> = &'a dyn Fn(&str, &DataType) -> Option<String>;
 
-/// A value of parameter `number`, counted from 1: an array of one row of type `wanted`. `oid`: what the
-/// client takes it for.
+/// Decodes parameter `number`, counted from 1, to an array of one row of type `wanted`. `oid`: the
+/// parameter's type for the client.
 ///
-/// Errors: the bytes are no such value (22P02, 22P03).
+/// Errors: the bytes are invalid (22P02, 22P03).
 pub(crate) fn value(
     bytes: Option<&[u8]>,
     is_binary: bool,
@@ -43,14 +42,14 @@ pub(crate) fn value(
         })?,
         false => of_text(bytes, wanted, time)?,
     };
-    // How many digits a number has behind its point is said by the number, where nothing else says it.
+    // An unconstrained NUMERIC takes its scale from the value.
     let own_scale = types::is_any_numeric(wanted).then(|| scale_of(&found)).flatten();
     let wanted = own_scale.as_ref().unwrap_or(wanted);
     let text = || match is_binary {
         true => String::new(),
         false => format!(": \"{}\"", String::from_utf8_lossy(bytes)),
     };
-    fit(&found, wanted, false).map_err(|error| {
+    cast_to(&found, wanted, false).map_err(|error| {
         let state = match is_binary {
             true => misfit_state(&error, wanted),
             false => misfit_state_of(bytes, &error, wanted),
@@ -61,7 +60,7 @@ pub(crate) fn value(
     })
 }
 
-/// The SQLSTATE of a value that cannot be one of type `wanted`.
+/// The SQLSTATE of a value that does not fit type `wanted`.
 pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
     match wanted {
         _ if matches!(error, ArrowError::ArithmeticOverflow(_)) => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
@@ -72,7 +71,7 @@ pub(super) fn misfit_state(error: &ArrowError, wanted: &DataType) -> SqlState {
     }
 }
 
-/// The same for a text: one that looks like a day is out of range.
+/// The same for a text: one that looks like a date is out of range.
 fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlState {
     let is_day = |text: &[u8]| {
         let sign = text.iter().find(|byte| !byte.is_ascii_digit()).filter(|sign| b"-/.".contains(sign));
@@ -87,7 +86,7 @@ fn misfit_state_of(text: &[u8], error: &ArrowError, wanted: &DataType) -> SqlSta
     }
 }
 
-/// The type of as many digits as a number, which is there as text, has behind its point.
+/// The decimal type with the scale of a number given as text.
 fn scale_of(found: &ArrayRef) -> Option<DataType> {
     let text = found.as_string_opt::<i32>()?.value(0).trim();
     if text.contains(['e', 'E']) {
@@ -117,7 +116,7 @@ pub(super) fn type_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Text as Arrow can make a value of `wanted` from it.
+/// Normalizes a text so that Arrow can parse it as `wanted`.
 fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayRef, SqlError> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(SqlError::new(
@@ -172,7 +171,7 @@ fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayR
                     .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?,
             )
         }
-        // JDBC says in which zone a time is, which PostgreSQL reads and forgets.
+        // JDBC appends the time zone, which PostgreSQL parses and ignores.
         DataType::Time64(_) => {
             let text = text.trim();
             let time = text.split(['+', '-', 'Z', 'z', ' ']).next().unwrap_or(text);
@@ -181,13 +180,13 @@ fn of_text(bytes: &[u8], wanted: &DataType, time: ReadTime<'_>) -> Result<ArrayR
         DataType::Date32 | DataType::Timestamp(..) if let Some(text) = time(text, wanted) => {
             Arc::new(StringArray::from(vec![text]))
         }
-        // JDBC says in which zone a day is, which a day is not.
+        // JDBC appends a time zone to dates.
         DataType::Date32 => Arc::new(StringArray::from(vec![text.split_whitespace().next().unwrap_or("")])),
         _ => Arc::new(StringArray::from(vec![text.trim()])),
     })
 }
 
-/// `\x` and hexadecimal digits, or bytes with backslashes before what is not ASCII.
+/// Parses bytea: `\x` and hexadecimal digits, or the escape format.
 fn bytea(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -219,7 +218,7 @@ fn bytea(text: &str) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// The values in `{1,NULL,"a b"}`; arrays in it stay text.
+/// The elements of `{1,NULL,"a b"}`; nested arrays stay text.
 fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut items = Vec::new();
@@ -235,7 +234,7 @@ fn array_items(text: &str) -> Option<Vec<Option<String>>> {
                 items.push(item_of(item, is_quoted));
                 (item, is_quoted) = (String::new(), false);
             }
-            // Around items blanks are nothing.
+            // Blanks around elements are ignored.
             blank if blank.is_whitespace() && depth == 0 && (is_quoted || item.is_empty()) => {}
             _ if is_quoted => return None,
             '"' if depth == 0 => {
@@ -296,14 +295,14 @@ mod tests {
 
     use super::*;
 
-    fn read(bytes: &[u8], is_binary: bool, oid: u32, wanted: &DataType) -> Result<ArrayRef, SqlError> {
+    fn decode(bytes: &[u8], is_binary: bool, oid: u32, wanted: &DataType) -> Result<ArrayRef, SqlError> {
         value(Some(bytes), is_binary, oid, wanted, 1, &|text, _| {
             (text == "soon").then(|| "2024-02-29".into())
         })
     }
 
-    fn shown(bytes: &[u8], is_binary: bool, oid: u32, wanted: DataType) -> Result<String, String> {
-        let array = read(bytes, is_binary, oid, &wanted).map_err(|failure| failure.sqlstate.to_string())?;
+    fn format_value(bytes: &[u8], is_binary: bool, oid: u32, wanted: DataType) -> Result<String, String> {
+        let array = decode(bytes, is_binary, oid, &wanted).map_err(|failure| failure.sqlstate.to_string())?;
         assert_eq!(array.data_type(), &wanted);
         Ok(array_value_to_string(&array, 0).unwrap())
     }
@@ -340,25 +339,30 @@ mod tests {
         ];
         for (bytes, is_binary, oid, wanted, expected) in cases {
             let expected = expected.map(str::to_string).map_err(str::to_string);
-            assert_eq!(shown(bytes, is_binary, oid, wanted), expected, "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                format_value(bytes, is_binary, oid, wanted),
+                expected,
+                "{}",
+                String::from_utf8_lossy(bytes)
+            );
         }
     }
 
     #[test]
     fn numbers_keep_their_digits() {
         let bytes = [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124];
-        let array = read(&bytes, true, types::NUMERIC, &DataType::Decimal128(10, 3)).unwrap();
+        let array = decode(&bytes, true, types::NUMERIC, &DataType::Decimal128(10, 3)).unwrap();
         assert_eq!(array.as_primitive::<Decimal128Type>().value(0), 12_345_678);
-        // Where nothing is said of them, those that are there.
+        // Without a declared scale, the value's own.
         for (text, expected) in [("1.50", DataType::Decimal128(38, 2)), ("-7", DataType::Decimal128(38, 0))] {
-            let array = read(text.as_bytes(), false, 0, &DataType::Decimal128(38, 10)).unwrap();
+            let array = decode(text.as_bytes(), false, 0, &DataType::Decimal128(38, 10)).unwrap();
             assert_eq!(array.data_type(), &expected);
             assert_eq!(array_value_to_string(&array, 0).unwrap(), text);
         }
         let uuid = "12345678-9abc-def0-1234-56789abcdef0";
-        let array = read(uuid.as_bytes(), false, 0, &DataType::FixedSizeBinary(16)).unwrap();
+        let array = decode(uuid.as_bytes(), false, 0, &DataType::FixedSizeBinary(16)).unwrap();
         let bytes = array.as_fixed_size_binary().value(0);
-        let texts = read(bytes, true, types::UUID, &DataType::Utf8).unwrap();
+        let texts = decode(bytes, true, types::UUID, &DataType::Utf8).unwrap();
         assert_eq!(texts.as_string::<i32>().value(0), uuid);
     }
 
@@ -369,9 +373,9 @@ mod tests {
             bytes.extend(number.to_be_bytes());
         }
         let wanted = DataType::new_list(DataType::Int32, true);
-        let array = read(&bytes, true, 1007, &wanted).unwrap();
+        let array = decode(&bytes, true, 1007, &wanted).unwrap();
         let values = array.as_list::<i32>().value(0);
         assert_eq!(values.as_primitive::<Int32Type>().iter().collect::<Vec<_>>(), [Some(7), None]);
-        assert!(read(&bytes[..20], true, 1007, &wanted).is_err());
+        assert!(decode(&bytes[..20], true, 1007, &wanted).is_err());
     }
 }

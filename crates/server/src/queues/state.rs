@@ -1,56 +1,55 @@
-//! Who waits and who runs, as a value: no clock, no thread, no channel. What is asked of it comes in, who may
-//! go comes out.
+//! State machine of the resource queues, without clock, threads or channels: requests in, admissions out.
 //!
 //! Invariants:
-//! - What runs in a queue keeps to its limits, unless they were lowered meanwhile or one statement over
-//!   `max_cost` runs alone.
-//! - Statements that need a place on the gang never run in greater number than there are places.
-//! - In a queue, statements go in the order they came. One exception: while its head waits for nothing but a
-//!   place on the gang, small statements pass it, [`OVERTAKES_MAX`] of them at most.
-//! - After every call nobody waits who could go.
+//! - Running statements keep to their queue's limits, unless these were lowered meanwhile or one statement
+//!   over `max_cost` runs alone.
+//! - Statements that need a slot on the gang never exceed the number of slots.
+//! - In a queue, statements are admitted in order of arrival. One exception: while its head waits only for a
+//!   slot on the gang, up to [`OVERTAKES_MAX`] small statements overtake it.
+//! - After every call no admissible statement waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Priority, QueueDefinition, Refusal};
 
-/// Small statements that may pass a larger one which waits for the gang. Without a bound they could hold the
-/// places of its queue in turn, so that it finds none whenever the gang has one.
+/// Maximum small statements that overtake a larger one waiting for the gang. Without a bound they could hold
+/// its queue's slots in turn, so that it finds none whenever the gang has one.
 pub(super) const OVERTAKES_MAX: u32 = 16;
 
-/// What a queue's turn moves by when its weight is 1; divisible by every weight.
+/// A queue's stride for weight 1; divisible by every weight.
 const STRIDE: u64 = 1 << 20;
 
-/// What a statement needs.
+/// The resources that a statement needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Request {
     pub cost: f64,
     pub memory: u64,
 }
 
-/// The statements of all queues. `T` is what the caller wants to have back of one that waits.
+/// The statements of all queues. `T` is the caller's payload of a waiting statement.
 #[derive(Debug)]
 pub(super) struct State<T> {
     queues: BTreeMap<String, Queue<T>>,
-    /// Where every statement is.
+    /// The queue of every statement.
     places: BTreeMap<u64, String>,
     last: u64,
     gang_max: Option<usize>,
     small_cost: f64,
     gang_running: usize,
-    /// The turn of the queue that went last.
+    /// The turn of the last queue admitted.
     turn: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pub definition: QueueDefinition,
-    /// It was taken away and lives until its last statement has ended.
+    /// Dropped, but kept until its last statement has ended.
     pub is_dropped: bool,
     pub running: BTreeMap<u64, Runner>,
     pub waiting: VecDeque<Waiter<T>>,
-    /// When its next turn on the gang is, in units of [`STRIDE`].
+    /// Its next turn on the gang, in units of [`STRIDE`].
     turn: u64,
-    /// Its head waits for the gang alone.
+    /// Its head waits only for the gang.
     is_ready: bool,
     pub admitted: u64,
     pub refused: u64,
@@ -71,11 +70,11 @@ pub(super) struct Waiter<T> {
     pub payload: T,
 }
 
-/// Somebody who waited does no longer.
+/// The end of a wait.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event<T> {
     Admitted(u64, T),
-    /// The limits were changed so that it can never run.
+    /// Changed limits make it impossible to ever run.
     Refused(u64, T, Refusal),
 }
 
@@ -96,12 +95,12 @@ impl<T> State<T> {
         self.queues.iter().map(|(name, queue)| (name.as_str(), queue))
     }
 
-    /// How many statements have a place on the gang.
+    /// Number of statements on the gang.
     pub fn gang_running(&self) -> usize {
         self.gang_running
     }
 
-    /// Puts a statement at the end of its queue. Call [`State::advance`] afterwards.
+    /// Appends a statement to its queue. Call [`State::advance`] afterwards.
     pub fn enter(&mut self, queue: &str, request: Request, payload: T) -> Result<u64, Refusal> {
         let is_small = request.cost < self.small_cost;
         let Some(held) = self.queues.get_mut(queue).filter(|queue| !queue.is_dropped) else {
@@ -118,7 +117,7 @@ impl<T> State<T> {
         Ok(id)
     }
 
-    /// Takes a statement away, be it that it waits or that it runs. Call [`State::advance`] afterwards.
+    /// Removes a waiting or running statement. Call [`State::advance`] afterwards.
     pub fn leave(&mut self, id: u64) {
         let Some(name) = self.places.remove(&id) else { return };
         let Some(queue) = self.queues.get_mut(&name) else { return };
@@ -132,8 +131,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Replaces all definitions. What runs goes on; what waits in a queue that is no more, or asks for more
-    /// than its queue gives now, is refused. Call [`State::advance`] afterwards.
+    /// Replaces all definitions. Running statements continue; waiting ones of a dropped queue, or over the
+    /// new limits, are rejected. Call [`State::advance`] afterwards.
     pub fn define(&mut self, definitions: Vec<QueueDefinition>) -> Vec<Event<T>> {
         let mut events = Vec::new();
         let mut named: BTreeMap<_, _> =
@@ -167,13 +166,13 @@ impl<T> State<T> {
         events
     }
 
-    /// Changes how many statements may be on the gang and which are small. Those that are here stay what they
-    /// are.
+    /// Changes the gang's slots and the threshold of small statements. Statements already here keep their
+    /// class.
     pub fn limit(&mut self, gang_max: Option<usize>, small_cost: f64) {
         (self.gang_max, self.small_cost) = (gang_max, small_cost);
     }
 
-    /// Lets all go who can.
+    /// Admits all admissible statements.
     pub fn advance(&mut self) -> Vec<Event<T>> {
         let mut events = Vec::new();
         loop {
@@ -183,7 +182,7 @@ impl<T> State<T> {
                 }
                 let is_ready = queue.is_head_ready();
                 if is_ready && !queue.is_ready {
-                    // A turn that came while it could not go is not saved up.
+                    // Turns missed while it was not ready are not saved up.
                     queue.turn = queue.turn.max(self.turn);
                 }
                 queue.is_ready = is_ready;
@@ -191,7 +190,7 @@ impl<T> State<T> {
             if self.gang_max.is_some_and(|gang_max| self.gang_running >= gang_max) {
                 return events;
             }
-            // Of queues whose turn is the same, the one with the greater weight, then the first by name.
+            // Among equal turns, the greater weight wins, then the first by name.
             let next = self
                 .queues
                 .values_mut()
@@ -222,17 +221,17 @@ impl<T> Queue<T> {
         }
     }
 
-    /// What all that run have reserved.
+    /// Total memory reservation of running statements.
     pub fn memory(&self) -> u64 {
         self.running.values().map(|runner| runner.request.memory).sum()
     }
 
-    /// What all that run are estimated to cost.
+    /// Total cost estimate of running statements.
     pub fn cost(&self) -> f64 {
         self.running.values().map(|runner| runner.request.cost).sum()
     }
 
-    /// Why a statement could never run, if it could not.
+    /// Why a statement can never run, if so.
     fn refusal(&self, request: &Request) -> Option<Refusal> {
         let definition = &self.definition;
         if let Some(limit) = definition.memory_limit.filter(|limit| request.memory > *limit) {
@@ -244,7 +243,7 @@ impl<T> Queue<T> {
         Some(Refusal::Cost { queue: definition.name.clone(), asked: request.cost, limit })
     }
 
-    /// Whether the queue's own limits let a statement run beside those that do.
+    /// Whether the queue's own limits admit a statement beside the running ones.
     fn has_room(&self, request: &Request) -> bool {
         let definition = &self.definition;
         let is_within = |limit: f64| {
@@ -261,14 +260,14 @@ impl<T> Queue<T> {
         self.waiting.front().is_some_and(|head| !head.is_small && self.has_room(&head.request))
     }
 
-    /// Starts the next statement that needs no place on the gang, if it may go now.
+    /// Admits the next small statement, if possible.
     fn take_small(&mut self) -> Option<Waiter<T>> {
         let at = self.waiting.iter().position(|waiter| waiter.is_small)?;
         if !self.has_room(&self.waiting[at].request) {
             return None;
         }
         if at > 0 {
-            // Those before it wait for the gang only if their head does: the others wait for the head.
+            // Only the head can wait for the gang; the others wait for the head.
             let head = self.waiting.front()?;
             if !self.has_room(&head.request) || head.overtakes >= OVERTAKES_MAX {
                 return None;
@@ -287,7 +286,7 @@ impl<T> Queue<T> {
 }
 
 impl Priority {
-    /// Its share of the gang's places, of those that want one.
+    /// Its relative share of contended slots on the gang.
     pub(super) fn weight(self) -> u32 {
         match self {
             Self::Min => 1,

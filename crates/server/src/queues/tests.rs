@@ -1,4 +1,4 @@
-//! What resource queues promise: over random histories of the state alone, and of the futures around it.
+//! Property tests of resource queues: random histories of the state machine, and of the futures around it.
 //!
 //! `HARRIER_SEED=17` repeats the history of one seed.
 
@@ -43,7 +43,7 @@ fn request(cost: f64, memory: u64) -> Request {
     Request { cost, memory }
 }
 
-fn admitted(events: Vec<Event<()>>) -> Vec<u64> {
+fn admitted_ids(events: Vec<Event<()>>) -> Vec<u64> {
     events
         .into_iter()
         .map(|event| match event {
@@ -69,11 +69,11 @@ fn queue(name: &str, change: impl FnOnce(&mut QueueDefinition)) -> QueueDefiniti
 fn places_are_given_in_the_order_of_coming() {
     let mut state = state(vec![queue("q", |q| q.active_statements = Some(2))], None);
     let ids: Vec<u64> = (0..4).map(|_| state.enter("q", request(50.0, 0), ()).unwrap()).collect();
-    assert_eq!(admitted(state.advance()), ids[..2]);
+    assert_eq!(admitted_ids(state.advance()), ids[..2]);
     state.leave(ids[2]);
-    assert_eq!(admitted(state.advance()), Vec::<u64>::new());
+    assert_eq!(admitted_ids(state.advance()), Vec::<u64>::new());
     state.leave(ids[0]);
-    assert_eq!(admitted(state.advance()), ids[3..]);
+    assert_eq!(admitted_ids(state.advance()), ids[3..]);
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn memory_is_waited_for_at_the_head_and_not_behind_it() {
     let first = state.enter("q", request(50.0, 60), ()).unwrap();
     let large = state.enter("q", request(50.0, 100), ()).unwrap();
     let light = state.enter("q", request(50.0, 1), ()).unwrap();
-    assert_eq!(admitted(state.advance()), [first]);
+    assert_eq!(admitted_ids(state.advance()), [first]);
     state.leave(first);
-    assert_eq!(admitted(state.advance()), [large]);
+    assert_eq!(admitted_ids(state.advance()), [large]);
     state.leave(large);
-    assert_eq!(admitted(state.advance()), [light]);
+    assert_eq!(admitted_ids(state.advance()), [light]);
     let refusal = state.enter("q", request(50.0, 101), ());
     assert_eq!(refusal, Err(Refusal::Memory { queue: "q".to_string(), asked: 101, limit: 100 }));
 }
@@ -101,13 +101,13 @@ fn what_costs_too_much_is_refused_or_runs_alone() {
     let second = state.enter("lenient", request(60.0, 0), ()).unwrap();
     let over = state.enter("lenient", request(f64::INFINITY, 0), ()).unwrap();
     let last = state.enter("lenient", request(20.0, 0), ()).unwrap();
-    assert_eq!(admitted(state.advance()), [first]);
+    assert_eq!(admitted_ids(state.advance()), [first]);
     state.leave(first);
-    assert_eq!(admitted(state.advance()), [second]);
+    assert_eq!(admitted_ids(state.advance()), [second]);
     state.leave(second);
-    assert_eq!(admitted(state.advance()), [over]);
+    assert_eq!(admitted_ids(state.advance()), [over]);
     state.leave(over);
-    assert_eq!(admitted(state.advance()), [last]);
+    assert_eq!(admitted_ids(state.advance()), [last]);
 }
 
 #[test]
@@ -115,15 +115,15 @@ fn small_statements_pass_the_gang_but_not_for_ever() {
     let mut state = state(vec![QueueDefinition::new("a"), QueueDefinition::new("b")], Some(1));
     let gang = state.enter("a", request(50.0, 0), ()).unwrap();
     let waits = state.enter("b", request(50.0, 0), ()).unwrap();
-    assert_eq!(admitted(state.advance()), [gang]);
+    assert_eq!(admitted_ids(state.advance()), [gang]);
     for _ in 0..OVERTAKES_MAX {
         let small = state.enter("b", request(1.0, 0), ()).unwrap();
-        assert_eq!(admitted(state.advance()), [small]);
+        assert_eq!(admitted_ids(state.advance()), [small]);
     }
     let small = state.enter("b", request(1.0, 0), ()).unwrap();
-    assert_eq!(admitted(state.advance()), Vec::<u64>::new());
+    assert_eq!(admitted_ids(state.advance()), Vec::<u64>::new());
     state.leave(gang);
-    let mut both = admitted(state.advance());
+    let mut both = admitted_ids(state.advance());
     both.sort_unstable();
     assert_eq!(both, [waits, small]);
 }
@@ -139,14 +139,14 @@ fn places_on_the_gang_are_shared_by_weight() {
         }
     }
     let mut counts = BTreeMap::new();
-    let mut running = admitted(state.advance());
+    let mut running = admitted_ids(state.advance());
     for _ in 0..310 {
         assert_eq!(running.len(), 1);
         *counts.entry(queues[&running[0]]).or_insert(0) += 1;
         state.leave(running[0]);
-        running = admitted(state.advance());
+        running = admitted_ids(state.advance());
     }
-    // 310 places over weights that add up to 31.
+    // 310 slots over weights that add up to 31.
     assert_eq!(counts, PRIORITIES.into_iter().zip([10, 20, 40, 80, 160]).collect());
 }
 
@@ -156,11 +156,11 @@ fn definitions_change_while_statements_wait_and_run() {
     let runs = state.enter("q", request(50.0, 10), ()).unwrap();
     let waits = state.enter("q", request(50.0, 10), ()).unwrap();
     let large = state.enter("q", request(50.0, 1000), ()).unwrap();
-    assert_eq!(admitted(state.advance()), [runs]);
+    assert_eq!(admitted_ids(state.advance()), [runs]);
     let narrow = queue("q", |q| (q.active_statements, q.memory_limit) = (Some(2), Some(100)));
     let refusal = Refusal::Memory { queue: "q".to_string(), asked: 1000, limit: 100 };
     assert_eq!(state.define(vec![narrow.clone()]), vec![Event::Refused(large, (), refusal)]);
-    assert_eq!(admitted(state.advance()), [waits]);
+    assert_eq!(admitted_ids(state.advance()), [waits]);
     let late = state.enter("q", request(50.0, 10), ()).unwrap();
     let refusal = Refusal::Dropped { queue: "q".to_string() };
     assert_eq!(state.define(vec![]), vec![Event::Refused(late, (), refusal)]);
@@ -174,7 +174,7 @@ fn definitions_change_while_statements_wait_and_run() {
     assert_eq!(state.queues().count(), 0);
 }
 
-/// What a statement of a history is known to be, apart from what the state says.
+/// The test's own model of a statement.
 #[derive(Debug, Clone)]
 struct Known {
     queue: String,
@@ -182,7 +182,7 @@ struct Known {
     is_running: bool,
 }
 
-/// Runs a random history, and checks after every step what must hold.
+/// Runs a random history, and checks the invariants after every step.
 fn check_history(seed: u64) {
     let random = &mut Random(seed);
     let names = ["a", "b", "c", "d"];
@@ -191,7 +191,7 @@ fn check_history(seed: u64) {
     let mut state = State::new(gang_max, SMALL);
     assert_eq!(state.define(definitions.clone()), vec![]);
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
-    // Limits bind what was admitted under them: what runs already when they are lowered may exceed them.
+    // Statements admitted before a limit was lowered may exceed it.
     let mut were_lowered = false;
     for step in 0..400 {
         let mut events = Vec::new();
@@ -250,14 +250,14 @@ fn check_history(seed: u64) {
         check_step(&state, &definitions, gang_max, &known, &before, were_lowered)
             .unwrap_or_else(|error| panic!("{error}; seed {seed}, step {step}\n{state:#?}"));
     }
-    // All others end: everybody goes at last.
+    // The rest ends: all are admitted at last.
     while !known.is_empty() {
         let running: Vec<u64> = known.iter().filter(|(_, it)| it.is_running).map(|(id, _)| *id).collect();
         assert!(!running.is_empty(), "nobody runs and somebody waits, seed {seed}\n{state:#?}");
         let ended = random.one_of(&running);
         known.remove(&ended);
         state.leave(ended);
-        for id in admitted(state.advance()) {
+        for id in admitted_ids(state.advance()) {
             known.get_mut(&id).unwrap().is_running = true;
         }
     }
@@ -306,11 +306,11 @@ fn check_step(
         let is_over = definition.active_statements.is_some_and(|places| running.len() > places)
             || definition.memory_limit.is_some_and(|limit| memory > limit)
             || definition.max_cost.is_some_and(|limit| cost > limit && running.len() > 1);
-        // Whoever goes finds the limits kept with it, also after they were lowered.
+        // Newly admitted statements keep to the limits, also after they were lowered.
         if is_over && (is_new || !were_lowered) {
             return Err(format!("limits of queue {} are exceeded", definition.name));
         }
-        // The first who waits could not go: a place, memory, cost or the gang is lacking.
+        // The first waiting statement must lack a slot, memory, cost or the gang.
         let Some((id, head)) = of_queue(false).next() else { continue };
         let request = head.request;
         let has_place = definition.active_statements.is_none_or(|places| running.len() < places);
@@ -334,9 +334,9 @@ fn random_histories_keep_the_limits_and_forget_nobody() {
     }
 }
 
-/// How often others went to the gang while one queue's head could have, at most: every other queue has its
-/// share of turns while that queue has one, and one more that was its due.
-fn patience(of: Priority, others: &[Priority]) -> u32 {
+/// Upper bound on other admissions to the gang while one queue's head is ready: each other queue's share of
+/// turns per turn of this queue, plus one that was due.
+fn overtakes_bound(of: Priority, others: &[Priority]) -> u32 {
     others.iter().map(|other| other.weight().div_ceil(of.weight()) + 1).sum()
 }
 
@@ -352,12 +352,12 @@ fn no_queue_waits_longer_for_the_gang_than_weights_say() {
         let mut state = state(definitions.collect(), Some(random.between(1..4)));
         let mut queue_of: BTreeMap<u64, usize> = BTreeMap::new();
         let mut running = Vec::new();
-        // Of every queue: how many wait, and how many of others went since its head could go.
+        // Per queue: waiting statements, and admissions of others since its head was ready.
         let mut waiting = vec![0u32; priorities.len()];
         let mut passed = vec![0u32; priorities.len()];
         for _ in 0..600 {
             if random.is_lucky(55) {
-                // Queues come and go: a time with nobody in it is not a claim to catch up.
+                // Queues come and go: an idle time is no claim to catch up.
                 let at = random.between(0..priorities.len());
                 let burst = random.between(1..6);
                 for _ in 0..burst {
@@ -367,7 +367,7 @@ fn no_queue_waits_longer_for_the_gang_than_weights_say() {
             } else if !running.is_empty() {
                 state.leave(running.swap_remove(random.between(0..running.len())));
             }
-            for id in admitted(state.advance()) {
+            for id in admitted_ids(state.advance()) {
                 let went = queue_of[&id];
                 running.push(id);
                 waiting[went] -= 1;
@@ -377,7 +377,7 @@ fn no_queue_waits_longer_for_the_gang_than_weights_say() {
                         passed[at] += 1;
                         let mut others = priorities.clone();
                         let own = others.remove(at);
-                        let most = patience(own, &others);
+                        let most = overtakes_bound(own, &others);
                         assert!(
                             passed[at] <= most,
                             "queue {at} was passed {} times, seed {seed}",
@@ -402,7 +402,7 @@ fn limits(gang_statements: Option<usize>, wait: Option<Duration>) -> Limits {
     Limits { gang_statements, small_cost: SMALL, wait }
 }
 
-/// Waits until as many statements wait in the only queue.
+/// Waits until this many statements wait in the only queue.
 async fn until_waiting(queues: &Queues, count: usize) {
     while queues.snapshot().0[0].waiting != count {
         tokio::task::yield_now().await;
@@ -431,7 +431,7 @@ async fn a_wait_is_shown_and_ends_with_a_ticket() {
     drop(ticket);
     let ticket = waits.await.unwrap().unwrap();
     assert_eq!(second.phase(), Phase::Running);
-    assert!(second.queued() > Duration::ZERO);
+    assert!(second.queue_wait() > Duration::ZERO);
     drop(ticket);
     let (snapshot, on_gang) = queues.snapshot();
     assert_eq!((snapshot[0].running, snapshot[0].admitted, on_gang), (0, 2, 0));
@@ -459,7 +459,7 @@ async fn failures_have_their_codes_and_leave_nothing() {
     let late = entry();
     let failure = queues.admit("q", 0.0, 0, &late).await.unwrap_err();
     assert_eq!(failure.sqlstate, "55P03");
-    assert!(late.queued() >= Duration::from_millis(20) && late.phase() != Phase::Queued);
+    assert!(late.queue_wait() >= Duration::from_millis(20) && late.phase() != Phase::Queued);
     let waits = tokio::spawn({
         let queues = queues.clone();
         async move { queues.admit("q", 0.0, 0, &entry()).await.map(drop) }
@@ -485,7 +485,7 @@ async fn a_waiter_that_goes_away_blocks_nobody() {
     waits[1].abort();
     until_waiting(&queues, 2).await;
     assert_ne!(entries[1].phase(), Phase::Queued);
-    // It gets its turn, and goes away before it is told.
+    // Admitted, and dropped before it is notified.
     drop(ticket);
     waits[0].abort();
     let _ = last.await.unwrap().unwrap();
@@ -511,7 +511,7 @@ async fn many_that_come_and_go_at_once_keep_the_limits_and_all_end() {
             let name = ["a", "b", "c"][number as usize % 3];
             let entry = entry();
             let admit = queues.admit(name, 50.0, number % 40, &entry);
-            // Some lose their patience: after none, one or a few polls.
+            // Some are canceled after no, one or a few polls.
             let ticket = if number % 5 == 0 {
                 let given_up = async {
                     for _ in 0..number % 7 {

@@ -1,5 +1,5 @@
-//! Statements as spans, and numbers as metrics, in OTLP's JSON: names as in its Protocol Buffers in
-//! lowerCamelCase, ids in hex, 64-bit numbers as text.
+//! OTLP/JSON encoding of spans and metrics: names as in its Protocol Buffers in lowerCamelCase, ids in hex,
+//! 64-bit numbers as text.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +9,12 @@ use prometheus_client::registry::Unit;
 
 use serde_json::{Value, json};
 
-use super::trace::{masked, to_hex};
+use super::trace::{mask_literals, to_hex};
 use crate::http::metrics::{self, Family};
+use crate::query_profile::{QueryProfile, Slice};
 use crate::registry::{DURATIONS_MS, Phase, StatementEntry};
-use crate::work::{Slice, Work};
 
-/// `AggregationTemporality` of the protocol: since the beginning.
+/// `AggregationTemporality` of the protocol: cumulative since the start.
 const CUMULATIVE: i32 = 2;
 
 /// `SpanKind` and `StatusCode` of the protocol.
@@ -22,13 +22,13 @@ const KIND_INTERNAL: i32 = 1;
 const KIND_SERVER: i32 = 2;
 const STATUS_ERROR: i32 = 2;
 
-/// Who tells.
+/// The exporting resource.
 #[derive(Debug, Clone)]
 pub struct Resource {
     pub service: String,
-    /// Of this program.
+    /// This program's version.
     pub version: String,
-    /// Tells this server from others of the same service: its address.
+    /// Distinguishes servers of the same service: its address.
     pub instance: String,
 }
 
@@ -70,8 +70,8 @@ impl Attributes {
     }
 }
 
-/// An `ExportTraceServiceRequest` with the spans of statements that have ended. Null: none of them is to be
-/// exported, for their callers do not keep their traces.
+/// An `ExportTraceServiceRequest` with spans of finished statements. Null if none is exported, because their
+/// callers do not sample their traces.
 pub(super) fn traces(resource: &Resource, statements: &[Arc<StatementEntry>], has_literals: bool) -> Value {
     let spans: Vec<Value> = statements
         .iter()
@@ -89,7 +89,7 @@ pub(super) fn traces(resource: &Resource, statements: &[Arc<StatementEntry>], ha
     })
 }
 
-/// An `ExportMetricsServiceRequest`. What grows has grown since `since`.
+/// An `ExportMetricsServiceRequest`. Counters are cumulative from `since`.
 pub(super) fn metrics(resource: &Resource, families: &[Family], since: SystemTime) -> Value {
     let metrics: Vec<Value> =
         families.iter().filter_map(|family| metric(family, since, SystemTime::now())).collect();
@@ -101,7 +101,7 @@ pub(super) fn metrics(resource: &Resource, families: &[Family], since: SystemTim
     })
 }
 
-/// `None`: there is no number.
+/// `None`: there is no value.
 fn metric(family: &Family, since: SystemTime, now: SystemTime) -> Option<Value> {
     let nanoseconds =
         |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
@@ -148,7 +148,7 @@ fn metric(family: &Family, since: SystemTime, now: SystemTime) -> Option<Value> 
     Some(metric)
 }
 
-/// That of the statement, and those of its slices on ranks.
+/// The statement's span, and those of its slices on ranks.
 fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
     let trace =
         statement.trace.map_or_else(|| to_hex(&rand::random::<[u8; 16]>()), |trace| to_hex(&trace.trace_id));
@@ -162,7 +162,7 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
     attributes.text("db.operation.name", &operation);
     match has_literals {
         true => attributes.text("db.query.text", &statement.text),
-        false => attributes.text("db.query.text", &masked(&statement.text)),
+        false => attributes.text("db.query.text", &mask_literals(&statement.text)),
     }
     attributes.text("user.name", &statement.role);
     attributes.number("db.response.returned_rows", statement.rows.load(Ordering::Relaxed));
@@ -173,11 +173,11 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
     attributes.number("harrier.returned_bytes", statement.bytes.load(Ordering::Relaxed));
     if let Some(queue) = statement.queue() {
         attributes.text("harrier.queue.name", &queue);
-        attributes.decimal("harrier.queue.wait_seconds", statement.queued().as_secs_f64());
+        attributes.decimal("harrier.queue.wait_seconds", statement.queue_wait().as_secs_f64());
     }
     let (_, peak_bytes) = statement.memory();
     attributes.number("harrier.memory_peak_bytes", peak_bytes);
-    let work = statement.work();
+    let work = statement.profile();
     if let Some(work) = &work {
         attributes.number("harrier.read_bytes", work.read_bytes());
         attributes.number("harrier.moved_bytes", work.moved_bytes());
@@ -197,13 +197,13 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
             "error.type",
             if statement.phase() == Phase::Canceled { "canceled" } else { sqlstate.as_str() },
         );
-        // What a message quotes may be a value of the statement.
+        // A quoted part of a message may be a literal of the statement.
         let message = if has_literals { message } else { format!("SQLSTATE {sqlstate}") };
         span["status"] = json!({ "code": STATUS_ERROR, "message": message });
     }
     if let Some(parent) = &statement.trace {
         span["parentSpanId"] = to_hex(&parent.span_id).into();
-        // The lowest bit is W3C's flag; the next two say that the parent is in another process.
+        // The lowest bit is W3C's flag; the next two say that the parent is remote.
         span["flags"] = 0x301.into();
     }
     span["attributes"] = attributes.0.into();
@@ -214,14 +214,14 @@ fn spans(statement: &StatementEntry, has_literals: bool) -> Vec<Value> {
     spans
 }
 
-fn of_slice(trace: &str, parent: &str, work: Option<&Work>, slice: &Slice) -> Vec<Value> {
+fn of_slice(trace: &str, parent: &str, work: Option<&QueryProfile>, slice: &Slice) -> Vec<Value> {
     let times = work.map(|work| work.times(slice)).unwrap_or_default();
     let one = |(rank, began, ended): (usize, u64, u64)| {
         let shares = || {
-            let of_rank = move |share: &&crate::work::Share| share.rank == rank;
+            let of_rank = move |share: &&crate::query_profile::Share| share.rank == rank;
             slice.operators.iter().flat_map(move |operator| operator.shares.iter().filter(of_rank))
         };
-        let sum = |number: fn(&crate::work::Share) -> u64| shares().map(number).sum::<u64>();
+        let sum = |number: fn(&crate::query_profile::Share) -> u64| shares().map(number).sum::<u64>();
         let top = slice.operators.first();
         let rows = top.and_then(|top| top.shares.iter().find(|share| share.rank == rank)?.rows);
         let mut attributes = Attributes::default();
@@ -248,9 +248,9 @@ fn of_slice(trace: &str, parent: &str, work: Option<&Work>, slice: &Slice) -> Ve
     times.into_iter().map(one).collect()
 }
 
-/// The first word of a statement, behind comments and parentheses.
+/// The first word of a statement, after comments and parentheses.
 fn operation(text: &str) -> String {
-    let plain = masked(text);
+    let plain = mask_literals(text);
     let word = plain.trim_start_matches(|char: char| !char.is_alphabetic());
     let end = word.find(|char: char| !char.is_alphabetic()).unwrap_or(word.len());
     word[..end].chars().take(20).collect::<String>().to_uppercase()

@@ -1,22 +1,22 @@
-//! What a statement's text says about the trace that it is a part of, and its text without the values in it.
+//! Trace context in a statement's comment, and masking of literals.
 
 use std::fmt::Write;
 
-/// Bytes at the beginning and at the end of a statement in which the comment is looked for.
+/// Bytes at the start and end of a statement that are searched for the comment.
 const COMMENT_WITHIN: usize = 4096;
 
-/// The caller's span, as W3C Trace Context writes it (section 3.2, `traceparent`).
+/// The caller's span in W3C Trace Context format (section 3.2, `traceparent`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
-    /// The caller keeps this trace.
+    /// The caller samples this trace.
     pub is_sampled: bool,
 }
 
 impl TraceParent {
-    /// From a comment `/*…,traceparent='00-…-…-01',…*/`, as sqlcommenter adds it to the end of a statement.
-    /// `None`: there is none, or it is not what the standard says.
+    /// Extracts it from a comment `/*…,traceparent='00-…-…-01',…*/`, as sqlcommenter appends to statements.
+    /// `None`: missing or malformed.
     pub fn in_comment(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let tail = &bytes[bytes.len().saturating_sub(COMMENT_WITHIN)..];
@@ -24,13 +24,13 @@ impl TraceParent {
         Self::find(tail).or_else(|| Self::find(head))
     }
 
-    /// The last one.
+    /// Finds the last one.
     fn find(bytes: &[u8]) -> Option<Self> {
         const KEY: &[u8] = b"traceparent=";
         let at = bytes.windows(KEY.len()).rposition(|window| window == KEY)?;
         let before = &bytes[..at];
         let opened = before.windows(2).rposition(|window| window == b"/*")?;
-        // What stands in the text itself is no comment.
+        // Text outside of a comment is ignored.
         if before[opened..].windows(2).any(|window| window == b"*/") {
             return None;
         }
@@ -39,14 +39,14 @@ impl TraceParent {
         Self::parse(value)
     }
 
-    /// Two digits of a version, 32 of the trace, 16 of the span, two of flags, with dashes between them.
+    /// Two digits of a version, 32 of the trace, 16 of the span, two of flags, separated by dashes.
     fn parse(value: &[u8]) -> Option<Self> {
         let version = hex::<1>(value.get(..2)?)?[0];
         let dashes = [2, 35, 52].iter().all(|at| value.get(*at) == Some(&b'-'));
         let trace_id = hex::<16>(value.get(3..35)?)?;
         let span_id = hex::<8>(value.get(36..52)?)?;
         let flags = hex::<1>(value.get(53..55)?)?[0];
-        // Later versions may say more behind it; this one does not.
+        // Later versions may append fields; this one has none.
         let has_more = value.get(55).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
         let is_valid = dashes && version != 0xff && !(version == 0 && has_more);
         let is_known = trace_id != [0; 16] && span_id != [0; 8];
@@ -54,7 +54,7 @@ impl TraceParent {
     }
 }
 
-/// Lower case only, as the standard wants it.
+/// Lower case only, as the standard requires.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -79,22 +79,23 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A statement with a question mark for every text and every number in it, and without comments. A text that
-/// is cut off ends in one.
-pub(super) fn masked(text: &str) -> String {
+/// Replaces every literal by a question mark, and removes comments. A truncated text ends in one.
+pub(super) fn mask_literals(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut is_in_word = false;
     while let Some(first) = rest.chars().next() {
         let (taken, put): (usize, &str) = match first {
-            '\'' => (quoted(rest, '\'', has_escapes(&out)), "?"),
+            '\'' => (quoted_length(rest, '\'', has_escapes(&out)), "?"),
             '"' => {
-                let end = quoted(rest, '"', false);
+                let end = quoted_length(rest, '"', false);
                 (end, &rest[..end])
             }
-            '$' if !is_in_word && dollar_quoted(rest).is_some() => (dollar_quoted(rest).unwrap_or(1), "?"),
+            '$' if !is_in_word && dollar_quoted_length(rest).is_some() => {
+                (dollar_quoted_length(rest).unwrap_or(1), "?")
+            }
             '-' if rest.starts_with("--") => (rest.find('\n').unwrap_or(rest.len()), ""),
-            '/' if rest.starts_with("/*") => (commented(rest), ""),
+            '/' if rest.starts_with("/*") => (comment_length(rest), ""),
             '0'..='9' if !is_in_word => {
                 let ends =
                     |(_, char): &(usize, char)| !char.is_alphanumeric() && *char != '.' && *char != '_';
@@ -102,7 +103,7 @@ pub(super) fn masked(text: &str) -> String {
             }
             other => (other.len_utf8(), &rest[..other.len_utf8()]),
         };
-        // The letter before a quote says what kind of text it is, and goes with it.
+        // The letter before a quote is part of the literal.
         if put == "?"
             && first == '\''
             && out.ends_with(['E', 'e', 'B', 'b', 'X', 'x', 'N', 'n'])
@@ -120,15 +121,15 @@ pub(super) fn masked(text: &str) -> String {
     out.trim().to_string()
 }
 
-/// Whether a text that begins behind this has backslashes that mean something.
+/// Whether a literal after this prefix has backslash escapes.
 fn has_escapes(before: &str) -> bool {
     let mut last = before.chars().rev();
     last.next().is_some_and(|char| char == 'E' || char == 'e')
         && last.next().is_none_or(|char| !char.is_alphanumeric() && char != '_')
 }
 
-/// Bytes up to behind the closing quote; a doubled one does not close.
-fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
+/// Bytes through the closing quote; a doubled one does not close.
+fn quoted_length(text: &str, quote: char, has_escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, char)) = chars.next() {
         if char == '\\' && has_escapes {
@@ -143,8 +144,8 @@ fn quoted(text: &str, quote: char, has_escapes: bool) -> usize {
     text.len()
 }
 
-/// Bytes of `$tag$ … $tag$`, if the text begins with that.
-fn dollar_quoted(text: &str) -> Option<usize> {
+/// Bytes of `$tag$ … $tag$`, if the text begins with one.
+fn dollar_quoted_length(text: &str) -> Option<usize> {
     let end = text[1..].find('$')? + 2;
     let tag = &text[..end];
     let name = &tag[1..end - 1];
@@ -154,8 +155,8 @@ fn dollar_quoted(text: &str) -> Option<usize> {
     is_tag.then_some(closes)
 }
 
-/// Bytes of a comment, which may have comments in it.
-fn commented(text: &str) -> usize {
+/// Bytes of a comment, nested ones included.
+fn comment_length(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     let bytes = text.as_bytes();
     while at + 1 < bytes.len() {
@@ -231,7 +232,7 @@ mod tests {
             ("SELECT größe FROM t", "SELECT größe FROM t"),
             ("", ""),
         ] {
-            assert_eq!(masked(text), expected, "{text}");
+            assert_eq!(mask_literals(text), expected, "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use harrier_error::{SqlError, SqlState};
 use harrier_server::auth::hba::{ClientCertificate, Connection, Method, Origin, Rules};
-use harrier_server::auth::peer::{self, Known};
+use harrier_server::auth::peer::{self, RoleExistence};
 use harrier_server::auth::scram::{self, Mock, Scram, Verifier};
 use harrier_server::auth::tls::{self, Tls, TlsFiles};
 use harrier_server::auth::wrong_certificate;
@@ -79,7 +79,7 @@ async fn serve(socket: TcpStream, door: Arc<Door>) {
                 None => stream.write_all(b"N").await.unwrap(),
                 Some(tls) => {
                     stream.write_all(b"S").await.unwrap();
-                    let loaded = tls.loaded();
+                    let loaded = tls.current();
                     let acceptor = TlsAcceptor::from(loaded.with_alpn(&[b"postgresql"]));
                     let Ok(encrypted) = acceptor.accept(stream).await else { return };
                     let shown = encrypted.get_ref().1.peer_certificates();
@@ -141,7 +141,7 @@ async fn admit(
         Method::Reject => unreachable!("admit has refused it"),
         Method::Peer => {
             let peer = peer::find(ends.client, ends.server).await.unwrap();
-            let known = if user == "anna" { Known::Exists } else { Known::Missing };
+            let known = if user == "anna" { RoleExistence::Exists } else { RoleExistence::Missing };
             peer::check(peer.as_ref(), peer::own_uid().unwrap(), user, known)
         }
         Method::Ldap => unreachable!("no rule here asks a directory"),

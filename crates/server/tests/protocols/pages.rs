@@ -14,8 +14,8 @@ use harrier_server::http::{self, Pages};
 use harrier_server::overview::{
     Overview, QueueFacts, RankFacts, RankState, ServerFacts, SnapshotFacts, TableFacts,
 };
+use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Scan, Share, Slice};
 use harrier_server::registry::{Phase, Registry, SessionGuard, Stop};
-use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Work};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,7 +68,7 @@ impl Overview for Teller {
             resident_bytes: Some(3 << 20),
             processor_seconds: 1.5,
             busy_cores: Some(1.7),
-            heard: Some(Duration::from_millis(1234)),
+            report_age: Some(Duration::from_millis(1234)),
             ..RankFacts::default()
         };
         said.ranks.iter().enumerate().map(rank).collect()
@@ -102,20 +102,20 @@ impl Overview for Teller {
 
 /// What a statement does, to be changed by tests.
 #[derive(Debug)]
-struct Recorded(Mutex<Work>);
+struct Recorded(Mutex<QueryProfile>);
 
 #[async_trait]
 impl Probe for Recorded {
-    fn told(&self) -> Work {
+    fn snapshot(&self) -> QueryProfile {
         self.0.lock().clone()
     }
 
     fn memory(&self) -> Vec<Memory> {
-        self.told().memory
+        self.snapshot().memory
     }
 
-    async fn look(&self) -> Work {
-        self.told()
+    async fn refresh(&self) -> QueryProfile {
+        self.snapshot()
     }
 }
 
@@ -234,7 +234,7 @@ async fn every_page_shows_what_it_is_for_and_nothing_unescaped() {
     let operator =
         Operator { detail: "<x>".to_string(), scan: Some(scan), shares: vec![share], ..Operator::default() };
     let slices = vec![Slice { number: 1, ranks: 2, operators: vec![operator] }];
-    statement.set_probe(Arc::new(Recorded(Mutex::new(Work { slices, ..Work::default() }))));
+    statement.set_probe(Arc::new(Recorded(Mutex::new(QueryProfile { slices, ..QueryProfile::default() }))));
     tokio::time::sleep(Duration::from_millis(20)).await;
     server.registry.end(&statement, Some((SqlState::SYNTAX_ERROR, "near \"<b>\"".to_string())));
     for (path, expected) in [
@@ -361,7 +361,7 @@ async fn a_statement_that_runs_shows_how_far_it_is_and_one_that_has_ended_what_i
     let memory =
         |rank, bytes: u64, peak_bytes: u64| Memory { rank, bytes: bytes << 20, peak_bytes: peak_bytes << 20 };
     let memory = vec![memory(None, 1, 1), memory(Some(0), 2, 3), memory(Some(1), 4, 7)];
-    let probe = Arc::new(Recorded(Mutex::new(Work { slices, memory })));
+    let probe = Arc::new(Recorded(Mutex::new(QueryProfile { slices, memory })));
     statement.set_probe(Arc::clone(&probe) as Arc<dyn Probe>);
     let page = server.get("/statements/1").await.expect(200);
     assert!(page.body.contains("value=\"0.250\"") && page.body.contains("25 %"), "{}", page.body);
@@ -408,13 +408,13 @@ async fn a_statement_is_canceled_only_with_the_token_of_the_page() {
         server.ask("POST", "/statements/1/cancel", &headers, &body).await.expect(403);
         server.ask("POST", "/sessions/1/terminate", &headers, &body).await.expect(403);
     }
-    assert_eq!(session.entry.asked(), None);
+    assert_eq!(session.entry.requested_stop(), None);
     let origin = format!("http://{}", server.address);
     let headers = [FORM, ("Origin", origin.as_str()), ("Sec-Fetch-Site", "same-origin")];
     let body = format!("token={token}");
     let answer = server.ask("POST", "/statements/1/cancel", &headers, &body).await.expect(303);
     assert_eq!(answer.headers["location"], "/statements/1");
-    assert_eq!(session.entry.asked(), Some(Stop::Statement));
+    assert_eq!(session.entry.requested_stop(), Some(Stop::Statement));
     // A statement that has ended is not the one that its session runs now.
     server.registry.end(&statement, None);
     let listening = session.entry.listen();
@@ -423,7 +423,7 @@ async fn a_statement_is_canceled_only_with_the_token_of_the_page() {
     assert!(!listening.has_changed().unwrap());
     assert!(!next.has_ended());
     server.ask("POST", "/sessions/1/terminate", &headers, &body).await.expect(303);
-    assert_eq!(session.entry.asked(), Some(Stop::Session));
+    assert_eq!(session.entry.requested_stop(), Some(Stop::Session));
     server.ask("POST", "/sessions/77/terminate", &headers, &body).await.expect(303);
 }
 
@@ -437,7 +437,7 @@ async fn nothing_can_be_changed_unless_that_is_wanted() {
     }
     server.ask("POST", "/statements/1/cancel", &[FORM], "token=x").await.expect(403);
     server.ask("POST", "/sessions/1/terminate", &[FORM], "token=x").await.expect(403);
-    assert_eq!(session.entry.asked(), None);
+    assert_eq!(session.entry.requested_stop(), None);
 }
 
 #[tokio::test]
@@ -524,7 +524,7 @@ async fn an_overview_that_does_not_answer_makes_no_page_hang() {
         server.get("/metrics"),
         server.get("/tables")
     );
-    assert!(began.elapsed() < http::PATIENCE + Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < http::ANSWER_TIMEOUT + Duration::from_secs(5), "{:?}", began.elapsed());
     assert!(health.expect(503).body.contains("the gang did not answer"));
     assert!(page.expect(200).body.contains("Not known: the gang did not answer"));
     assert!(metrics.expect(200).body.contains("harrier_healthy 0.0"));

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use harrier_error::{SqlError, SqlState};
 use harrier_server::overview::{Overview, QueueFacts, RankFacts, ServerFacts, SnapshotFacts, TableFacts};
+use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Scan, Share, Slice};
 use harrier_server::registry::{Registry, SessionGuard};
 use harrier_server::telemetry::{self, Options, Resource};
-use harrier_server::work::{Memory, Operator, Probe, Scan, Share, Slice, Work};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -148,25 +148,25 @@ impl Overview for Alone {
 }
 
 #[derive(Debug)]
-struct Recorded(Work);
+struct Recorded(QueryProfile);
 
 #[async_trait]
 impl Probe for Recorded {
-    fn told(&self) -> Work {
+    fn snapshot(&self) -> QueryProfile {
         self.0.clone()
     }
 
     fn memory(&self) -> Vec<Memory> {
-        self.told().memory
+        self.snapshot().memory
     }
 
-    async fn look(&self) -> Work {
-        self.told()
+    async fn refresh(&self) -> QueryProfile {
+        self.snapshot()
     }
 }
 
 /// Two slices on two ranks, the second of which did nothing in the first.
-fn work() -> Work {
+fn work() -> QueryProfile {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let share = |rank, rows| Share {
         rank,
@@ -189,7 +189,7 @@ fn work() -> Work {
         ..Operator::default()
     };
     let slice = |number, ranks, operator| Slice { number, ranks, operators: vec![operator] };
-    Work { slices: vec![slice(0, 1, gather), slice(1, 2, scan)], ..Work::default() }
+    QueryProfile { slices: vec![slice(0, 1, gather), slice(1, 2, scan)], ..QueryProfile::default() }
 }
 
 fn session(registry: &Arc<Registry>) -> SessionGuard {
@@ -315,7 +315,7 @@ async fn every_statement_is_a_span_with_its_slices_below_it() {
     assert_eq!((&sent["asInt"], attribute(sent, "rank")), (&"123".into(), &"7".into()));
     assert_eq!(find("harrier.healthy")["gauge"]["dataPoints"][0]["asDouble"], 1.0);
     decoded(&received[1].body, "metrics", metrics.as_array().unwrap().len());
-    assert_eq!(registry.totals().untold.load(Ordering::Relaxed), 0);
+    assert_eq!(registry.totals().dropped_exports.load(Ordering::Relaxed), 0);
 }
 
 /// Reads a body by the protocol's own definitions, as its Python package has them: nothing in it may be
@@ -391,7 +391,7 @@ async fn what_is_not_taken_now_is_sent_again_and_what_is_refused_is_not() {
     ran(&registry, &session, "SELECT 3", None);
     let received = receiver.requests(5).await;
     assert_eq!(attribute(&spans(&received[4..])[0], "harrier.statement.id"), "3");
-    assert_eq!(registry.totals().untold.load(Ordering::Relaxed), 1);
+    assert_eq!(registry.totals().dropped_exports.load(Ordering::Relaxed), 1);
     stop.cancel();
 }
 
@@ -419,7 +419,7 @@ async fn a_server_that_ends_sends_what_is_left_but_waits_for_no_collector() {
         ran(&registry, &session, "SELECT 1", None);
     }
     // Statements did not wait either: there is room for some, and the others are counted.
-    assert!(registry.totals().untold.load(Ordering::Relaxed) > 1000);
+    assert!(registry.totals().dropped_exports.load(Ordering::Relaxed) > 1000);
     stop.cancel();
     tokio::time::timeout(WAIT_MAX, exporting).await.unwrap().unwrap();
 }
@@ -533,5 +533,5 @@ async fn takes_the_spans(Collector { mut command, kind, failed }: Collector, por
     collector.wait().unwrap();
     stop.cancel();
     assert!(missing.0.is_empty(), "{:?} not in\n{}", missing.0, missing.1);
-    assert_eq!(registry.totals().untold.load(Ordering::Relaxed), 0);
+    assert_eq!(registry.totals().dropped_exports.load(Ordering::Relaxed), 0);
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use harrier_server::query_profile::{Memory, Operator, Probe, QueryProfile, Share, Slice};
 use harrier_server::registry::{Phase, Registry, SessionGuard, StatementEntry};
-use harrier_server::work::{Memory, Operator, Probe, Share, Slice, Work};
 
 /// Counts how often it is asked.
 #[derive(Debug, Default)]
@@ -18,19 +18,22 @@ struct Counting {
 }
 
 impl Counting {
-    fn work(&self) -> Work {
+    fn work(&self) -> QueryProfile {
         let operator = Operator {
             detail: "x".repeat(self.bytes),
             shares: vec![Share { moved_bytes: 3, ..Share::default() }],
             ..Operator::default()
         };
-        Work { slices: vec![Slice { number: 0, ranks: 1, operators: vec![operator] }], ..Work::default() }
+        QueryProfile {
+            slices: vec![Slice { number: 0, ranks: 1, operators: vec![operator] }],
+            ..QueryProfile::default()
+        }
     }
 }
 
 #[async_trait]
 impl Probe for Counting {
-    fn told(&self) -> Work {
+    fn snapshot(&self) -> QueryProfile {
         self.told.fetch_add(1, Ordering::Relaxed);
         self.work()
     }
@@ -39,7 +42,7 @@ impl Probe for Counting {
         vec![]
     }
 
-    async fn look(&self) -> Work {
+    async fn refresh(&self) -> QueryProfile {
         self.looks.fetch_add(1, Ordering::Relaxed);
         if self.never {
             std::future::pending::<()>().await;
@@ -76,17 +79,17 @@ async fn a_statement_is_looked_at_now_and_then_however_many_watch_it() {
     let registry = Arc::new(Registry::default());
     let (session, probe) = (session(&registry), Arc::new(Counting::default()));
     let statement = begun(&registry, &session, &probe);
-    assert!(statement.work().is_none());
+    assert!(statement.profile().is_none());
     for _ in 0..1000 {
-        statement.look().await;
+        statement.refresh_profile().await;
     }
     assert!(probe.looks.load(Ordering::Relaxed) < 100, "{probe:?}");
-    assert_eq!(statement.work().unwrap().moved_bytes(), 3);
+    assert_eq!(statement.profile().unwrap().moved_bytes(), 3);
     tokio::time::sleep(Duration::from_millis(20)).await;
     registry.end(&statement, None);
     assert_eq!(probe.told.load(Ordering::Relaxed), 1);
     let looks = probe.looks.load(Ordering::Relaxed);
-    statement.look().await;
+    statement.refresh_profile().await;
     assert_eq!(probe.looks.load(Ordering::Relaxed), looks);
     assert_eq!(registry.totals().moved_bytes.load(Ordering::Relaxed), 3);
 }
@@ -96,7 +99,7 @@ async fn ranks_that_do_not_answer_hold_up_no_look_for_long() {
     let registry = Arc::new(Registry::default());
     let (session, probe) = (session(&registry), Arc::new(Counting { never: true, ..Counting::default() }));
     let statement = begun(&registry, &session, &probe);
-    let look = tokio::time::timeout(Duration::from_secs(30), statement.look()).await;
+    let look = tokio::time::timeout(Duration::from_secs(30), statement.refresh_profile()).await;
     // What is known without them is shown.
     assert_eq!(look.expect("given up").unwrap().moved_bytes(), 3);
 }
@@ -111,7 +114,8 @@ fn what_statements_did_is_kept_in_bounded_memory_and_the_oldest_forgotten_first(
         registry.end(&statement, None);
     }
     // The latest first.
-    let kept: Vec<bool> = registry.statements().iter().map(|statement| statement.work().is_some()).collect();
+    let kept: Vec<bool> =
+        registry.statements().iter().map(|statement| statement.profile().is_some()).collect();
     assert_eq!(kept.len(), 10);
     assert_eq!(kept.iter().filter(|kept| **kept).count(), 6, "{kept:?}");
     assert!(kept.is_sorted_by(|one, other| one >= other), "{kept:?}");

@@ -1,8 +1,8 @@
-//! Rules as text, connections, and what comes of them.
+//! Tests of HBA rules: rules, connections, and the matching rule.
 
 use super::*;
 
-/// `user@database from ADDRESS [tls] [member of ROLE]…`; the answer is `METHOD LINE`, or `none`.
+/// `user@database from ADDRESS [tls] [member of ROLE]…`; the expected result is `METHOD LINE`, or `none`.
 fn check(rules: &Rules, connection: &str, expected: &str) {
     let words: Vec<&str> = connection.split(' ').collect();
     let (user, database) = words[0].split_once('@').unwrap();

@@ -1,7 +1,7 @@
-//! A connection to an LDAP server, encrypted if that is wanted.
+//! A connection to an LDAP server, optionally encrypted.
 //!
-//! The library speaks LDAP over a socket. Here that is one end of a pair, and a task moves bytes between the
-//! other end and the server, through TLS where there is some:
+//! The library speaks LDAP over a socket. Here that is one end of a pair; a task relays bytes between the
+//! other end and the server, through TLS if enabled:
 //!
 //! ```text
 //!   ldap3 ◄─ pair of sockets ─► relay ◄─ TLS or not ─► server
@@ -22,20 +22,20 @@ use tokio_rustls::TlsConnector;
 
 use super::options::{Encryption, Server};
 
-/// What a server may say on one connection: a few answers and two entries without attributes.
+/// Maximum bytes of a server's responses on one connection: a few answers and two entries without attributes.
 pub(super) const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// A request to begin TLS, as message 1 (RFC 4511, section 4.14.1).
+/// StartTLS request, as message 1 (RFC 4511, section 4.14.1).
 const START_TLS: &[u8] = b"\x30\x1d\x02\x01\x01\x77\x18\x80\x161.3.6.1.4.1.1466.20037";
 
-/// What the answer to it may have.
+/// Maximum size of its response.
 const STARTED_BYTES_MAX: usize = 4096;
 
-/// Names a file with the authorities of servers, as for OpenLDAP's library; without it the system's are
-/// trusted.
+/// Environment variable for a file of certificate authorities, as for OpenLDAP's library; the default is the
+/// system's.
 const AUTHORITIES: &str = "LDAPTLS_CACERT";
 
-/// Whose certificates servers may have, read when that is first needed.
+/// TLS configuration with the trusted authorities, loaded on first use.
 #[derive(Default)]
 pub(super) struct Trust(OnceLock<Arc<ClientConfig>>);
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Trust {
     }
 }
 
-/// It is the same for all.
+/// Ignored when rules are compared: it is the same for all.
 impl PartialEq for Trust {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -85,7 +85,7 @@ fn client_config() -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// A connection; what it can do is ldap3's.
+/// A connection; dereferences to ldap3's.
 pub(super) struct Link(ldap3::Ldap);
 
 impl Deref for Link {
@@ -103,15 +103,15 @@ impl DerefMut for Link {
 }
 
 impl Link {
-    /// Says so to the server, which would find out anyway.
+    /// Sends an unbind request; the server would notice the close anyway.
     pub async fn close(mut self) {
         let _ = self.0.unbind().await;
     }
 }
 
-/// Connects, and encrypts where that is wanted.
+/// Connects, and encrypts if configured.
 ///
-/// Errors: for people; the server cannot be reached, or it is not who it should be.
+/// Errors, as text: the server is unreachable, or its certificate is invalid.
 pub(super) async fn open(server: &Server, encryption: Encryption, trust: &Trust) -> Result<Link, String> {
     let connected = TcpStream::connect((server.host.as_str(), server.port)).await;
     let mut stream = connected.map_err(|error| format!("it cannot be reached: {error}"))?;
@@ -137,13 +137,13 @@ pub(super) async fn open(server: &Server, encryption: Encryption, trust: &Trust)
         .await
         .map_err(|error| format!("no connection can be made: {error}"))?;
     tokio::spawn(async move {
-        // Whoever waits for an answer hears of its end.
+        // Its end fails the pending requests.
         let _ = connection.drive().await;
     });
     Ok(Link(link))
 }
 
-/// Moves bytes both ways until one side ends.
+/// Relays bytes both ways until one side ends.
 async fn relay(server: impl AsyncRead + AsyncWrite, ours: UnixStream) {
     let (from_server, mut to_server) = tokio::io::split(server);
     let (mut from_us, mut to_us) = ours.into_split();
@@ -155,8 +155,8 @@ async fn relay(server: impl AsyncRead + AsyncWrite, ours: UnixStream) {
     let _ = to_server.shutdown().await;
 }
 
-/// Asks the server to begin TLS. Reads its answer and nothing beyond, so that nobody can have put words
-/// before what is encrypted.
+/// Sends StartTLS. Reads its response and nothing beyond, so that nobody can inject plaintext before the
+/// encrypted stream.
 async fn start_tls(stream: &mut TcpStream) -> Result<(), String> {
     let gone = |error: std::io::Error| format!("it does not begin TLS: {error}");
     stream.write_all(START_TLS).await.map_err(gone)?;
@@ -177,7 +177,7 @@ async fn start_tls(stream: &mut TcpStream) -> Result<(), String> {
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await.map_err(gone)?;
-    match started(&answer) {
+    match starttls_result(&answer) {
         Some(0) => Ok(()),
         Some(code) => Err(format!("it refuses StartTLS (result {code})")),
         None => Err(odd()),
@@ -189,18 +189,18 @@ const INTEGER: u8 = 0x02;
 const ENUMERATED: u8 = 0x0a;
 const EXTENDED_RESPONSE: u8 = 0x78;
 
-/// The result code of an answer to message 1, without its frame.
-fn started(mut answer: &[u8]) -> Option<u32> {
+/// The result code of a response to message 1, without its frame.
+fn starttls_result(mut answer: &[u8]) -> Option<u32> {
     let number = element(&mut answer, INTEGER)?;
     let mut body = element(&mut answer, EXTENDED_RESPONSE)?;
     let code = element(&mut body, ENUMERATED)?;
-    // A notice of disconnection has the number 0.
+    // A notice of disconnection has message id 0.
     let is_ours = number.iter().skip_while(|byte| **byte == 0).eq(&[1]);
     let value = code.iter().try_fold(0_u32, |value, byte| Some(value.checked_mul(256)? + u32::from(*byte)));
     value.filter(|_| is_ours && !code.is_empty())
 }
 
-/// Takes an element of BER with this tag from the front.
+/// Splits off a BER element with this tag.
 fn element<'b>(bytes: &mut &'b [u8], tag: u8) -> Option<&'b [u8]> {
     let (&[found, first], mut rest) = bytes.split_first_chunk::<2>()?;
     let mut length = usize::from(first);
@@ -222,8 +222,11 @@ mod tests {
 
     #[test]
     fn answers_to_starttls_are_read_in_every_length_of_ber() {
-        assert_eq!(started(b"\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"), Some(0));
-        assert_eq!(started(b"\x02\x01\x01\x78\x84\x00\x00\x00\x07\x0a\x01\x34\x04\x00\x04\x00"), Some(52));
+        assert_eq!(starttls_result(b"\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"), Some(0));
+        assert_eq!(
+            starttls_result(b"\x02\x01\x01\x78\x84\x00\x00\x00\x07\x0a\x01\x34\x04\x00\x04\x00"),
+            Some(52)
+        );
         for odd in [
             &b"\x02\x01\x00\x78\x07\x0a\x01\x00\x04\x00\x04\x00"[..],
             b"\x02\x01\x01\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
@@ -232,7 +235,7 @@ mod tests {
             b"\x02\x01\x01",
             b"",
         ] {
-            assert_eq!(started(odd), None, "{odd:?}");
+            assert_eq!(starttls_result(odd), None, "{odd:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a rule says of its LDAP directory, in PostgreSQL's options.
+//! LDAP options of an HBA rule, named as in PostgreSQL.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use url::Url;
 
 use super::link::Trust;
 
-/// What stands for the role in a filter.
+/// Placeholder for the role in a filter.
 pub(super) const USERNAME: &str = "$username";
 
-/// More servers than that are a mistake; all of them would be waited for.
+/// Maximum number of servers; more are a mistake, since all of them would be waited for.
 const SERVERS_MAX: usize = 8;
 
 const PORT: u16 = 389;
 const TLS_PORT: u16 = 636;
 
-/// Names of options in rules.
+/// Names of the options.
 const NAMES: [&str; 12] = [
     "ldapserver",
     "ldapport",
@@ -32,10 +32,10 @@ const NAMES: [&str; 12] = [
     "ldapurl",
 ];
 
-/// An LDAP directory, and how the entry of a role is found in it.
+/// An LDAP directory, and how a role's entry is found in it.
 #[derive(Debug, PartialEq)]
 pub struct Ldap {
-    /// To be tried in turn; at least one.
+    /// Tried in turn; at least one.
     pub(super) servers: Vec<Server>,
     pub(super) encryption: Encryption,
     pub(super) find: Find,
@@ -51,7 +51,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// As far as its name tells.
+    /// By its name only.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost"
             || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
@@ -70,27 +70,27 @@ impl fmt::Display for Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encryption {
     None,
-    /// Asked for on a connection that has begun without.
+    /// StartTLS on an unencrypted connection.
     StartTls,
-    /// From the first byte on.
+    /// TLS from the first byte.
     Tls,
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Find {
-    /// What stands before and behind the role in the name of its entry.
+    /// Prefix and suffix around the role in its distinguished name.
     Name { prefix: String, suffix: String },
     Search {
         base: String,
         scope: Scope,
-        /// With [`USERNAME`].
+        /// Contains [`USERNAME`].
         filter: String,
-        /// Who searches; nobody: anybody may.
+        /// The search account; `None` for an anonymous search.
         account: Option<(String, Secret)>,
     },
 }
 
-/// A password that is not shown.
+/// A password, hidden in Debug output.
 #[derive(PartialEq)]
 pub(super) struct Secret(pub String);
 
@@ -100,9 +100,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a URL of a rule says, in the words of options.
+/// The options in a rule's URL.
 #[derive(Default)]
-struct Located {
+struct UrlOptions {
     scheme: Option<String>,
     server: Option<String>,
     port: Option<String>,
@@ -113,10 +113,9 @@ struct Located {
 }
 
 impl Ldap {
-    /// A directory from options and their values, in any order.
+    /// Parses options and their values, in any order.
     ///
-    /// Errors: for people; an option is unknown, missing, or goes with no other that is there. Values of
-    /// passwords are not in them.
+    /// Errors, as text: an option is unknown, missing, or conflicts with another. They contain no passwords.
     pub fn parse(options: &[(String, String)]) -> Result<Self, String> {
         for (number, (name, _)) in options.iter().enumerate() {
             if !NAMES.contains(&name.as_str()) {
@@ -127,7 +126,7 @@ impl Ldap {
             }
         }
         let of = |name: &str| options.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
-        let url = of("ldapurl").map(|url| located(&url)).transpose()?.unwrap_or_default();
+        let url = of("ldapurl").map(|url| parse_url(&url)).transpose()?.unwrap_or_default();
         let both = |name: &str, url: Option<String>| match (of(name), url) {
             (Some(_), Some(_)) => Err(format!("{name} and ldapurl say the same thing twice")),
             (given, url) => Ok(given.or(url)),
@@ -216,7 +215,8 @@ fn servers(
     }
 }
 
-/// Either both of a name and a password, or nobody. A name alone would be let in by some servers, as nobody.
+/// The search account: both name and password, or neither. Some servers treat a name alone as an anonymous
+/// bind.
 fn account(name: Option<String>, password: Option<String>) -> Result<Option<(String, Secret)>, String> {
     let is_given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
     match (is_given(&name), is_given(&password)) {
@@ -245,7 +245,7 @@ fn filter(attribute: Option<String>, filter: Option<String>) -> Result<String, S
         }
     };
     if !filter.contains(USERNAME) {
-        // Its entry would be the same for everybody, and so would the password.
+        // Without it every role would have the same entry and password.
         return Err(format!("the filter {filter} has no {USERNAME}"));
     }
     match ldap3::parse_filter(filter.replace(USERNAME, "x")) {
@@ -254,8 +254,8 @@ fn filter(attribute: Option<String>, filter: Option<String>) -> Result<String, S
     }
 }
 
-/// `ldap[s]://host[:port]/base[?attribute[?scope[?filter]]]`.
-fn located(text: &str) -> Result<Located, String> {
+/// Parses `ldap[s]://host[:port]/base[?attribute[?scope[?filter]]]`.
+fn parse_url(text: &str) -> Result<UrlOptions, String> {
     let wrong = |why: &str| format!("\"{text}\" is no value of ldapurl: {why}");
     let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
     if !matches!(url.scheme(), "ldap" | "ldaps") {
@@ -274,7 +274,7 @@ fn located(text: &str) -> Result<Located, String> {
     let (has_attribute, has_scope, has_filter) =
         (parts.next() == Some(true), parts.next() == Some(true), parts.next() == Some(true));
     let given = |text: &str| Some(text.to_string()).filter(|text| !text.is_empty());
-    Ok(Located {
+    Ok(UrlOptions {
         scheme: given(url.scheme()),
         server: url.host_str().and_then(given),
         port: url.port().map(|port| port.to_string()),
@@ -321,7 +321,7 @@ mod tests {
             ("dc=example,dc=org", Scope::Subtree, "(cn=$username)")
         );
         assert!(!format!("{search:?}").contains("hidden"));
-        // Without a scope, a URL is about the entry that it names.
+        // Without a scope, a URL refers to the entry that it names.
         let base = parse(&[("ldapurl", "ldap://h/dc=org???(&(a=b)(uid=$username))")]).unwrap();
         let Find::Search { scope, filter, .. } = &base.find else { panic!("{base:?}") };
         assert_eq!((*scope, filter.as_str()), (Scope::Base, "(&(a=b)(uid=$username))"));

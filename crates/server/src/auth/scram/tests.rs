@@ -1,5 +1,4 @@
-//! SCRAM against the example of its RFC, against a client written here, and against clients that do not keep
-//! to it.
+//! Tests of SCRAM: the RFC's example, a client implemented here, and misbehaving clients.
 
 use super::*;
 
@@ -12,7 +11,7 @@ const CLIENT_FINAL: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)
 const SERVER_FINAL: &str = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
 fn pencil() -> Verifier {
-    Verifier::salted("pencil", BASE64.decode(SALT).unwrap(), ITERATIONS)
+    Verifier::hash_with_salt("pencil", BASE64.decode(SALT).unwrap(), ITERATIONS)
 }
 
 fn mock() -> Mock {
@@ -31,7 +30,7 @@ fn the_example_of_rfc_7677() {
     assert_eq!(challenge.verify(CLIENT_FINAL.as_bytes()).unwrap(), SERVER_FINAL);
 }
 
-/// What a client with a password answers.
+/// The final message of a client with a password.
 fn answer(password: &str, flag: &str, binding: &[u8], first_bare: &str, server_first: &str) -> String {
     let field = |name: &str| server_first.split(',').find_map(|one| one.strip_prefix(name)).unwrap();
     let salt = BASE64.decode(field("s=")).unwrap();
@@ -48,7 +47,7 @@ fn answer(password: &str, flag: &str, binding: &[u8], first_bare: &str, server_f
     format!("{without_proof},p={}", BASE64.encode(proof))
 }
 
-/// Runs a whole authentication; the SQLSTATE of its failure, or nothing.
+/// Runs a whole authentication; returns the SQLSTATE of its error, or an empty text.
 fn check(scram: Scram, mechanism: &str, flag: &str, binding: &[u8], password: &str) -> String {
     let first_bare = "n=,r=abc";
     let first = format!("{flag},,{first_bare}");
@@ -97,7 +96,7 @@ fn nobody_can_tell_whether_a_role_exists() {
     assert_ne!(first("anna", None), first("bert", None));
     assert_eq!(first("anna", None).len(), first("anna", Some(pencil())).len());
     assert_eq!(check(Scram::new("anna", None, &mock, None), MECHANISM, "n", b"", "pencil"), "28P01");
-    // Not even the key that it is checked against gets in.
+    // Even the key of the mock verifier is rejected.
     let scram = Scram { is_mock: true, ..scram(None) };
     assert_eq!(check(scram, MECHANISM, "n", b"", "pencil"), "28P01");
 }
@@ -156,9 +155,9 @@ fn verifiers_are_those_of_postgresql() {
     }
     assert!(!mock().verifier("anna").check("pencil"));
     assert_eq!(Verifier::of_password("", ITERATIONS).unwrap_err().sqlstate, "22023");
-    // The same password to SASLprep: a soft hyphen is nothing, and a wide I is an I.
+    // Equal after SASLprep: a soft hyphen is removed, and a fullwidth I is an I.
     assert!(Verifier::of_password("I\u{ad}X", ITERATIONS).unwrap().check("\u{ff29}X"));
-    // What it forbids is taken as it is.
+    // Prohibited characters are left unchanged.
     assert!(Verifier::of_password("a\u{7}", ITERATIONS).unwrap().check("a\u{7}"));
     assert!(!format!("{made:?} {:?} {:?}", mock(), scram(Some(b"x"))).contains(&text[25..40]));
     for bad in [

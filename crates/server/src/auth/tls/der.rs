@@ -1,8 +1,6 @@
-//! The two things that are read out of certificates: the hash they are signed with, and the common names of
-//! whom they are of.
+//! DER reader for two parts of certificates: the signature's hash and the subject's common names.
 //!
-//! Certificates are RFC 5280's, in DER. TLS has parsed and checked them before; what is odd all the same
-//! gives `None`.
+//! Certificates follow RFC 5280. TLS has parsed and verified them before; anything unexpected gives `None`.
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -29,7 +27,7 @@ pub fn signature_algorithm(certificate: &[u8]) -> Option<Hash> {
     let algorithm = Reader(certificate.expect(SEQUENCE)?).expect(OBJECT)?;
     if let Some(scheme) = algorithm.strip_prefix(RSA) {
         return match scheme {
-            // MD5 and SHA-1 stand for SHA-256.
+            // MD5 and SHA-1 are replaced by SHA-256.
             [4 | 5 | 11] => Some(Hash::Sha256),
             [12] => Some(Hash::Sha384),
             [13] => Some(Hash::Sha512),
@@ -44,8 +42,7 @@ pub fn signature_algorithm(certificate: &[u8]) -> Option<Hash> {
     }
 }
 
-/// Whether it is of X.509's first version, which has no extensions and which TLS libraries do not take any
-/// more.
+/// Whether it is an X.509 version 1 certificate, which has no extensions and which TLS libraries reject.
 pub fn is_first_version(certificate: &[u8]) -> bool {
     let signed =
         Reader(certificate).expect(SEQUENCE).and_then(|certificate| Reader(certificate).expect(SEQUENCE));
@@ -60,7 +57,7 @@ pub fn common_names(certificate: &[u8]) -> Option<Vec<String>> {
         signed.expect(VERSION)?;
     }
     signed.expect(INTEGER)?;
-    // The algorithm, the issuer and the time it is valid.
+    // The algorithm, the issuer and the validity.
     for _ in 0..3 {
         signed.expect(SEQUENCE)?;
     }
@@ -83,7 +80,7 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
     let text = match tag {
         // UTF8String, PrintableString, IA5String.
         0x0c | 0x13 | 0x16 => std::str::from_utf8(value).ok()?.to_string(),
-        // BMPString: two bytes a character.
+        // BMPString: two bytes per character.
         0x1e => {
             let (pairs, rest) = value.as_chunks::<2>();
             let units: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
@@ -91,17 +88,17 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
         }
         _ => return None,
     };
-    // Some would see another name than others.
+    // Parsers would disagree about the name.
     (!text.contains('\0')).then_some(text)
 }
 
-/// Elements one after the other, each a tag, a length and a value.
+/// A sequence of elements, each a tag, a length and a value.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (tag, rest) = self.0.split_first()?;
-        // Tags of more than one byte are nowhere in what is read here.
+        // Tags of more than one byte do not occur here.
         if tag & 0x1f == 0x1f {
             return None;
         }

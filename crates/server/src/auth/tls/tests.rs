@@ -1,4 +1,4 @@
-//! Certificates that openssl makes, good and bad.
+//! Tests with valid and invalid certificates made by openssl.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A folder with an authority, and certificates that it has signed.
+/// A folder with a certificate authority and the certificates that it has signed.
 struct Authority(TempDir);
 
 impl Authority {
@@ -65,17 +65,17 @@ fn certificates_are_read_and_bound_to_channels() {
         ("rsa", "rsa:2048", "sha256", Some(32)),
     ] {
         authority.sign(name, key, hash, "/CN=localhost");
-        let loaded = Tls::load(authority.files(name)).unwrap().loaded();
+        let loaded = Tls::load(authority.files(name)).unwrap().current();
         assert_eq!(loaded.binding.as_ref().map(Vec::len), bytes, "{name}");
         assert!(!loaded.asks_clients);
         assert_eq!(loaded.with_alpn(&[b"postgresql"]).alpn_protocols, [b"postgresql"]);
     }
-    // Signed with themselves.
+    // Self-signed.
     for (name, key, bytes) in [("own", "rsa:2048 -sha384", Some(48)), ("ed", "ed25519", None)] {
         authority.openssl(&format!(
             "req -x509 -newkey {key} -nodes -keyout {name}.key -out {name}.crt -days 2 -subj /CN=x"
         ));
-        let loaded = Tls::load(authority.files(name)).unwrap().loaded();
+        let loaded = Tls::load(authority.files(name)).unwrap().current();
         assert_eq!(loaded.binding.as_ref().map(Vec::len), bytes, "{name}");
     }
 }
@@ -99,7 +99,7 @@ fn the_common_name_is_whose_certificate_it_is() {
         assert_eq!(is_of(&chain[0], user), expected, "{subject} {user}");
         let whole: &[u8] = &chain[0];
         for end in 0..whole.len() {
-            // Nothing that is cut off is a certificate, and nothing panics.
+            // Truncated certificates give `None` without a panic.
             assert_eq!(der::common_names(&whole[..end]), None);
             assert_eq!(der::signature_algorithm(&whole[..end]), None);
         }
@@ -157,7 +157,7 @@ fn what_is_wrong_with_files_is_told() {
     let old = TlsFiles { certificate: path("old.crt"), ..authority.files("good") };
     assert!(Tls::load(old).unwrap_err().hint.unwrap().contains("version 1"));
     let with_clients = TlsFiles { client_authority: Some(path("ca.crt")), ..authority.files("good") };
-    assert!(Tls::load(with_clients).unwrap().loaded().asks_clients);
+    assert!(Tls::load(with_clients).unwrap().current().asks_clients);
 }
 
 #[test]
@@ -165,17 +165,17 @@ fn a_reload_that_fails_leaves_what_was_there() {
     let Some(authority) = Authority::new() else { return };
     authority.sign("good", EC, "sha256", "/CN=localhost");
     let tls = Tls::load(authority.files("good")).unwrap();
-    let before = tls.loaded();
+    let before = tls.current();
     let certificate = authority.files("good").certificate;
     let text = std::fs::read(&certificate).unwrap();
     std::fs::write(&certificate, "").unwrap();
     assert!(tls.reload().is_err());
-    assert!(Arc::ptr_eq(&before, &tls.loaded()));
+    assert!(Arc::ptr_eq(&before, &tls.current()));
     std::fs::write(&certificate, text).unwrap();
     tls.reload().unwrap();
-    assert!(!Arc::ptr_eq(&before, &tls.loaded()));
-    assert_eq!(before.binding, tls.loaded().binding);
+    assert!(!Arc::ptr_eq(&before, &tls.current()));
+    assert_eq!(before.binding, tls.current().binding);
     authority.sign("good", EC, "sha256", "/CN=localhost");
     tls.reload().unwrap();
-    assert_ne!(before.binding, tls.loaded().binding);
+    assert_ne!(before.binding, tls.current().binding);
 }

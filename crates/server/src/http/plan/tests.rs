@@ -1,14 +1,14 @@
-//! Pictures of plans that ran on ranks, of plans that did not, and of such as there cannot be.
+//! Tests of diagrams: plans that ran on ranks, plans that did not, and impossible ones.
 
 use super::*;
-use crate::work::{Scan, Share};
+use crate::query_profile::{Scan, Share};
 
 const THREE_RANKS: &str = include_str!("../../../tests/plans/three_ranks.json");
 
-/// What a statement did that joined two tables on three ranks.
-fn three_ranks() -> Work {
-    let told: serde_json::Value = serde_json::from_str(THREE_RANKS).unwrap();
-    serde_json::from_value(serde_json::json!({ "slices": told["slices"] })).unwrap()
+/// The profile of a join of two tables on three ranks.
+fn three_ranks() -> QueryProfile {
+    let profile: serde_json::Value = serde_json::from_str(THREE_RANKS).unwrap();
+    serde_json::from_value(serde_json::json!({ "slices": profile["slices"] })).unwrap()
 }
 
 fn operator(depth: usize, name: &str, feeder: Option<usize>) -> Operator {
@@ -39,7 +39,7 @@ fn slices_hang_below_the_motions_that_they_feed() {
         assert_eq!(motion.children.len(), 1, "{}", motion.operator.name);
         assert_eq!(Some(plan.nodes[motion.children[0]].slice.number), motion.operator.feeder);
     }
-    // Every rank told of every slice that it ran.
+    // Every rank reported every slice that it ran.
     assert_eq!(work.by_rank().len(), 3);
     assert!(work.moved_bytes() > 0);
     assert!(work.progress().unwrap().fraction > 0.0);
@@ -50,22 +50,22 @@ fn work_that_is_shared_unevenly_is_said_to_be() {
     let shared = |rows: &[u64], ranks: usize| {
         let shares = rows.iter().enumerate().map(|(rank, rows)| share(rank, *rows)).collect();
         let join = Operator { shares, ..operator(0, "HashJoinExec", None) };
-        Work { slices: vec![slice(1, ranks, vec![join])], ..Work::default() }
+        QueryProfile { slices: vec![slice(1, ranks, vec![join])], ..QueryProfile::default() }
     };
     for (rows, ranks, spread, is_skewed) in [
         (&[1000, 1000][..], 2, Some((1000, 1000)), false),
         (&[3000, 1000], 2, Some((1000, 3000)), true),
-        // The second rank has told nothing, so it had nothing.
+        // The second rank reported nothing, so it counts as zero.
         (&[2000], 2, Some((0, 2000)), true),
         (&[2000], 1, None, false),
-        // Five rows are not worth a word.
+        // Five rows are too few to report skew.
         (&[5, 0], 2, Some((0, 5)), false),
         (&[], 2, None, false),
     ] {
         let work = shared(rows, ranks);
         let plan = Plan::of(&work).unwrap();
         let join = find(&plan, "HashJoin");
-        assert_eq!((join.spread(), join.is_skewed()), (spread, is_skewed), "{rows:?} on {ranks}");
+        assert_eq!((join.rows_range(), join.is_skewed()), (spread, is_skewed), "{rows:?} on {ranks}");
     }
     let drawn = Plan::of(&shared(&[3000, 1000], 2)).unwrap().picture(false).into_string();
     assert!(drawn.contains("1.5 ×") && drawn.contains("1,000 … 3,000 a rank"), "{drawn}");
@@ -78,7 +78,7 @@ fn a_scan_that_runs_shows_how_far_it_is() {
     let scan = Scan { name: "lineitem".to_string(), files: 1, bytes: 1000, rows: None };
     let shares = vec![Share { read_bytes: 421, ..share(0, 7) }];
     let scan = Operator { scan: Some(scan), shares, ..operator(0, "DataSourceExec", None) };
-    let work = Work { slices: vec![slice(1, 1, vec![scan])], ..Work::default() };
+    let work = QueryProfile { slices: vec![slice(1, 1, vec![scan])], ..QueryProfile::default() };
     let plan = Plan::of(&work).unwrap();
     assert!(plan.picture(true).into_string().contains("42 % read"));
     assert!(!plan.picture(false).into_string().contains("42 %"));
@@ -97,7 +97,7 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         )],
         vec![slice(1, 1, vec![operator(0, "a", Some(2))]), slice(2, 1, vec![]), slice(1, 1, vec![])],
     ] {
-        let work = Work { slices, ..Work::default() };
+        let work = QueryProfile { slices, ..QueryProfile::default() };
         if let Some(plan) = Plan::of(&work) {
             assert!(plan.picture(true).into_string().contains("<svg"));
         }
@@ -105,15 +105,15 @@ fn plans_that_make_no_sense_are_drawn_without_going_round_in_circles() {
         text(&work);
     }
     let many = (0..=NODES_MAX).map(|at| operator(at, "x", None)).collect();
-    assert!(Plan::of(&Work { slices: vec![slice(0, 1, many)], ..Work::default() }).is_none());
-    assert!(Plan::of(&Work::default()).is_none());
+    assert!(Plan::of(&QueryProfile { slices: vec![slice(0, 1, many)], ..QueryProfile::default() }).is_none());
+    assert!(Plan::of(&QueryProfile::default()).is_none());
 }
 
 #[test]
 fn boxes_do_not_overlap_and_lie_inside_of_the_picture() {
     let tree = [(0, "a"), (1, "b"), (1, "c"), (1, "d"), (2, "e"), (2, "f"), (0, "g")];
     let tree = tree.map(|(depth, name)| operator(depth, name, None)).to_vec();
-    for work in [three_ranks(), Work { slices: vec![slice(0, 1, tree)], ..Work::default() }] {
+    for work in [three_ranks(), QueryProfile { slices: vec![slice(0, 1, tree)], ..QueryProfile::default() }] {
         let plan = Plan::of(&work).unwrap();
         let (places, width, height) = plan.layout();
         for (at, (x, y)) in places.iter().enumerate() {
@@ -133,9 +133,9 @@ fn what_a_plan_says_is_escaped() {
         scan: Some(scan),
         ..operator(0, "<script>alert(1)</script>", None)
     };
-    let work = Work {
+    let work = QueryProfile {
         slices: vec![slice(1, 1, vec![hostile.clone(), Operator { scan: None, ..hostile }])],
-        ..Work::default()
+        ..QueryProfile::default()
     };
     let drawn = Plan::of(&work).unwrap().picture(true).into_string();
     assert!(!["<script", "<b>", "<i>"].iter().any(|bad| drawn.contains(bad)), "{drawn}");

@@ -1,4 +1,4 @@
-//! COPY: rows that the client sends, or gets, as text or in binary.
+//! COPY between the client and the engine, as text or in binary.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,30 +12,30 @@ use harrier_error::{SqlError, SqlState};
 use tokio::sync::mpsc;
 
 use super::super::copy::{HEADER, Reader, TRAILER};
-use super::super::feed::Feed;
 use super::super::messages::{self, Message};
+use super::super::result_stream::ResultStream;
 use super::super::rows;
-use super::interrupt::{interrupted, send, until};
-use super::{Conversation, Trouble};
+use super::interrupt::{next_interruption, run_interruptible, send};
+use super::{ClientSession, RequestError};
 use crate::backend::{CopyIn, CopyInto, CopyOut, Done};
 use crate::registry::StatementEntry;
 
-/// What takes the rows of a COPY FROM.
-enum Intake {
+/// The consumer of a COPY FROM's rows.
+enum CopyInput {
     Text(mpsc::Sender<Bytes>),
     Binary(Box<Reader>, mpsc::Sender<RecordBatch>),
 }
 
-impl Intake {
-    /// Hands on what a client has sent; waits until it is wanted.
+impl CopyInput {
+    /// Forwards the client's data; waits for the consumer (backpressure).
     ///
-    /// Errors: it is not in the format that it should be.
-    async fn feed(&mut self, data: Bytes) -> Result<(), SqlError> {
+    /// Errors: the data is not in the declared format.
+    async fn push(&mut self, data: Bytes) -> Result<(), SqlError> {
         match self {
-            // What takes them ends by itself, and tells why.
+            // The consumer has ended, and reports why itself.
             Self::Text(input) => drop(input.send(data).await),
             Self::Binary(reader, input) => {
-                reader.feed(&data);
+                reader.push(&data);
                 while let Some(batch) = reader.next_full()? {
                     if input.send(batch).await.is_err() {
                         break;
@@ -46,9 +46,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Hands on what is left at the end.
+    /// Forwards the rest at the end.
     ///
-    /// Errors: it is not whole.
+    /// Errors: the data is truncated.
     async fn end(&mut self) -> Result<(), SqlError> {
         if let Self::Binary(reader, input) = self
             && let Some(batch) = reader.end()?
@@ -59,18 +59,18 @@ impl Intake {
     }
 }
 
-impl Conversation {
+impl ClientSession {
     pub(super) async fn copy_in(
         &mut self,
         copy: CopyIn,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, RequestError> {
         let CopyIn { table, schema, input, done } = copy;
-        let (mut intake, is_binary) = match input {
-            CopyInto::Text(input) => (Intake::Text(input), false),
+        let (mut copy_input, is_binary) = match input {
+            CopyInto::Text(input) => (CopyInput::Text(input), false),
             CopyInto::Rows(input) => match Reader::new(table, Arc::clone(&schema)) {
-                Ok(reader) => (Intake::Binary(Box::new(reader), input), true),
+                Ok(reader) => (CopyInput::Binary(Box::new(reader), input), true),
                 Err(failure) => {
                     drop(done);
                     return Err(failure.into());
@@ -85,38 +85,37 @@ impl Conversation {
                 SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request").into()
             );
         };
-        match self.take_rows(&mut intake, &mut done, entry, deadline).await {
+        match self.receive_rows(&mut copy_input, &mut done, entry, deadline).await {
             Ok(None) => {
-                drop(intake);
-                Ok(until(&mut self.io, &mut self.stops, deadline, done).await??)
+                drop(copy_input);
+                Ok(run_interruptible(&mut self.io, &mut self.stops, deadline, done).await??)
             }
             Ok(Some(done)) => Ok(done),
-            Err(trouble) => {
-                // Before the input, whose end would be taken for that of the rows.
+            Err(error) => {
+                // Dropped before the input, whose end would look like the end of the rows.
                 drop(done);
-                Err(trouble)
+                Err(error)
             }
         }
     }
 
-    /// Takes rows from the client until that has sent all and all was handed on (then `None`), or the
-    /// statement has ended before.
-    async fn take_rows(
+    /// Forwards rows from the client until all are forwarded (then `None`), or the statement ends earlier.
+    async fn receive_rows(
         &mut self,
-        intake: &mut Intake,
+        copy_input: &mut CopyInput,
         done: &mut BoxFuture<'static, Result<Done, SqlError>>,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Option<Done>, Trouble> {
+    ) -> Result<Option<Done>, RequestError> {
         loop {
             let Some(message) = messages::next(&mut self.io.input, true)? else {
                 let Self { io, stops, .. } = self;
                 tokio::select! {
                     biased;
-                    // It has failed, or wants no more.
+                    // It has failed, or needs no more rows.
                     ended = &mut *done => return Ok(Some(ended?)),
                     filled = io.fill() => filled?,
-                    failure = interrupted(stops, deadline) => return Err(failure.into()),
+                    failure = next_interruption(stops, deadline) => return Err(failure.into()),
                 }
                 continue;
             };
@@ -124,11 +123,11 @@ impl Conversation {
                 Message::CopyData(data) if data.is_empty() => {}
                 Message::CopyData(data) => {
                     entry.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-                    if let Some(ended) = self.hand_on(intake.feed(data), done, deadline).await? {
+                    if let Some(ended) = self.forward(copy_input.push(data), done, deadline).await? {
                         return Ok(Some(ended));
                     }
                 }
-                Message::CopyDone => return self.hand_on(intake.end(), done, deadline).await,
+                Message::CopyDone => return self.forward(copy_input.end(), done, deadline).await,
                 Message::CopyFail(reason) => {
                     return Err(SqlError::new(
                         SqlState::QUERY_CANCELED,
@@ -148,13 +147,13 @@ impl Conversation {
         }
     }
 
-    /// Does `work`, unless the statement ends before, or is interrupted.
-    async fn hand_on(
+    /// Runs `work`, unless the statement ends or is interrupted first.
+    async fn forward(
         &mut self,
         work: impl Future<Output = Result<(), SqlError>>,
         done: &mut BoxFuture<'static, Result<Done, SqlError>>,
         deadline: Option<Instant>,
-    ) -> Result<Option<Done>, Trouble> {
+    ) -> Result<Option<Done>, RequestError> {
         let either = async {
             tokio::select! {
                 biased;
@@ -162,7 +161,7 @@ impl Conversation {
                 handed = work => handed.map(|()| None),
             }
         };
-        Ok(until(&mut self.io, &mut self.stops, deadline, either).await??)
+        Ok(run_interruptible(&mut self.io, &mut self.stops, deadline, either).await??)
     }
 
     pub(super) async fn copy_out(
@@ -170,23 +169,23 @@ impl Conversation {
         copy: CopyOut,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, RequestError> {
         let (columns, mut text, done) = match copy {
             CopyOut::Text { columns, text, done } => (columns, Some(text), done),
             CopyOut::Rows { schema, rows } => {
                 let columns = rows::columns(&schema, &[1])?;
-                return self.copy_rows(Feed::new(columns, rows), entry, deadline).await;
+                return self.copy_rows(ResultStream::new(columns, rows), entry, deadline).await;
             }
         };
         self.io.reply.copy_out(columns, false);
         while let Some(stream) = &mut text {
             let next = stream.next();
-            let Some(piece) = until(&mut self.io, &mut self.stops, deadline, next).await? else {
+            let Some(piece) = run_interruptible(&mut self.io, &mut self.stops, deadline, next).await? else {
                 break;
             };
             let piece = piece?;
             entry.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-            // A message of a row each, as clients expect it that count rows by messages.
+            // One message per row: some clients count rows by messages.
             for line in piece.split_inclusive(|byte| *byte == b'\n') {
                 self.io.reply.copy_data(line);
                 if self.io.is_full() {
@@ -195,31 +194,33 @@ impl Conversation {
             }
         }
         drop(text);
-        let done = until(&mut self.io, &mut self.stops, deadline, done).await??;
+        let done = run_interruptible(&mut self.io, &mut self.stops, deadline, done).await??;
         self.io.reply.copy_done();
         Ok(done)
     }
 
-    /// Rows in binary, a message each: the header comes with the first, as clients expect it.
+    /// Sends rows in binary, one message each: the header comes with the first, as clients expect.
     async fn copy_rows(
         &mut self,
-        mut feed: Feed,
+        mut stream: ResultStream,
         entry: &StatementEntry,
         deadline: Option<Instant>,
-    ) -> Result<Done, Trouble> {
-        self.io.reply.copy_out(feed.columns.len(), true);
+    ) -> Result<Done, RequestError> {
+        self.io.reply.copy_out(stream.columns.len(), true);
         let mut head = Bytes::from_static(HEADER);
-        while feed.has_ready() || until(&mut self.io, &mut self.stops, deadline, feed.next()).await?? {
+        while stream.has_ready()
+            || run_interruptible(&mut self.io, &mut self.stops, deadline, stream.next()).await??
+        {
             let before = self.io.reply.0.len();
-            let count = feed.put(usize::MAX, b'd', &mut head, self.zone, &mut self.io.reply)?;
+            let count = stream.write_rows(usize::MAX, b'd', &mut head, self.zone, &mut self.io.reply)?;
             entry.rows.fetch_add(count as u64, Ordering::Relaxed);
             entry.bytes.fetch_add((self.io.reply.0.len() - before) as u64, Ordering::Relaxed);
             if self.io.is_full() {
-                send(&mut self.io, &mut self.stops, deadline, |_| feed.give_up()).await?;
+                send(&mut self.io, &mut self.stops, deadline, |_| stream.cancel()).await?;
             }
         }
         self.io.reply.copy_data(&[&head[..], TRAILER].concat());
         self.io.reply.copy_done();
-        Ok(Done { tag: format!("COPY {}", feed.sent), ..Done::default() })
+        Ok(Done { tag: format!("COPY {}", stream.sent), ..Done::default() })
     }
 }

@@ -1,4 +1,4 @@
-//! The extended protocol: statements with names, portals with values, rows piece by piece.
+//! The extended protocol: prepared statements, portals, and results in pieces.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,17 +7,24 @@ use arrow::datatypes::DataType;
 use harrier_error::{SqlError, SqlState};
 
 use super::super::messages::{Bind, Target};
-use super::super::own::Own;
 use super::super::portal::{Expected, Portal, PortalState, Prepared};
+use super::super::session_command::SessionCommand;
 use super::super::types::{self, PgType};
 use super::super::{rows, values};
-use super::interrupt::until;
-use super::run::Read;
-use super::{Conversation, NAMES_MAX, Trouble, failed_transaction, failure_of, settled, shift, split};
+use super::interrupt::run_interruptible;
+use super::run::ClientStatement;
+use super::{
+    ClientSession, NAMES_MAX, RequestError, failed_transaction, failure_of, settle_with, shift, split,
+};
 use crate::backend::{Count, CursorStatement, Description, Kind, Step, TransactionState};
 
-impl Conversation {
-    pub(super) async fn parse(&mut self, name: String, text: &str, types: Vec<u32>) -> Result<(), Trouble> {
+impl ClientSession {
+    pub(super) async fn parse(
+        &mut self,
+        name: String,
+        text: &str,
+        types: Vec<u32>,
+    ) -> Result<(), RequestError> {
         if !name.is_empty() && self.statements.contains_key(&name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(SqlError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message).into());
@@ -35,10 +42,10 @@ impl Conversation {
                 let message = "cannot insert multiple commands into a prepared statement";
                 return Err(SqlError::new(SqlState::SYNTAX_ERROR, message).into());
             }
-            (Some(part), None) => self.prepare(&part.text, types).await.map_err(|trouble| match trouble {
-                Trouble::Failed(failure) => {
-                    self.registry.never_ran(&self.guard.entry, &part.text, &failure);
-                    Trouble::Failed(shift(failure, part.offset))
+            (Some(part), None) => self.prepare(&part.text, types).await.map_err(|error| match error {
+                RequestError::Failed(failure) => {
+                    self.registry.record_rejected(&self.guard.entry, &part.text, &failure);
+                    RequestError::Failed(shift(failure, part.offset))
                 }
                 gone => gone,
             })?,
@@ -48,16 +55,16 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, Trouble> {
-        let statement = match self.read(text).await? {
-            Read::Sql(statement) => statement,
-            Read::Own(own) => {
+    pub(super) async fn prepare(&mut self, text: &str, oids: Vec<u32>) -> Result<Prepared, RequestError> {
+        let statement = match self.parse_client_statement(text).await? {
+            ClientStatement::Sql(statement) => statement,
+            ClientStatement::SessionCommand(command) => {
                 let mut description = Description::default();
                 let mut types = vec![];
-                if let Own::Cursor(CursorStatement::Declare { query, .. }) = &own {
+                if let SessionCommand::Cursor(CursorStatement::Declare { query, .. }) = &command {
                     let inner = Box::pin(self.prepare(&query.text, oids)).await;
-                    let inner = inner.map_err(|trouble| match trouble {
-                        Trouble::Failed(failure) => Trouble::Failed(shift(failure, query.offset)),
+                    let inner = inner.map_err(|error| match error {
+                        RequestError::Failed(failure) => RequestError::Failed(shift(failure, query.offset)),
                         gone => gone,
                     })?;
                     if let Prepared::Sql { description: found, types: known, .. } = inner {
@@ -65,20 +72,20 @@ impl Conversation {
                         types = known;
                     }
                 }
-                return Ok(Prepared::Own { own, text: text.to_string(), description, types });
+                return Ok(Prepared::SessionCommand { command, text: text.to_string(), description, types });
             }
         };
         let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
         if is_control {
             let description = Description::default();
-            return Ok(Prepared::Sql { statement, description, types: vec![], given: vec![] });
+            return Ok(Prepared::Sql { statement, description, types: vec![], declared_types: vec![] });
         }
         if self.session.transaction() == TransactionState::Failed {
             return Err(failed_transaction().into());
         }
-        let given: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
-        let described = self.session.describe(&statement, &given);
-        let description = until(&mut self.io, &mut self.stops, None, described).await??;
+        let declared_types: Vec<Option<DataType>> = oids.iter().map(|oid| types::arrow_type(*oid)).collect();
+        let described = self.session.describe(&statement, &declared_types);
+        let description = run_interruptible(&mut self.io, &mut self.stops, None, described).await??;
         let types = description
             .parameters
             .iter()
@@ -86,21 +93,20 @@ impl Conversation {
             .map(|(at, data_type)| match oids.get(at).copied().unwrap_or(0) {
                 0 | types::UNKNOWN => {
                     let name = description.names.get(at).and_then(Option::as_deref);
-                    name.and_then(PgType::named).unwrap_or_else(|| PgType::of(data_type))
+                    name.and_then(PgType::from_name).unwrap_or_else(|| PgType::of(data_type))
                 }
                 oid => PgType { oid, ..PgType::of(data_type) },
             })
             .collect();
-        Ok(Prepared::Sql { statement, description, types, given })
+        Ok(Prepared::Sql { statement, description, types, declared_types })
     }
 
-    pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Trouble> {
+    pub(super) fn bind(&mut self, bind: Bind) -> Result<(), RequestError> {
         let Bind { portal, statement, formats, values, result_formats } = bind;
-        let prepared = self.prepared(&statement)?;
+        let prepared = self.prepared_statement(&statement)?;
         let (expected, types): (&[DataType], &[PgType]) = match prepared.as_ref() {
-            Prepared::Sql { description, types, .. } | Prepared::Own { description, types, .. } => {
-                (&description.parameters, types)
-            }
+            Prepared::Sql { description, types, .. }
+            | Prepared::SessionCommand { description, types, .. } => (&description.parameters, types),
             Prepared::Empty => (&[], &[]),
         };
         if values.len() != expected.len() {
@@ -149,7 +155,7 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) fn prepared(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+    pub(super) fn prepared_statement(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
         self.statements.get(name).map(|(prepared, _)| Arc::clone(prepared)).ok_or_else(|| {
             let message = match name.is_empty() {
                 true => "unnamed prepared statement does not exist".to_string(),
@@ -159,12 +165,12 @@ impl Conversation {
         })
     }
 
-    pub(super) fn describe(&mut self, target: Target, name: &str) -> Result<(), Trouble> {
+    pub(super) fn describe(&mut self, target: Target, name: &str) -> Result<(), RequestError> {
         let (prepared, formats) = match target {
-            Target::Statement => (self.prepared(name)?, vec![]),
+            Target::Statement => (self.prepared_statement(name)?, vec![]),
             Target::Portal => match self.portals.get(name) {
                 Some(portal) => (Arc::clone(&portal.prepared), portal.formats.clone()),
-                // A cursor of SQL is a portal too.
+                // An SQL cursor is a portal too.
                 None if self.cursors.contains_key(name) => {
                     let columns = self.cursor_columns(name, None)?;
                     self.io.reply.columns(&columns);
@@ -181,7 +187,9 @@ impl Conversation {
         };
         if target == Target::Statement {
             match prepared.as_ref() {
-                Prepared::Sql { types, .. } | Prepared::Own { types, .. } => self.io.reply.parameters(types),
+                Prepared::Sql { types, .. } | Prepared::SessionCommand { types, .. } => {
+                    self.io.reply.parameters(types)
+                }
                 Prepared::Empty => self.io.reply.parameters(&[]),
             }
         }
@@ -190,8 +198,9 @@ impl Conversation {
                 let columns = rows::columns(schema, &formats)?;
                 self.io.reply.columns(&columns);
             }
-            Prepared::Own {
-                own: Own::Cursor(CursorStatement::Fetch { name, is_move: false, .. }), ..
+            Prepared::SessionCommand {
+                command: SessionCommand::Cursor(CursorStatement::Fetch { name, is_move: false, .. }),
+                ..
             } => {
                 let columns = self.cursor_columns(name, Some(&formats))?;
                 self.io.reply.columns(&columns);
@@ -201,14 +210,14 @@ impl Conversation {
         Ok(())
     }
 
-    pub(super) async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), Trouble> {
+    pub(super) async fn execute(&mut self, name: String, rows_max: usize) -> Result<(), RequestError> {
         let missing =
             || SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"));
         if !self.portals.contains_key(&name) && self.cursors.contains_key(&name) {
             let count = if rows_max == 0 { Count::All } else { Count::Rows(rows_max as u64) };
             return self.fetch(&name, Step::Forward(count), false, None).await;
         }
-        // Taken out while it runs; what fails is not put back.
+        // Removed while it runs; a failed portal is not put back.
         let mut portal = self.portals.remove(&name).ok_or_else(missing)?;
         let prepared = Arc::clone(&portal.prepared);
         let state = std::mem::replace(&mut portal.state, PortalState::Done);
@@ -219,20 +228,22 @@ impl Conversation {
                 self.portals.insert(name, portal);
                 return Ok(());
             }
-            (PortalState::New, Prepared::Own { own, text, .. }) => {
-                self.own(own.clone(), text, &portal.values, Some(&portal.formats)).await?;
-                self.tell_parameters();
+            (PortalState::New, Prepared::SessionCommand { command, text, .. }) => {
+                self.run_session_command(command.clone(), text, &portal.values, Some(&portal.formats))
+                    .await?;
+                self.report_parameters();
                 return Ok(());
             }
-            (PortalState::New, Prepared::Sql { statement, description, given, .. }) => {
+            (PortalState::New, Prepared::Sql { statement, description, declared_types, .. }) => {
                 if matches!(statement.kind, Kind::Begin | Kind::Control) {
                     self.join_implicit(statement).await?;
                 } else if statement.kind == Kind::Plain && !self.is_last().await? {
                     self.begin_implicit().await?;
                 }
-                let expected = description.columns.as_deref().map(|columns| Expected { columns, given });
+                let expected =
+                    description.columns.as_deref().map(|columns| Expected { columns, declared_types });
                 let started = self.start(statement, &portal.values, &portal.formats, false, expected).await?;
-                self.tell_parameters();
+                self.report_parameters();
                 match started {
                     Some(rows) => rows,
                     None => {
@@ -247,26 +258,26 @@ impl Conversation {
                 self.portals.insert(name, portal);
                 return Ok(());
             }
-            (PortalState::Done, Prepared::Own { own, .. }) => {
-                self.io.reply.complete(own.tag());
+            (PortalState::Done, Prepared::SessionCommand { command, .. }) => {
+                self.io.reply.complete(command.tag());
                 return Ok(());
             }
         };
         if rows_max == 0 {
-            self.rest(rows).await?;
+            self.send_remaining(rows).await?;
         } else {
             match self.send_rows(&mut rows, rows_max).await {
                 Ok(true) => {
                     self.io.reply.complete(&rows.complete());
                     drop(rows);
-                    settled(&*self.session, Ok(())).await?;
+                    settle_with(&*self.session, Ok(())).await?;
                 }
                 Ok(false) => {
-                    self.io.reply.suspended();
+                    self.io.reply.portal_suspended();
                     portal.state = PortalState::Open(Box::new(rows));
                 }
-                Err(trouble) => {
-                    let done: Result<(), Trouble> = Err(trouble);
+                Err(error) => {
+                    let done: Result<(), RequestError> = Err(error);
                     self.registry.end(&rows.entry, failure_of(&done));
                     return done;
                 }

@@ -1,16 +1,16 @@
-//! Transactions that the client did not open: statements that came together belong together.
+//! Implicit transactions, which group statements that arrive together.
 
 use harrier_error::{SqlError, SqlState};
 
-use super::super::own;
-use super::interrupt::{stopped, terminated, until};
-use super::{Conversation, Trouble, failure_of};
+use super::super::session_command;
+use super::interrupt::{next_stop, run_interruptible, terminated_error};
+use super::{ClientSession, RequestError, failure_of};
 use crate::backend::{Kind, Statement, TransactionState};
 use crate::registry::Stop;
 
-impl Conversation {
-    /// Opens a transaction for statements that belong together.
-    pub(super) async fn begin_implicit(&mut self) -> Result<(), Trouble> {
+impl ClientSession {
+    /// Begins an implicit transaction.
+    pub(super) async fn begin_implicit(&mut self) -> Result<(), RequestError> {
         if self.session.transaction() == TransactionState::Idle {
             self.control("BEGIN").await?;
             self.is_implicit = true;
@@ -18,8 +18,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Ends the transaction that the client did not open.
-    pub(super) async fn end_implicit(&mut self) -> Result<(), Trouble> {
+    /// Ends the implicit transaction.
+    pub(super) async fn end_implicit(&mut self) -> Result<(), RequestError> {
         if !std::mem::take(&mut self.is_implicit) {
             return Ok(());
         }
@@ -30,21 +30,21 @@ impl Conversation {
         }
     }
 
-    pub(super) async fn control(&mut self, text: &str) -> Result<(), Trouble> {
+    pub(super) async fn control(&mut self, text: &str) -> Result<(), RequestError> {
         let statement = self.session.parse(text).await?;
         let entry = self.registry.begin(&self.guard.entry, text);
         let work = self.session.execute(&statement, &[], &entry);
-        let outcome = until(&mut self.io, &mut self.stops, None, work).await;
+        let outcome = run_interruptible(&mut self.io, &mut self.stops, None, work).await;
         let outcome = outcome.and_then(|outcome| Ok(outcome.map(drop)?));
         self.registry.end(&entry, failure_of(&outcome));
         outcome
     }
 
-    /// Has a statement run together with those before and behind it.
-    pub(super) async fn join_implicit(&mut self, statement: &Statement) -> Result<(), Trouble> {
+    /// Lets a statement join the implicit transaction.
+    pub(super) async fn join_implicit(&mut self, statement: &Statement) -> Result<(), RequestError> {
         match statement.kind {
             Kind::Plain => self.begin_implicit().await,
-            Kind::Begin | Kind::Control => Ok(self.take_over(statement)?),
+            Kind::Begin | Kind::Control => Ok(self.make_explicit(statement)?),
             Kind::Alone => {
                 let words = statement.text.split_whitespace().next().unwrap_or_default().to_uppercase();
                 let message = format!("{words} cannot be executed from a function or multi-command string");
@@ -53,14 +53,16 @@ impl Conversation {
         }
     }
 
-    /// To be called before a statement about the transaction. One that was not opened by the client is the
-    /// client's after BEGIN, with all that is in it; a statement out of place is warned of.
+    /// Handles a transaction statement inside an implicit transaction; called before it runs. BEGIN turns the
+    /// implicit transaction into an explicit one with all its changes; a misplaced statement raises a
+    /// warning.
     ///
-    /// Errors: it can only be used in a transaction that the client has opened (25P01).
-    pub(super) fn take_over(&mut self, statement: &Statement) -> Result<(), SqlError> {
+    /// Errors: it requires an explicit transaction (25P01).
+    pub(super) fn make_explicit(&mut self, statement: &Statement) -> Result<(), SqlError> {
         let state = self.session.transaction();
         let is_begun = state != TransactionState::Idle && !self.is_implicit;
-        let words: Vec<String> = own::words(&statement.text).map(str::to_ascii_lowercase).collect();
+        let words: Vec<String> =
+            session_command::words(&statement.text).map(str::to_ascii_lowercase).collect();
         let first = words.first().map_or("", String::as_str);
         let ends = matches!(first, "commit" | "end" | "rollback" | "abort")
             && !words.iter().any(|word| word == "to");
@@ -85,8 +87,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Whether nothing but Sync comes behind the present message.
-    pub(super) async fn is_last(&mut self) -> Result<bool, Trouble> {
+    /// Whether only Sync follows the current message.
+    pub(super) async fn is_last(&mut self) -> Result<bool, RequestError> {
         if self.is_implicit {
             return Ok(false);
         }
@@ -100,8 +102,8 @@ impl Conversation {
                 let Self { io, stops, .. } = self;
                 tokio::select! {
                     filled = io.fill() => filled?,
-                    stop = stopped(stops) => if stop == Stop::Session {
-                        return Err(terminated().into());
+                    stop = next_stop(stops) => if stop == Stop::Session {
+                        return Err(terminated_error().into());
                     },
                 }
             }

@@ -1,4 +1,4 @@
-//! What ends a statement, or a session, before it is done: its client, somebody else, or its time limit.
+//! Interruptions of a statement or session: client disconnect, cancel request, termination, time limit.
 
 use std::future::Future;
 use std::io;
@@ -9,18 +9,18 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 use super::super::io::Io;
-use super::Trouble;
+use super::RequestError;
 use crate::registry::Stop;
 
-/// What a session is asked to stop.
+/// The channel of stop requests for a session.
 pub(super) type Stops = watch::Receiver<(u64, Option<Stop>)>;
 
-/// What a session ends with when somebody ends it.
-pub(in crate::pg) fn terminated() -> SqlError {
+/// The error of a terminated session.
+pub(in crate::pg) fn terminated_error() -> SqlError {
     SqlError::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
-fn canceled() -> SqlError {
+fn canceled_error() -> SqlError {
     SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
 }
 
@@ -28,7 +28,7 @@ fn timed_out() -> SqlError {
     SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout")
 }
 
-/// Waits for a point in time; for ever if there is none.
+/// Waits for a deadline; forever without one.
 pub(super) async fn expiry(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline.into()).await,
@@ -36,8 +36,8 @@ pub(super) async fn expiry(deadline: Option<Instant>) {
     }
 }
 
-/// The next thing that the session is asked to stop.
-pub(super) async fn stopped(stops: &mut Stops) -> Stop {
+/// The next stop request.
+pub(super) async fn next_stop(stops: &mut Stops) -> Stop {
     loop {
         if stops.changed().await.is_err() {
             return std::future::pending().await;
@@ -48,16 +48,16 @@ pub(super) async fn stopped(stops: &mut Stops) -> Stop {
     }
 }
 
-/// Waits for what ends a statement, and returns with what it ends.
-pub(super) async fn interrupted(stops: &mut Stops, deadline: Option<Instant>) -> SqlError {
+/// Waits for an interruption; returns its error.
+pub(super) async fn next_interruption(stops: &mut Stops, deadline: Option<Instant>) -> SqlError {
     let timer = expiry(deadline);
     tokio::pin!(timer);
     loop {
         tokio::select! {
             biased;
-            stop = stopped(stops) => match stop {
-                Stop::Statement => return canceled(),
-                Stop::Session => return terminated(),
+            stop = next_stop(stops) => match stop {
+                Stop::Statement => return canceled_error(),
+                Stop::Session => return terminated_error(),
                 Stop::Drain => {}
             },
             () = &mut timer => return timed_out(),
@@ -65,36 +65,36 @@ pub(super) async fn interrupted(stops: &mut Stops, deadline: Option<Instant>) ->
     }
 }
 
-/// Does `work` unless it is interrupted, or the client goes.
-pub(super) async fn until<T>(
+/// Runs `work` unless it is interrupted or the client disconnects.
+pub(super) async fn run_interruptible<T>(
     io: &mut Io,
     stops: &mut Stops,
     deadline: Option<Instant>,
     work: impl Future<Output = T>,
-) -> Result<T, Trouble> {
+) -> Result<T, RequestError> {
     tokio::select! {
         biased;
         value = work => Ok(value),
-        failure = interrupted(stops, deadline) => Err(failure.into()),
+        failure = next_interruption(stops, deadline) => Err(failure.into()),
         error = io.watch() => Err(error.into()),
     }
 }
 
-/// Sends what a statement has written. What was begun to be sent cannot be taken back: if the statement is
-/// interrupted meanwhile, `give_up` ends it at once, however slowly its client reads, and it fails when the
-/// client has read the rest. A session that is ended does not wait for that.
+/// Sends a statement's output. A partially sent message cannot be taken back: if the statement is interrupted
+/// meanwhile, `give_up` ends it at once, however slowly its client reads, and it fails when the client has
+/// read the rest. A terminated session does not wait for that.
 pub(super) async fn send(
     io: &mut Io,
     stops: &mut Stops,
     deadline: Option<Instant>,
     give_up: impl FnOnce(&SqlError),
-) -> Result<(), Trouble> {
+) -> Result<(), RequestError> {
     let flushed = io.flush();
     tokio::pin!(flushed);
     let failure = tokio::select! {
         biased;
         sent = &mut flushed => return Ok(sent?),
-        failure = interrupted(stops, deadline) => failure,
+        failure = next_interruption(stops, deadline) => failure,
     };
     if failure.is_fatal {
         return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
@@ -104,23 +104,23 @@ pub(super) async fn send(
     Err(failure.into())
 }
 
-/// Sends what was written when no statement runs.
-pub(super) async fn flush(io: &mut Io, stops: &mut Stops) -> Result<(), Trouble> {
+/// Flushes the output when no statement runs.
+pub(super) async fn flush(io: &mut Io, stops: &mut Stops) -> Result<(), RequestError> {
     let flushed = io.flush();
     tokio::pin!(flushed);
     finish(flushed, stops).await
 }
 
-/// Waits for the end of sending, for as long as the session lasts.
+/// Waits until the output is sent, or the session is terminated.
 async fn finish(
     mut flushed: impl Future<Output = io::Result<()>> + Unpin,
     stops: &mut Stops,
-) -> Result<(), Trouble> {
+) -> Result<(), RequestError> {
     loop {
         tokio::select! {
             biased;
             sent = &mut flushed => return Ok(sent?),
-            stop = stopped(stops) => if stop == Stop::Session {
+            stop = next_stop(stops) => if stop == Stop::Session {
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
             },
         }

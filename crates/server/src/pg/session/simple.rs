@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use harrier_error::SqlError;
 
-use super::super::own::Own;
 use super::super::portal::Prepared;
-use super::run::Read;
-use super::{Conversation, Trouble, shift, split};
+use super::super::session_command::SessionCommand;
+use super::run::ClientStatement;
+use super::{ClientSession, RequestError, shift, split};
 use crate::backend::{CursorStatement, Description, Kind};
 
-/// The parameter by which literals are read when a statement is parsed.
+/// The parameter that determines how date literals are parsed.
 const DATE_STYLE: &str = "DateStyle";
 
-impl Conversation {
-    pub(super) async fn query(&mut self, text: &str) -> Result<(), Trouble> {
+impl ClientSession {
+    pub(super) async fn query(&mut self, text: &str) -> Result<(), RequestError> {
         self.portals.remove("");
         self.statements.remove("");
         let style = self.session.parameter(DATE_STYLE);
@@ -22,17 +22,21 @@ impl Conversation {
         let (registry, session) = (Arc::clone(&self.registry), Arc::clone(&self.guard.entry));
         for part in split(&*self.session, text) {
             let shifted = |failure: SqlError| {
-                registry.never_ran(&session, &part.text, &failure);
+                registry.record_rejected(&session, &part.text, &failure);
                 shift(failure, part.offset)
             };
-            let read = self.read(&part.text).await.map_err(|trouble| match trouble {
-                Trouble::Failed(failure) => Trouble::Failed(shifted(failure)),
+            let read = self.parse_client_statement(&part.text).await.map_err(|error| match error {
+                RequestError::Failed(failure) => RequestError::Failed(shifted(failure)),
                 gone => gone,
             })?;
             let (description, types) = (Description::default(), vec![]);
             let prepared = match read {
-                Read::Own(own) => Prepared::Own { own, text: part.text.clone(), description, types },
-                Read::Sql(statement) => Prepared::Sql { statement, description, types, given: vec![] },
+                ClientStatement::SessionCommand(command) => {
+                    Prepared::SessionCommand { command, text: part.text.clone(), description, types }
+                }
+                ClientStatement::Sql(statement) => {
+                    Prepared::Sql { statement, description, types, declared_types: vec![] }
+                }
             };
             parsed.push((part.offset, prepared));
         }
@@ -42,56 +46,62 @@ impl Conversation {
         }
         let many = parsed.len() > 1;
         for (offset, prepared) in parsed {
-            let done = match self.read_again(prepared, style.as_deref()).await {
+            let done = match self.parse_again(prepared, style.as_deref()).await {
                 Ok(prepared) => self.simple(prepared, many).await,
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
-            if let Err(trouble) = done {
-                let trouble = match trouble {
-                    Trouble::Failed(failure) => Trouble::Failed(shift(failure, offset)),
+            if let Err(error) = done {
+                let error = match error {
+                    RequestError::Failed(failure) => RequestError::Failed(shift(failure, offset)),
                     gone => gone,
                 };
-                self.report(Err(trouble))?;
+                self.report(Err(error))?;
                 return self.end_implicit().await;
             }
-            self.tell_parameters();
+            self.report_parameters();
         }
         self.end_implicit().await
     }
 
-    /// A statement by the order of days that those before it have left; all were parsed in `style`.
-    async fn read_again(&mut self, prepared: Prepared, style: Option<&str>) -> Result<Prepared, Trouble> {
+    /// Parses a statement again if earlier ones have changed the date order; `style` is the one at the first
+    /// parse.
+    async fn parse_again(
+        &mut self,
+        prepared: Prepared,
+        style: Option<&str>,
+    ) -> Result<Prepared, RequestError> {
         match prepared {
-            Prepared::Sql { statement, description, types, given }
+            Prepared::Sql { statement, description, types, declared_types }
                 if self.session.parameter(DATE_STYLE).as_deref() != style =>
             {
-                let statement = self.parsed(&statement.text).await?;
-                Ok(Prepared::Sql { statement, description, types, given })
+                let statement = self.parse_statement(&statement.text).await?;
+                Ok(Prepared::Sql { statement, description, types, declared_types })
             }
             other => Ok(other),
         }
     }
 
-    pub(super) async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), Trouble> {
+    pub(super) async fn simple(&mut self, prepared: Prepared, many: bool) -> Result<(), RequestError> {
         let statement = match prepared {
-            Prepared::Own { own, text, .. } => {
-                if let Own::Cursor(CursorStatement::Fetch { name, is_move: false, .. }) = &own {
+            Prepared::SessionCommand { command, text, .. } => {
+                if let SessionCommand::Cursor(CursorStatement::Fetch { name, is_move: false, .. }) = &command
+                {
                     let columns = self.cursor_columns(name, None)?;
                     self.io.reply.columns(&columns);
                 }
-                return self.own(own, &text, &[], None).await;
+                return self.run_session_command(command, &text, &[], None).await;
             }
             Prepared::Sql { statement, .. } => statement,
             Prepared::Empty => return Ok(()),
         };
         match statement.kind {
             _ if many => self.join_implicit(&statement).await?,
-            Kind::Begin | Kind::Control => self.take_over(&statement)?,
+            Kind::Begin | Kind::Control => self.make_explicit(&statement)?,
             Kind::Plain | Kind::Alone => {}
         }
         let open = self.start(&statement, &[], &[], true, None).await?;
         match open {
-            Some(rows) => self.rest(rows).await,
+            Some(rows) => self.send_remaining(rows).await,
             None => Ok(()),
         }
     }

@@ -435,7 +435,7 @@ impl Session for ToySession {
         Ok(())
     }
 
-    fn reported(&self, _: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
+    fn parameter_status(&self, _: u64) -> Option<(u64, Vec<(&'static str, String)>)> {
         None
     }
 

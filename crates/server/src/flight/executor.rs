@@ -1,9 +1,9 @@
-//! A statement's turn on a session: it is listed while it runs, can be stopped at any moment, and leaves the
-//! session settled.
+//! Execution of a statement on a leased session: listed while it runs, cancelable at any time, and cleaned up
+//! afterwards.
 //!
-//! Cancellation: a turn ends early when its session is asked to stop, when its token is canceled (nobody
-//! waits for its rows any more), or when the session's `statement_timeout` is over. What runs is dropped
-//! then, which gives it up.
+//! Cancellation: execution ends early when its session gets a stop request, when its token is canceled (the
+//! client no longer wants its rows), or when the session's `statement_timeout` expires. The running future is
+//! dropped then, which cancels it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,17 +30,17 @@ use crate::backend::{
 };
 use crate::registry::{Activity, Registry, StatementEntry, Stop};
 
-/// Takes the rows of a statement.
+/// Receives the rows of a statement.
 #[async_trait]
 pub(super) trait Consumer: Send {
-    /// Called before the rows; again before those of a further run of the same statement.
+    /// Called before the rows, and again before those of a further execution of the same statement.
     async fn begin(&mut self, schema: &SchemaRef) -> Result<(), SqlError>;
 
-    /// Returns when it can take more.
+    /// Returns when it can accept more.
     async fn take(&mut self, batch: RecordBatch) -> Result<(), SqlError>;
 }
 
-/// Rows that nobody asked for.
+/// Discards unwanted rows.
 pub(super) struct Discard;
 
 #[async_trait]
@@ -54,7 +54,7 @@ impl Consumer for Discard {
     }
 }
 
-/// Rows of the catalog, which are few.
+/// Collects rows of the catalog, which are few.
 #[derive(Default)]
 pub(super) struct Collect(pub Vec<RecordBatch>);
 
@@ -70,17 +70,17 @@ impl Consumer for Collect {
     }
 }
 
-/// Rows on their way to a client: their schema as sent, then messages, as many ahead as the channel holds.
-/// `None` is the end; without it the statement has died.
+/// Rows on their way to a client: their schema on the wire, then messages, as many ahead as the channel
+/// holds. `None` marks the end; without it the statement has panicked.
 pub(super) struct Rows {
     pub schema: SchemaRef,
     pub messages: mpsc::Receiver<Result<Option<FlightData>, Status>>,
 }
 
-/// Messages that are encoded before the client takes them.
+/// Encoded messages buffered ahead of the client.
 const MESSAGES_AHEAD: usize = 4;
 
-/// Encodes rows for a client, and tells it when the first are there.
+/// Encodes rows for a client, and signals when the first are ready.
 pub(super) struct Forward {
     started: Option<oneshot::Sender<Result<Rows, SqlError>>>,
     encoder: Option<(SchemaRef, Encoder)>,
@@ -92,13 +92,13 @@ impl Forward {
         Self { started: Some(started), encoder: None, messages: None }
     }
 
-    /// Tells the client how the statement ended. To be called when its session is free again: what the client
-    /// does next finds it so.
+    /// Reports the statement's outcome to the client. Called once its session is free again, so that the
+    /// client's next statement finds it free.
     pub async fn finish(mut self, result: Result<(), SqlError>) {
         match (self.started.take(), self.messages.take(), result) {
             (Some(started), _, Err(failure)) => drop(started.send(Err(failure))),
             (Some(started), _, Ok(())) => {
-                // Without rows: what the client reads is empty, and has no columns.
+                // Without rows the client gets an empty result with no columns.
                 let schema = SchemaRef::new(arrow::datatypes::Schema::empty());
                 let (sender, messages) = mpsc::channel(2);
                 let first = Encoder::new(Arc::clone(&schema)).schema_message();
@@ -115,13 +115,13 @@ impl Forward {
 
     async fn send(&self, message: FlightData) -> Result<(), SqlError> {
         match &self.messages {
-            Some(messages) => messages.send(Ok(Some(message))).await.map_err(|_| gone()),
-            None => Err(gone()),
+            Some(messages) => messages.send(Ok(Some(message))).await.map_err(|_| client_gone_error()),
+            None => Err(client_gone_error()),
         }
     }
 }
 
-fn gone() -> SqlError {
+fn client_gone_error() -> SqlError {
     SqlError::new(SqlState::QUERY_CANCELED, "canceling statement because nobody waits for it")
 }
 
@@ -146,13 +146,15 @@ impl Consumer for Forward {
         self.messages = Some(sender);
         self.send(first).await?;
         match self.started.take() {
-            Some(started) => started.send(Ok(Rows { schema: wire, messages })).map_err(|_| gone()),
-            None => Err(gone()),
+            Some(started) => {
+                started.send(Ok(Rows { schema: wire, messages })).map_err(|_| client_gone_error())
+            }
+            None => Err(client_gone_error()),
         }
     }
 
     async fn take(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
-        let Some((_, encoder)) = &mut self.encoder else { return Err(gone()) };
+        let Some((_, encoder)) = &mut self.encoder else { return Err(client_gone_error()) };
         for message in encoder.encode(&batch)? {
             self.send(message).await?;
         }
@@ -160,29 +162,29 @@ impl Consumer for Forward {
     }
 }
 
-/// What a statement runs with, beside its text.
+/// Inputs of a statement beside its text.
 #[derive(Default)]
-pub(super) struct Given<'a> {
-    /// As this session parsed it.
+pub(super) struct StatementInputs<'a> {
+    /// Parsed by this session.
     pub parsed: Option<Statement>,
     pub values: &'a [ArrayRef],
-    /// The columns that the client was told when it prepared the statement.
+    /// The row description sent to the client when it prepared the statement.
     pub expected: Option<&'a Schema>,
-    /// What COPY reads.
+    /// The input of COPY.
     pub input: Option<BoxStream<'a, Result<Bytes, SqlError>>>,
-    /// It may open and end transactions: the protocol asks for it.
+    /// May begin and end transactions, on the protocol's request.
     pub is_control: bool,
 }
 
-/// Runs statements, one after the other, on a session.
-pub(super) struct Turn {
+/// Executes statements, one after the other, on a session.
+pub(super) struct Executor {
     lease: Lease,
     registry: Arc<Registry>,
     stops: watch::Receiver<(u64, Option<Stop>)>,
     canceled: CancellationToken,
 }
 
-impl Turn {
+impl Executor {
     pub fn new(lease: Lease, registry: Arc<Registry>, canceled: CancellationToken) -> Self {
         let stops = lease.hosted.guard.entry.listen();
         lease.hosted.set_current(&canceled);
@@ -197,16 +199,16 @@ impl Turn {
         self.lease.hosted.guard.entry.id
     }
 
-    /// Runs a statement to its end. Afterwards its session is settled, also if it failed.
+    /// Executes a statement to its end. Its session is cleaned up afterwards, also on failure.
     pub async fn run(
         &mut self,
         text: &str,
-        given: Given<'_>,
+        given: StatementInputs<'_>,
         consumer: &mut dyn Consumer,
     ) -> Result<Done, SqlError> {
         let hosted = Arc::clone(&self.lease.hosted);
         let entry = self.registry.begin(&hosted.guard.entry, text);
-        // Ends the listing also if this future is dropped.
+        // Removes it from the list even if this future is dropped.
         let listed = Listed { registry: Arc::clone(&self.registry), entry, hosted: Arc::clone(&hosted) };
         hosted.guard.entry.set_activity(Activity::Active);
         let timeout = hosted.session.parameter("statement_timeout").and_then(|text| milliseconds(&text));
@@ -216,7 +218,7 @@ impl Turn {
             let work = work(&*hosted.session, text, given, is_side, &listed.entry, consumer);
             tokio::select! {
                 biased;
-                failure = stopped(&mut self.stops) => Err(failure),
+                failure = next_stop(&mut self.stops) => Err(failure),
                 () = self.canceled.cancelled() => {
                     Err(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"))
                 }
@@ -235,10 +237,10 @@ impl Turn {
         result
     }
 
-    /// What a statement expects and returns. `None`: the text is empty.
+    /// Describes a statement's parameters and rows. `None`: the text is empty.
     pub async fn describe(&mut self, text: &str) -> Result<Option<(Statement, Description)>, SqlError> {
         let session = Arc::clone(self.session());
-        let parsed = single(&*session, text);
+        let parsed = parse_single(&*session, text);
         let Some(statement) = self.unless_stopped(parsed).await? else { return Ok(None) };
         let description = self.unless_stopped(session.describe(&statement, &[])).await?;
         Ok(Some((statement, description)))
@@ -250,33 +252,33 @@ impl Turn {
     ) -> Result<T, SqlError> {
         tokio::select! {
             biased;
-            failure = stopped(&mut self.stops) => Err(failure),
-            () = self.canceled.cancelled() => Err(gone()),
+            failure = next_stop(&mut self.stops) => Err(failure),
+            () = self.canceled.cancelled() => Err(client_gone_error()),
             done = work => done,
         }
     }
 
-    /// Runs what the protocol itself asks for, such as COMMIT.
-    pub async fn control(&mut self, text: &str) -> Result<Done, SqlError> {
-        self.run(text, Given { is_control: true, ..Given::default() }, &mut Discard).await
+    /// Executes a statement of the protocol itself, such as COMMIT.
+    pub async fn run_control(&mut self, text: &str) -> Result<Done, SqlError> {
+        self.run(text, StatementInputs { is_control: true, ..StatementInputs::default() }, &mut Discard).await
     }
 
-    /// Runs several statements as one: in the transaction that is open, or in one of their own.
-    pub async fn together<'a, T>(
+    /// Executes several statements atomically: in the open transaction, or in one of their own.
+    pub async fn run_atomically<'a, T>(
         &'a mut self,
         work: impl for<'b> FnOnce(&'b mut Self) -> BoxFuture<'b, Result<T, SqlError>>,
     ) -> Result<T, SqlError> {
         if self.session().transaction() != TransactionState::Idle {
             return work(self).await;
         }
-        self.control("BEGIN").await?;
+        self.run_control("BEGIN").await?;
         let result = work(self).await;
         let end = match &result {
-            Ok(_) => self.control("COMMIT").await,
+            Ok(_) => self.run_control("COMMIT").await,
             Err(_) => {
-                // Whoever asked for an end of the work did not ask to keep the transaction open.
+                // A client that cancels the work does not want to keep the transaction open.
                 self.canceled = CancellationToken::new();
-                self.control("ROLLBACK").await
+                self.run_control("ROLLBACK").await
             }
         };
         match (result, end) {
@@ -286,8 +288,8 @@ impl Turn {
     }
 }
 
-/// Parses what has to be a single statement. `None`: the text is empty.
-pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<Statement>, SqlError> {
+/// Parses a single statement. `None`: the text is empty.
+pub(super) async fn parse_single(session: &dyn Session, text: &str) -> Result<Option<Statement>, SqlError> {
     let mut parts = session.split(text).into_iter();
     match (parts.next(), parts.next()) {
         (None, _) => Ok(None),
@@ -300,14 +302,14 @@ pub(super) async fn single(session: &dyn Session, text: &str) -> Result<Option<S
 async fn work(
     session: &dyn Session,
     text: &str,
-    given: Given<'_>,
+    given: StatementInputs<'_>,
     is_side: bool,
     entry: &Arc<StatementEntry>,
     consumer: &mut dyn Consumer,
 ) -> Result<Done, SqlError> {
     let parsed = match given.parsed {
         Some(parsed) => Some(parsed),
-        None => single(session, text).await?,
+        None => parse_single(session, text).await?,
     };
     let Some(statement) = parsed else { return Ok(Done::default()) };
     let is_control = matches!(statement.kind, Kind::Begin | Kind::Control);
@@ -352,7 +354,7 @@ async fn work(
     }
 }
 
-/// Errors: the statement would be described otherwise now than it was (0A000).
+/// Errors: the statement's description has changed (0A000).
 async fn check_columns(
     session: &dyn Session,
     statement: &Statement,
@@ -367,7 +369,7 @@ async fn check_columns(
     if of(schema) == described {
         return Ok(());
     }
-    // With values in the places of parameters, types may differ from what is described, too.
+    // With bound values, types may differ from the description, too.
     let again = session.describe(statement, &[]).await.ok().and_then(|description| description.columns);
     match again {
         Some(columns) if of(&columns) == described => Ok(()),
@@ -375,8 +377,7 @@ async fn check_columns(
     }
 }
 
-/// Gives a COPY what it reads. If there is no more to give for an error, the statement is given up, and never
-/// sees an end.
+/// Feeds a COPY's input. If the input fails, drops the statement, which never sees an end of input.
 async fn feed(
     mut source: BoxStream<'_, Result<Bytes, SqlError>>,
     input: mpsc::Sender<Bytes>,
@@ -409,7 +410,7 @@ async fn feed(
 struct Listed {
     registry: Arc<Registry>,
     entry: Arc<StatementEntry>,
-    hosted: Arc<super::login::Hosted>,
+    hosted: Arc<super::login::HostedSession>,
 }
 
 impl Listed {
@@ -427,13 +428,13 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         if !self.entry.has_ended() {
-            self.end(Some(&gone()));
+            self.end(Some(&client_gone_error()));
         }
     }
 }
 
-/// Returns when the session is asked to stop what it does.
-async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> SqlError {
+/// Returns on a stop request to the session.
+async fn next_stop(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> SqlError {
     loop {
         if stops.changed().await.is_err() {
             return std::future::pending().await;
@@ -442,14 +443,14 @@ async fn stopped(stops: &mut watch::Receiver<(u64, Option<Stop>)>) -> SqlError {
             Some(Stop::Statement) => {
                 return SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
             }
-            Some(Stop::Session) => return super::login::terminated(),
-            // What runs may end.
+            Some(Stop::Session) => return super::login::terminated_error(),
+            // Running statements may finish.
             Some(Stop::Drain) | None => {}
         }
     }
 }
 
-/// A time as PostgreSQL's settings have it: `5s`, `1min`, or a number of milliseconds.
+/// Parses a time as in PostgreSQL's settings: `5s`, `1min`, or a number of milliseconds.
 fn milliseconds(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -465,7 +466,7 @@ fn milliseconds(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(number.checked_mul(unit)?))
 }
 
-/// How many rows a statement touched, by what it says when it is done.
+/// The number of affected rows, from the command tag.
 pub(super) fn row_count(done: &Done) -> i64 {
     done.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

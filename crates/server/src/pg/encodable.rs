@@ -1,5 +1,4 @@
-//! Arrays of Arrow as the few types that there is a way to write for: cast once for a batch, arrays in arrays
-//! too.
+//! Casts of Arrow arrays, nested ones too, to the few types that have encoders: once per batch.
 
 use std::sync::Arc;
 
@@ -10,21 +9,21 @@ use harrier_error::{SqlError, SqlState};
 
 use super::types::{self, PgType};
 
-/// A column that can be written.
-pub(crate) struct Ready {
+/// A column of an encodable type.
+pub(crate) struct EncodableColumn {
     pub(crate) array: ArrayRef,
     pub(crate) field: FieldRef,
     pub(crate) pg_type: PgType,
-    /// Of an array of lists (which are `List` or `LargeList` here), the values in them, one behind the other.
-    pub(crate) items: Option<Box<Ready>>,
+    /// For lists (here `List` or `LargeList`), their flattened values.
+    pub(crate) items: Option<Box<EncodableColumn>>,
 }
 
-impl Ready {
+impl EncodableColumn {
     /// Errors: there is no such cast (XX000).
     fn new(array: &ArrayRef, field: &FieldRef) -> Result<Self, SqlError> {
         let pg_type = PgType::of_field(field);
         let mut array = Arc::clone(array);
-        while let Some(wanted) = written_as(array.data_type()) {
+        while let Some(wanted) = encodable_type(array.data_type()) {
             let failed = |error| {
                 SqlError::new(
                     SqlState::INTERNAL_ERROR,
@@ -46,10 +45,10 @@ impl Ready {
         Ok(Self { array, field, pg_type, items })
     }
 
-    /// Has it be of a type that a client was told.
-    pub(crate) fn tell(&mut self, pg_type: PgType) {
+    /// Sets the type from the row description.
+    pub(crate) fn set_type(&mut self, pg_type: PgType) {
         self.pg_type = pg_type;
-        // Of UUIDs, which are texts, the array alone says it.
+        // UUIDs are text arrays; only the list's type says so.
         if let Some(items) = &mut self.items
             && items.pg_type.oid == types::TEXT
             && types::item_of(pg_type.oid) == Some(types::UUID)
@@ -59,17 +58,22 @@ impl Ready {
     }
 }
 
-/// The columns of a batch, ready to be written.
-pub(crate) fn ready(batch: &RecordBatch) -> Result<Vec<Ready>, SqlError> {
+/// Casts the columns of a batch to encodable types.
+pub(crate) fn encodable_columns(batch: &RecordBatch) -> Result<Vec<EncodableColumn>, SqlError> {
     let schema = batch.schema_ref();
-    batch.columns().iter().zip(schema.fields()).map(|(array, field)| Ready::new(array, field)).collect()
+    batch
+        .columns()
+        .iter()
+        .zip(schema.fields())
+        .map(|(array, field)| EncodableColumn::new(array, field))
+        .collect()
 }
 
-/// What a type is cast to before it is written; `None` if it is written as it is.
-fn written_as(data_type: &DataType) -> Option<DataType> {
+/// The type to cast to before encoding; `None` if the array can be encoded directly.
+fn encodable_type(data_type: &DataType) -> Option<DataType> {
     let microseconds = TimeUnit::Microsecond;
     Some(match data_type {
-        // Which has no marks of what is NULL.
+        // The Null array has no validity bitmap.
         DataType::Null => DataType::Utf8,
         DataType::Int8 | DataType::UInt8 => DataType::Int16,
         DataType::UInt16 => DataType::Int32,

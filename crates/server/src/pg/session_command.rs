@@ -1,28 +1,28 @@
-//! Statements about the conversation itself, which the engine does not run: cursors, DISCARD, DEALLOCATE,
-//! LISTEN. Those about cursors are parsed by the session.
+//! Session commands, which the engine does not run: cursors, DISCARD, DEALLOCATE, LISTEN. The session parses
+//! those about cursors.
 
 use harrier_error::{SqlError, SqlState};
 
 use crate::backend::CursorStatement;
 
-/// A statement that the session with the client answers by itself.
+/// A command that the protocol's session runs itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum SessionCommand {
     Cursor(CursorStatement),
     DiscardAll,
-    /// The tables of the session.
+    /// Drops the session's temporary tables.
     DiscardTemporary,
     DiscardSequences,
-    /// Forgets a prepared statement of the protocol, or else of SQL; `None`: all of both.
+    /// Drops a prepared statement of the protocol, or else of SQL; `None`: all of both.
     Deallocate(Option<String>),
-    /// Nothing to do: nobody notifies anybody.
+    /// No-op: there are no notifications.
     Nothing(&'static str),
-    /// Nothing to do, either, but for superusers.
+    /// No-op, but only for superusers.
     Checkpoint,
 }
 
-impl Own {
-    /// What PostgreSQL says when it is done, without counts.
+impl SessionCommand {
+    /// The command tag, without counts.
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             Self::Cursor(cursor) => cursor.tag(),
@@ -37,27 +37,27 @@ impl Own {
     }
 }
 
-/// `text` as such a statement, if it is one. `cursor` parses those about cursors.
+/// Parses `text` as a session command; `None` for other statements. `cursor` parses those about cursors.
 ///
-/// Errors: it is one that is not understood (42601), or that asks for what there is not (0A000).
+/// Errors: a syntax error (42601), or an unsupported feature (0A000).
 pub(crate) fn parse(
     text: &str,
     cursor: impl FnOnce(&str) -> Result<Option<CursorStatement>, SqlError>,
-) -> Result<Option<Own>, SqlError> {
+) -> Result<Option<SessionCommand>, SqlError> {
     let mut words = Words { rest: text };
     let Some(first) = words.next() else {
         return Ok(None);
     };
-    let own = match first.to_ascii_lowercase().as_str() {
+    let command = match first.to_ascii_lowercase().as_str() {
         "declare" | "fetch" | "move" | "close" => {
-            return Ok(cursor(text)?.map(Own::Cursor));
+            return Ok(cursor(text)?.map(SessionCommand::Cursor));
         }
         "discard" => match words.next().map(str::to_ascii_lowercase).as_deref() {
-            Some("all") => Own::DiscardAll,
-            Some("plans") => Own::Nothing("DISCARD PLANS"),
-            Some("sequences") => Own::DiscardSequences,
-            Some("temp" | "temporary") => Own::DiscardTemporary,
-            other => return Err(unexpected(other)),
+            Some("all") => SessionCommand::DiscardAll,
+            Some("plans") => SessionCommand::Nothing("DISCARD PLANS"),
+            Some("sequences") => SessionCommand::DiscardSequences,
+            Some("temp" | "temporary") => SessionCommand::DiscardTemporary,
+            other => return Err(syntax_error(other)),
         },
         "deallocate" => {
             let mut word = words.next();
@@ -65,14 +65,14 @@ pub(crate) fn parse(
                 word = words.next();
             }
             match word {
-                Some(name) if name.eq_ignore_ascii_case("all") => Own::Deallocate(None),
-                Some(name) => Own::Deallocate(Some(plain(name))),
-                None => return Err(unexpected(None)),
+                Some(name) if name.eq_ignore_ascii_case("all") => SessionCommand::Deallocate(None),
+                Some(name) => SessionCommand::Deallocate(Some(fold_identifier(name))),
+                None => return Err(syntax_error(None)),
             }
         }
         "unlisten" => {
             words.next();
-            Own::Nothing("UNLISTEN")
+            SessionCommand::Nothing("UNLISTEN")
         }
         "listen" | "notify" => {
             return Err(SqlError::new(
@@ -80,24 +80,24 @@ pub(crate) fn parse(
                 format!("{} is not supported", first.to_uppercase()),
             ));
         }
-        "checkpoint" => Own::Checkpoint,
+        "checkpoint" => SessionCommand::Checkpoint,
         _ => return Ok(None),
     };
     match words.next() {
-        None => Ok(Some(own)),
-        other => Err(unexpected(other)),
+        None => Ok(Some(command)),
+        other => Err(syntax_error(other)),
     }
 }
 
-fn unexpected(word: Option<&str>) -> SqlError {
+fn syntax_error(word: Option<&str>) -> SqlError {
     match word {
         Some(word) => SqlError::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{word}\"")),
         None => SqlError::new(SqlState::SYNTAX_ERROR, "syntax error at end of input"),
     }
 }
 
-/// A name as SQL has it: in lower case unless it is quoted.
-fn plain(word: &str) -> String {
+/// Folds an SQL identifier: lower case unless quoted.
+fn fold_identifier(word: &str) -> String {
     match word.strip_prefix('"').and_then(|word| word.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => word.to_ascii_lowercase(),
@@ -110,7 +110,7 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || words.next())
 }
 
-/// Words of a statement, one after the other; comments between them are skipped.
+/// Iterator over the words of a statement; skips comments.
 struct Words<'t> {
     rest: &'t str,
 }
@@ -163,19 +163,19 @@ mod tests {
 
     #[test]
     fn statements_are_known() {
-        let cases: [(&str, Result<Option<Own>, &str>); 12] = [
+        let cases: [(&str, Result<Option<SessionCommand>, &str>); 12] = [
             ("SELECT 1", Ok(None)),
             ("-- nothing\n", Ok(None)),
-            ("/* x */ discard all", Ok(Some(Own::DiscardAll))),
-            ("DISCARD TEMP", Ok(Some(Own::DiscardTemporary))),
-            ("discard temporary", Ok(Some(Own::DiscardTemporary))),
-            ("DISCARD SEQUENCES", Ok(Some(Own::DiscardSequences))),
+            ("/* x */ discard all", Ok(Some(SessionCommand::DiscardAll))),
+            ("DISCARD TEMP", Ok(Some(SessionCommand::DiscardTemporary))),
+            ("discard temporary", Ok(Some(SessionCommand::DiscardTemporary))),
+            ("DISCARD SEQUENCES", Ok(Some(SessionCommand::DiscardSequences))),
             ("DISCARD", Err("42601")),
             ("DISCARD ALL x", Err("42601")),
-            ("DEALLOCATE PREPARE ALL", Ok(Some(Own::Deallocate(None)))),
-            ("deallocate \"a \"\"b\"", Ok(Some(Own::Deallocate(Some("a \"b".to_string()))))),
+            ("DEALLOCATE PREPARE ALL", Ok(Some(SessionCommand::Deallocate(None)))),
+            ("deallocate \"a \"\"b\"", Ok(Some(SessionCommand::Deallocate(Some("a \"b".to_string()))))),
             ("LISTEN x", Err("0A000")),
-            ("CHECKPOINT", Ok(Some(Own::Checkpoint))),
+            ("CHECKPOINT", Ok(Some(SessionCommand::Checkpoint))),
         ];
         for (text, expected) in cases {
             let found = parse(text, |_| panic!("no cursor")).map_err(|failure| failure.sqlstate.to_string());
@@ -184,7 +184,7 @@ mod tests {
         for text in ["-- c\nfetch c", "DECLARE", "Move 1 c", "CLOSE c"] {
             let cursor = CursorStatement::Close(Some(text.to_string()));
             let found = parse(text, |found| Ok(Some(CursorStatement::Close(Some(found.to_string())))));
-            assert_eq!(found, Ok(Some(Own::Cursor(cursor))));
+            assert_eq!(found, Ok(Some(SessionCommand::Cursor(cursor))));
         }
     }
 }

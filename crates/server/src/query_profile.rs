@@ -1,44 +1,43 @@
-//! What a statement does: its plan as slices and motions, and what every rank has done of every operator,
-//! while it runs and after it.
+//! Query profile: a statement's plan as slices and motions, with each rank's measurements per operator,
+//! during and after execution.
 //!
-//! This is what pages show and telemetry exports. Who runs statements fills it in through [`Probe`].
+//! Shown on pages and exported by telemetry. The engine provides it through [`Probe`].
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// A way to look at a statement while it runs. What it holds on to is let go when the statement ends.
+/// Source of a running statement's profile. Dropped when the statement ends.
 #[async_trait]
 pub trait Probe: std::fmt::Debug + Send + Sync + 'static {
-    /// What is known here. Is called once more when the statement has ended, on the thread that ends it: it
-    /// must not wait.
-    fn told(&self) -> Work;
+    /// The locally known profile. Called once more when the statement has ended, on the thread that ends it:
+    /// must not block.
+    fn snapshot(&self) -> QueryProfile;
 
-    /// What the statement takes of every process that has told, as far as that is known here. It must not
-    /// wait.
+    /// Memory reservations of all processes that have reported. Must not block.
     fn memory(&self) -> Vec<Memory>;
 
-    /// The same as [`Probe::told`], asked anew of whoever runs it. Cancel-safe.
-    async fn look(&self) -> Work;
+    /// Like [`Probe::snapshot`], but queries the ranks. Cancel-safe.
+    async fn refresh(&self) -> QueryProfile;
 }
 
-/// A plan as slices, the coordinator's first, each before those that feed it; empty: nothing is known.
+/// A plan as slices, the coordinator's first, each before those that feed it; empty: unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct QueryProfile {
     pub slices: Vec<Slice>,
-    /// Of the processes that have told what they reserved.
+    /// Of the processes that have reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<Memory>,
 }
 
-/// Memory that a statement has reserved on one process.
+/// Memory reserved by a statement on one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// `None`: the server itself.
     pub rank: Option<usize>,
     pub bytes: u64,
-    /// The most that there were at once.
+    /// Peak reservation.
     pub peak_bytes: u64,
 }
 
@@ -57,48 +56,48 @@ pub struct Operator {
     /// Distance from the top of the slice.
     pub depth: usize,
     pub name: String,
-    /// What it does, without its name.
+    /// Its description, without its name.
     pub detail: String,
-    /// The slice whose rows it receives, if it is the receiving end of a motion.
+    /// The sending slice, for the receiving end of a motion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeder: Option<usize>,
-    /// Set if it reads files.
+    /// For operators that read files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<Scan>,
-    /// By rank; one that has done nothing yet is not among them.
+    /// By rank; ranks that have not started are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
-    /// Of a motion, those between different ranks.
+    /// Streams of a motion between different ranks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
 }
 
-/// What a scan reads, over all ranks.
+/// The input of a scan, over all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
-    /// The name of the folder or file, for people.
+    /// The name of the folder or file, for display.
     pub name: String,
     pub files: u64,
-    /// The most that can be read: choosing columns and leaving out parts of files make it less.
+    /// Upper bound; projection and pruning reduce it.
     pub bytes: u64,
-    /// In the files, if all of them say so.
+    /// Rows in the files, if all of them report it.
     pub rows: Option<u64>,
 }
 
-/// What one rank has done of one operator.
+/// One rank's measurements of one operator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
     pub rank: usize,
-    /// That came out of it.
+    /// Output rows.
     pub rows: Option<u64>,
-    /// Summed over the threads of the rank.
+    /// Total over the threads of the rank.
     pub busy_ns: Option<u64>,
-    /// From files.
+    /// Bytes read from files.
     pub read_bytes: u64,
-    /// Rows that the scan itself has left out by a filter.
+    /// Rows that the scan's own filter has dropped.
     pub pruned_rows: u64,
-    /// That a motion has received.
+    /// Bytes received by a motion.
     pub moved_bytes: u64,
     pub spilled_bytes: u64,
     /// Nanoseconds since 1970, by the coordinator's clock.
@@ -106,7 +105,7 @@ pub struct Share {
     pub ended_ns: Option<u64>,
 }
 
-/// What one rank has received of one motion from another one.
+/// One rank's measurements of a stream from another rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
@@ -114,66 +113,66 @@ pub struct Stream {
     pub to: usize,
     pub bytes: u64,
     pub blocks: u64,
-    /// Times that the sender might not send, and how long.
+    /// Number and total time of the sender's waits for credit.
     pub credit_waits: u64,
     pub credit_wait_ns: u64,
-    /// That the sender took to make blocks, and that these waited to be sent.
+    /// The sender's time to encode blocks, and their time in its queue.
     pub encode_ns: u64,
     pub queue_ns: u64,
-    /// That the receiver took to read them.
+    /// The receiver's time to decode them.
     pub decode_ns: u64,
-    /// When it was opened and when something came last, in nanoseconds since 1970 by the coordinator's clock.
+    /// When it was opened and last received data, in nanoseconds since 1970 by the coordinator's clock.
     pub began_ns: Option<u64>,
     pub ended_ns: Option<u64>,
 }
 
-/// How far a statement is, by what its scans have read.
+/// A statement's progress, measured by its scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
-    /// From 0 to 1: for each scan the larger of the shares of its bytes and of its rows that are done,
-    /// weighted by bytes.
+    /// From 0 to 1: for each scan the larger of the finished shares of its bytes and of its rows, weighted by
+    /// bytes.
     pub fraction: f64,
     pub read_bytes: u64,
-    /// The most that can be read.
+    /// Upper bound.
     pub total_bytes: u64,
-    /// That came out of scans.
+    /// Output rows of scans.
     pub rows: u64,
 }
 
-/// What one rank has done of a whole statement.
+/// One rank's totals of a statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RankWork {
+pub struct RankTotals {
     pub rank: usize,
-    /// That came out of its scans.
+    /// Output rows of its scans.
     pub scanned_rows: u64,
     pub busy_ns: u64,
     pub read_bytes: u64,
-    /// That it has received from other ranks and from itself.
+    /// Bytes received from other ranks and from itself.
     pub moved_bytes: u64,
     pub spilled_bytes: u64,
-    /// The most that it had reserved at once.
+    /// Peak memory reservation.
     pub peak_bytes: u64,
 }
 
 impl Operator {
-    /// Over all ranks; `None` if none counts them.
+    /// Total of all ranks; `None` if none counts them.
     pub fn rows(&self) -> Option<u64> {
         let mut counted = self.shares.iter().filter_map(|share| share.rows).peekable();
         counted.peek().is_some().then(|| counted.sum())
     }
 
-    /// Over all ranks and their threads; `None` if none tells.
+    /// Total of all ranks and their threads; `None` if none reports it.
     pub fn busy_ns(&self) -> Option<u64> {
-        let mut told = self.shares.iter().filter_map(|share| share.busy_ns).peekable();
-        told.peek().is_some().then(|| told.sum())
+        let mut reported = self.shares.iter().filter_map(|share| share.busy_ns).peekable();
+        reported.peek().is_some().then(|| reported.sum())
     }
 
-    /// One number of all ranks.
+    /// Total of one measurement over all ranks.
     pub fn total(&self, number: fn(&Share) -> u64) -> u64 {
         self.shares.iter().map(number).sum()
     }
 
-    /// How far a scan is, from 0 to 1, once any rank has begun it.
+    /// A scan's progress, from 0 to 1, once any rank has begun it.
     pub fn fraction(&self) -> Option<f64> {
         let scan = self.scan.as_ref().filter(|_| !self.shares.is_empty())?;
         let seen = self.rows().unwrap_or(0) + self.total(|share| share.pruned_rows);
@@ -183,7 +182,7 @@ impl Operator {
     }
 }
 
-impl Work {
+impl QueryProfile {
     pub fn is_empty(&self) -> bool {
         self.slices.is_empty()
     }
@@ -192,7 +191,7 @@ impl Work {
         self.slices.iter().flat_map(|slice| &slice.operators)
     }
 
-    /// `None`: no file is read, so that nobody knows.
+    /// `None`: no scan reads files, so progress is unknown.
     pub fn progress(&self) -> Option<Progress> {
         let mut progress = Progress::default();
         let mut done_bytes = 0.0;
@@ -207,7 +206,7 @@ impl Work {
         (progress.total_bytes > 0).then_some(progress)
     }
 
-    /// All streams: the number of the slice that sends, of the one that receives, and what is known.
+    /// All streams, with the numbers of the sending and the receiving slice.
     pub fn streams(&self) -> impl Iterator<Item = (usize, usize, &Stream)> {
         self.slices.iter().flat_map(|slice| {
             slice.operators.iter().flat_map(move |operator| {
@@ -217,7 +216,7 @@ impl Work {
         })
     }
 
-    /// Between ranks.
+    /// Bytes moved between ranks.
     pub fn moved_bytes(&self) -> u64 {
         self.operators().map(|operator| operator.total(|share| share.moved_bytes)).sum()
     }
@@ -230,15 +229,14 @@ impl Work {
         self.operators().map(|operator| operator.total(|share| share.spilled_bytes)).sum()
     }
 
-    /// Every rank that takes part with what it has done, by number; ranks of a slice that have done nothing
-    /// are among them.
-    pub fn by_rank(&self) -> Vec<RankWork> {
-        let mut ranks: BTreeMap<usize, RankWork> = BTreeMap::new();
+    /// Totals of every participating rank, by number, including ranks without measurements.
+    pub fn by_rank(&self) -> Vec<RankTotals> {
+        let mut ranks: BTreeMap<usize, RankTotals> = BTreeMap::new();
         for (operator, share) in
             self.operators().flat_map(|operator| operator.shares.iter().map(move |share| (operator, share)))
         {
             let rank =
-                ranks.entry(share.rank).or_insert(RankWork { rank: share.rank, ..RankWork::default() });
+                ranks.entry(share.rank).or_insert(RankTotals { rank: share.rank, ..RankTotals::default() });
             rank.busy_ns += share.busy_ns.unwrap_or(0);
             rank.read_bytes += share.read_bytes;
             rank.moved_bytes += share.moved_bytes;
@@ -255,7 +253,7 @@ impl Work {
         ranks.into_values().collect()
     }
 
-    /// When a rank began and ended its part of a slice, in nanoseconds since 1970.
+    /// Each rank's start and end times of a slice, in nanoseconds since 1970.
     pub fn times(&self, slice: &Slice) -> Vec<(usize, u64, u64)> {
         let mut times: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         for share in slice.operators.iter().flat_map(|operator| &operator.shares) {
@@ -266,8 +264,8 @@ impl Work {
         times.into_iter().map(|(rank, (began, ended))| (rank, began, ended)).collect()
     }
 
-    /// Memory that it takes, more or less.
-    pub fn held_bytes(&self) -> usize {
+    /// Approximate memory of the profile.
+    pub fn memory_bytes(&self) -> usize {
         let of_one = |operator: &Operator| {
             size_of::<Operator>()
                 + operator.name.len()
@@ -294,20 +292,20 @@ mod tests {
         Share { rank, rows: Some(rows), read_bytes, busy_ns: Some(rows * 10), ..Share::default() }
     }
 
-    fn work(operators: Vec<Operator>) -> Work {
+    fn work(operators: Vec<Operator>) -> QueryProfile {
         let slices = vec![Slice { number: 1, ranks: 2, operators }];
-        Work { slices, ..Work::default() }
+        QueryProfile { slices, ..QueryProfile::default() }
     }
 
     #[test]
     fn progress_is_the_larger_of_bytes_and_rows_weighted_by_bytes() {
-        assert_eq!(Work::default().progress(), None);
+        assert_eq!(QueryProfile::default().progress(), None);
         assert_eq!(work(vec![Operator::default()]).progress(), None);
         let fraction = |operators| work(operators).progress().unwrap().fraction;
         assert_eq!(fraction(vec![scan(100, None, vec![])]), 0.0);
         assert_eq!(fraction(vec![scan(100, Some(10), vec![share(0, 2, 50)])]), 0.5);
         assert_eq!(fraction(vec![scan(100, Some(10), vec![share(0, 2, 10), share(1, 6, 0)])]), 0.8);
-        // More rows than there were said to be are all, not more.
+        // More rows than announced count as all.
         assert_eq!(fraction(vec![scan(100, Some(10), vec![share(0, 20, 0)])]), 1.0);
         let pruned = Share { pruned_rows: 5, ..share(0, 0, 0) };
         assert_eq!(fraction(vec![scan(100, Some(10), vec![pruned])]), 0.5);

@@ -1,4 +1,4 @@
-//! All of Flight, of which Flight SQL is a part: adds what the library's [`FlightSqlService`] leaves out.
+//! The complete Flight service: adds what the library's [`FlightSqlService`] lacks beyond Flight SQL.
 //!
 //! [`FlightSqlService`]: arrow_flight::sql::server::FlightSqlService
 
@@ -14,12 +14,12 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::service::{Answer, Service};
 
-/// The whole service of a connection.
+/// The complete service of a connection.
 #[derive(Clone)]
-pub(super) struct Whole(pub Service);
+pub(super) struct CompleteService(pub Service);
 
 #[tonic::async_trait]
-impl FlightService for Whole {
+impl FlightService for CompleteService {
     type HandshakeStream = <Service as FlightService>::HandshakeStream;
     type ListFlightsStream = <Service as FlightService>::ListFlightsStream;
     type DoGetStream = <Service as FlightService>::DoGetStream;
@@ -36,7 +36,7 @@ impl FlightService for Whole {
     }
 
     async fn list_flights(&self, _: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
-        // Nothing is offered beside what is asked for by SQL.
+        // There are no flights except SQL results.
         Ok(Response::new(Box::pin(futures::stream::empty())))
     }
 
@@ -45,7 +45,7 @@ impl FlightService for Whole {
     }
 
     async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<PollInfo> {
-        // Rows can be had as soon as it answers.
+        // Rows are available as soon as it returns.
         let info = self.0.get_flight_info(request).await?.into_inner();
         Ok(Response::new(PollInfo::new().with_info(info)))
     }

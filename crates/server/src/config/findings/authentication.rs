@@ -1,5 +1,5 @@
-//! Findings about who may come in: the rules of the hba file, alone, with the addresses and the certificates,
-//! and with the directories they name.
+//! Findings about authentication: the HBA rules, alone and with the addresses, certificates and LDAP
+//! directories.
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,9 +15,9 @@ use crate::auth::listen;
 const KEY: &str = "server.hba_file";
 
 impl Config {
-    pub(super) fn find_entrance(&self, found: &mut Found) {
+    pub(super) fn find_authentication(&self, found: &mut Found) {
         let Some(path) = self.server.hba_file.get() else {
-            return self.find_openness(&Rules::default(), found);
+            return self.find_open_access(&Rules::default(), found);
         };
         if !found.readable(KEY, path) {
             return;
@@ -35,7 +35,7 @@ impl Config {
                 return;
             }
         };
-        self.find_openness(&rules, found);
+        self.find_open_access(&rules, found);
         self.find_unusable(&rules, found);
         if !rules.let_in_without_password() {
             let message = "no rule lets users of this machine in without a password, and a new warehouse has none: \
@@ -51,8 +51,8 @@ impl Config {
         }
     }
 
-    /// What the server would say when it starts to listen.
-    fn find_openness(&self, rules: &Rules, found: &mut Found) {
+    /// Runs the server's check of listen addresses.
+    fn find_open_access(&self, rules: &Rules, found: &mut Found) {
         let server = &self.server;
         let addresses: Vec<SocketAddr> = server
             .listen
@@ -63,13 +63,13 @@ impl Config {
         let has_tls = server.tls_certificate.get().is_some();
         match listen::check(&addresses, has_tls, rules) {
             Ok(warnings) => warnings.into_iter().for_each(|warning| found.note(KEY, warning)),
-            // Without TLS the addresses are what is wrong, and that is said of them.
+            // Without TLS the finding is about the addresses.
             Err(_) if !has_tls => {}
             Err(refusal) => found.wrong(KEY, format!("{}; {}", refusal.message, refusal.hint)),
         }
     }
 
-    /// Rules by which nobody can come in as things are.
+    /// Finds rules that cannot match in this configuration.
     fn find_unusable(&self, rules: &Rules, found: &mut Found) {
         let server = &self.server;
         for rule in rules.rules() {
@@ -105,13 +105,13 @@ fn find_readers(path: &Path, rules: &Rules, found: &mut Found) {
     }
 }
 
-/// Asks the servers of a directory.
+/// Probes the servers of a directory.
 fn find_directory(line: usize, ldap: &Ldap, found: &mut Found) {
     let ask = || -> std::io::Result<_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(runtime.block_on(ldap.probe()))
     };
-    // On a thread of its own: the caller's may belong to a runtime.
+    // On its own thread: the caller's may belong to a runtime.
     let asked = thread::scope(|scope| scope.spawn(ask).join());
     match asked {
         Ok(Ok(servers)) => {

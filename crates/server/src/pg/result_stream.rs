@@ -1,5 +1,4 @@
-//! The rows of a result on their way to a client: one batch at a time, of which some rows are written and
-//! others wait.
+//! A result on its way to a client: one batch at a time, partly written.
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -10,32 +9,32 @@ use harrier_error::SqlError;
 use super::reply::{Column, Reply};
 use super::rows::{Batch, Zone};
 
-/// Rows that are written before it is looked whether they are to be sent.
+/// Rows written between two checks of the send buffer.
 const ROWS_AT_ONCE: usize = 1024;
 
 pub(crate) type Batches = BoxStream<'static, Result<RecordBatch, SqlError>>;
 
-/// What is left of a result.
-pub(crate) struct Feed {
+/// The unsent part of a result.
+pub(crate) struct ResultStream {
     pub(crate) columns: Vec<Column>,
     stream: Option<Batches>,
     batch: Option<Batch>,
-    /// The row of `batch` that comes next.
+    /// The next row of `batch`.
     at: usize,
     pub(crate) sent: u64,
 }
 
-impl Feed {
+impl ResultStream {
     pub(crate) fn new(columns: Vec<Column>, stream: Batches) -> Self {
         Self { columns, stream: Some(stream), batch: None, at: 0, sent: 0 }
     }
 
-    /// Whether there are rows that can be written without waiting.
+    /// Whether rows can be written without waiting.
     pub(crate) fn has_ready(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Waits for the next rows; false at the end.
+    /// Waits for the next rows; false at the end of the result.
     pub(crate) async fn next(&mut self) -> Result<bool, SqlError> {
         while self.batch.is_none() {
             let Some(stream) = &mut self.stream else {
@@ -55,7 +54,7 @@ impl Feed {
         Ok(true)
     }
 
-    /// Waits for the next rows as they come, to be kept; `None` at the end. Not to be mixed with
+    /// Waits for the next batch, for the caller to buffer; `None` at the end. Must not be mixed with
     /// [`Self::next`].
     pub(crate) async fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
         let Some(stream) = &mut self.stream else {
@@ -68,9 +67,9 @@ impl Feed {
         Ok(next)
     }
 
-    /// Writes some of the rows that are ready, `rows_max` at most, and says how many. `kind` and `head`: see
-    /// [`Batch::put`].
-    pub(crate) fn put(
+    /// Writes up to `rows_max` of the ready rows, and returns their number. `kind` and `head`: see
+    /// [`Batch::write_rows`].
+    pub(crate) fn write_rows(
         &mut self,
         rows_max: usize,
         kind: u8,
@@ -83,12 +82,12 @@ impl Feed {
         };
         let count = (batch.rows - self.at).min(rows_max).min(ROWS_AT_ONCE);
         let formats = self.columns.iter().map(|column| column.format);
-        batch.put((self.at, self.at + count), kind, head, formats, zone, &mut reply.0)?;
+        batch.write_rows((self.at, self.at + count), kind, head, formats, zone, &mut reply.0)?;
         self.pass(count);
         Ok(count)
     }
 
-    /// Leaves out some of the rows that are ready, `rows_max` at most, and says how many.
+    /// Skips up to `rows_max` of the ready rows, and returns their number.
     pub(crate) fn skip(&mut self, rows_max: usize) -> usize {
         let Some(batch) = &self.batch else {
             return 0;
@@ -106,8 +105,8 @@ impl Feed {
         }
     }
 
-    /// Ends what makes the rows, and forgets those that are there.
-    pub(crate) fn give_up(&mut self) {
+    /// Cancels execution and drops the ready rows.
+    pub(crate) fn cancel(&mut self) {
         self.stream = None;
         self.batch = None;
     }

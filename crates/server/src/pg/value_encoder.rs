@@ -1,7 +1,6 @@
-//! Values as PostgreSQL writes them, in text and in binary: for each column of a batch, what writes one row
-//! of it.
+//! Encoders of values in PostgreSQL's text and binary formats: one per column of a batch.
 //!
-//! Points in time are told to the microsecond, as PostgreSQL keeps them.
+//! Timestamps are encoded in microseconds, PostgreSQL's resolution.
 
 use std::sync::LazyLock;
 
@@ -16,30 +15,30 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::{BufMut, BytesMut};
 use harrier_error::{SqlError, SqlState};
 
-use super::lists::put_list;
-use super::ready::Ready;
+use super::encodable::EncodableColumn;
+use super::lists::list_encoder;
 use super::rows::Zone;
 use super::text;
 use super::types;
 
-/// Writes one value of a column, which is not NULL.
+/// Encodes one non-NULL value of a column.
 ///
-/// Errors: it has no such form. What was written of it then is to be taken back.
-pub(super) type Put<'a> = Box<dyn FnMut(usize, &mut BytesMut) -> Result<(), Box<SqlError>> + 'a>;
+/// Errors: the value has no such form. The caller truncates the partial output.
+pub(super) type ValueEncoder<'a> = Box<dyn FnMut(usize, &mut BytesMut) -> Result<(), Box<SqlError>> + 'a>;
 
-/// What nested values are written with.
+/// JSON encoder options for nested values.
 static JSON: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
 
-/// What cannot fail.
-fn sure<'a>(mut put: impl FnMut(usize, &mut BytesMut) + 'a) -> Put<'a> {
+/// An encoder that cannot fail.
+fn infallible<'a>(mut encode: impl FnMut(usize, &mut BytesMut) + 'a) -> ValueEncoder<'a> {
     Box::new(move |row, out| {
-        put(row, out);
+        encode(row, out);
         Ok(())
     })
 }
 
-/// The bytes of a UUID that is a text.
-fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<SqlError>> {
+/// Encodes the text of a UUID as 16 bytes.
+fn write_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<SqlError>> {
     match uuid::Uuid::parse_str(text) {
         Ok(uuid) => {
             out.put_slice(uuid.as_bytes());
@@ -52,32 +51,36 @@ fn put_uuid(text: &str, out: &mut BytesMut) -> Result<(), Box<SqlError>> {
     }
 }
 
-/// What `put` writes, behind its length.
-pub(super) fn sized(
+/// Writes the output of `encode` after its length.
+pub(super) fn with_length(
     out: &mut BytesMut,
-    put: impl FnOnce(&mut BytesMut) -> Result<(), Box<SqlError>>,
+    encode: impl FnOnce(&mut BytesMut) -> Result<(), Box<SqlError>>,
 ) -> Result<(), Box<SqlError>> {
     let at = out.len();
     out.put_i32(0);
-    put(out)?;
+    encode(out)?;
     let length = (out.len() - at - 4) as i32;
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
 
-/// Writes the values of a column.
-pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>, SqlError> {
+/// The encoder for a column.
+pub(super) fn value_encoder(
+    column: &EncodableColumn,
+    is_binary: bool,
+    zone: Zone,
+) -> Result<ValueEncoder<'_>, SqlError> {
     let array = &column.array;
     if let Some(items) = &column.items {
-        return put_list(column, items, is_binary, zone);
+        return list_encoder(column, items, is_binary, zone);
     }
     let is_jsonb = is_binary && column.pg_type.oid == types::JSONB;
     Ok(match (array.data_type(), is_binary) {
         (DataType::Boolean, _) => {
             let array = array.as_boolean();
             match is_binary {
-                true => sure(|row, out| out.put_u8(array.value(row).into())),
-                false => sure(|row, out| out.put_u8(if array.value(row) { b't' } else { b'f' })),
+                true => infallible(|row, out| out.put_u8(array.value(row).into())),
+                false => infallible(|row, out| out.put_u8(if array.value(row) { b't' } else { b'f' })),
             }
         }
         (
@@ -102,38 +105,38 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
         ) => text_number(array, column.pg_type.oid == types::OID),
         (DataType::Utf8, true) if column.pg_type.oid == types::UUID => {
             let array = array.as_string::<i32>();
-            Box::new(move |row, out| put_uuid(array.value(row), out))
+            Box::new(move |row, out| write_uuid(array.value(row), out))
         }
         (DataType::Utf8View, true) if column.pg_type.oid == types::UUID => {
             let array = array.as_string_view();
-            Box::new(move |row, out| put_uuid(array.value(row), out))
+            Box::new(move |row, out| write_uuid(array.value(row), out))
         }
-        // The version of the format of `jsonb` stands before its text.
+        // `jsonb` in binary begins with its format version.
         (DataType::Utf8, _) => {
             let array = array.as_string::<i32>();
-            put_text(is_jsonb, move |row| array.value(row))
+            text_encoder(is_jsonb, move |row| array.value(row))
         }
         (DataType::LargeUtf8, _) => {
             let array = array.as_string::<i64>();
-            put_text(is_jsonb, move |row| array.value(row))
+            text_encoder(is_jsonb, move |row| array.value(row))
         }
         (DataType::Utf8View, _) => {
             let array = array.as_string_view();
-            put_text(is_jsonb, move |row| array.value(row))
+            text_encoder(is_jsonb, move |row| array.value(row))
         }
         (DataType::Binary, _) => {
             let array = array.as_binary::<i32>();
             match is_binary {
-                true => sure(|row, out| out.put_slice(array.value(row))),
-                false => sure(|row, out| text::bytes(out, array.value(row))),
+                true => infallible(|row, out| out.put_slice(array.value(row))),
+                false => infallible(|row, out| text::bytes(out, array.value(row))),
             }
         }
         (DataType::FixedSizeBinary(_), _) => {
             let array = array.as_fixed_size_binary();
             match (is_binary, column.pg_type.oid == types::UUID) {
-                (true, _) => sure(|row, out| out.put_slice(array.value(row))),
-                (false, true) => sure(|row, out| text::uuid(out, array.value(row))),
-                (false, false) => sure(|row, out| text::bytes(out, array.value(row))),
+                (true, _) => infallible(|row, out| out.put_slice(array.value(row))),
+                (false, true) => infallible(|row, out| text::uuid(out, array.value(row))),
+                (false, false) => infallible(|row, out| text::bytes(out, array.value(row))),
             }
         }
         (
@@ -157,7 +160,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
                 |error| SqlError::new(SqlState::INTERNAL_ERROR, format!("could not write JSON: {error}"));
             let mut encoder = make_encoder(&column.field, array.as_ref(), &JSON).map_err(failed)?;
             let mut json = Vec::new();
-            sure(move |row, out| {
+            infallible(move |row, out| {
                 json.clear();
                 encoder.encode(row, &mut json);
                 out.put_slice(&json);
@@ -169,7 +172,7 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
                     SqlError::new(SqlState::INTERNAL_ERROR, format!("could not write a value: {error}"))
                 })?;
             let is_decimal = matches!(array.data_type(), DataType::Decimal256(_, _));
-            sure(move |row, out| {
+            infallible(move |row, out| {
                 let value = formatter.value(row).to_string();
                 match is_binary && is_decimal {
                     true => text::numeric(out, &value),
@@ -180,114 +183,114 @@ pub(super) fn put(column: &Ready, is_binary: bool, zone: Zone) -> Result<Put<'_>
     })
 }
 
-/// Puts texts, or values of `jsonb` in binary.
-fn put_text<'a>(is_jsonb: bool, text: impl Fn(usize) -> &'a str + 'a) -> Put<'a> {
+/// Encodes texts, or `jsonb` in binary.
+fn text_encoder<'a>(is_jsonb: bool, text: impl Fn(usize) -> &'a str + 'a) -> ValueEncoder<'a> {
     const VERSION: u8 = 1;
     match is_jsonb {
-        true => sure(move |row, out| {
+        true => infallible(move |row, out| {
             out.put_u8(VERSION);
             out.put_slice(text(row).as_bytes());
         }),
-        false => sure(move |row, out| out.put_slice(text(row).as_bytes())),
+        false => infallible(move |row, out| out.put_slice(text(row).as_bytes())),
     }
 }
 
-fn binary_number(array: &ArrayRef) -> Put<'_> {
+fn binary_number(array: &ArrayRef) -> ValueEncoder<'_> {
     match array.data_type() {
         DataType::Int16 => {
             let array = array.as_primitive::<Int16Type>();
-            sure(|row, out| out.put_i16(array.value(row)))
+            infallible(|row, out| out.put_i16(array.value(row)))
         }
         DataType::Int32 => {
             let array = array.as_primitive::<Int32Type>();
-            sure(|row, out| out.put_i32(array.value(row)))
+            infallible(|row, out| out.put_i32(array.value(row)))
         }
         DataType::Int64 => {
             let array = array.as_primitive::<Int64Type>();
-            sure(|row, out| out.put_i64(array.value(row)))
+            infallible(|row, out| out.put_i64(array.value(row)))
         }
         DataType::UInt64 => {
             let array = array.as_primitive::<UInt64Type>();
-            sure(|row, out| text::numeric(out, &array.value(row).to_string()))
+            infallible(|row, out| text::numeric(out, &array.value(row).to_string()))
         }
         DataType::Float32 => {
             let array = array.as_primitive::<Float32Type>();
-            sure(|row, out| out.put_f32(array.value(row)))
+            infallible(|row, out| out.put_f32(array.value(row)))
         }
         DataType::Float64 => {
             let array = array.as_primitive::<Float64Type>();
-            sure(|row, out| out.put_f64(array.value(row)))
+            infallible(|row, out| out.put_f64(array.value(row)))
         }
         _ => {
             let array = array.as_primitive::<Decimal128Type>();
-            sure(|row, out| text::numeric(out, &array.value_as_string(row)))
+            infallible(|row, out| text::numeric(out, &array.value_as_string(row)))
         }
     }
 }
 
-/// `is_oid`: what is below zero is a number above 2³¹.
-fn text_number(array: &ArrayRef, is_oid: bool) -> Put<'_> {
+/// `is_oid`: a negative number is one above 2³¹.
+fn text_number(array: &ArrayRef, is_oid: bool) -> ValueEncoder<'_> {
     match array.data_type() {
         DataType::Int32 if is_oid => {
             let array = array.as_primitive::<Int32Type>();
-            sure(|row, out| text::unsigned(out, u64::from(array.value(row) as u32)))
+            infallible(|row, out| text::unsigned_integer(out, u64::from(array.value(row) as u32)))
         }
         DataType::Int16 => {
             let array = array.as_primitive::<Int16Type>();
-            sure(|row, out| text::integer(out, array.value(row).into()))
+            infallible(|row, out| text::integer(out, array.value(row).into()))
         }
         DataType::Int32 => {
             let array = array.as_primitive::<Int32Type>();
-            sure(|row, out| text::integer(out, array.value(row).into()))
+            infallible(|row, out| text::integer(out, array.value(row).into()))
         }
         DataType::Int64 => {
             let array = array.as_primitive::<Int64Type>();
-            sure(|row, out| text::integer(out, array.value(row)))
+            infallible(|row, out| text::integer(out, array.value(row)))
         }
         DataType::UInt64 => {
             let array = array.as_primitive::<UInt64Type>();
-            sure(|row, out| text::unsigned(out, array.value(row)))
+            infallible(|row, out| text::unsigned_integer(out, array.value(row)))
         }
         DataType::Float32 => {
             let array = array.as_primitive::<Float32Type>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 let value = array.value(row);
                 text::float(out, value.into(), &format!("{value:e}"), 6);
             })
         }
         DataType::Float64 => {
             let array = array.as_primitive::<Float64Type>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 let value = array.value(row);
                 text::float(out, value, &format!("{value:e}"), 15);
             })
         }
         _ => {
             let array = array.as_primitive::<Decimal128Type>();
-            sure(|row, out| out.put_slice(array.value_as_string(row).as_bytes()))
+            infallible(|row, out| out.put_slice(array.value_as_string(row).as_bytes()))
         }
     }
 }
 
-fn binary_time(array: &ArrayRef) -> Put<'_> {
+fn binary_time(array: &ArrayRef) -> ValueEncoder<'_> {
     match array.data_type() {
         DataType::Date32 => {
             let array = array.as_primitive::<Date32Type>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 out.put_i32(match array.value(row) {
                     i32::MAX => i32::MAX,
-                    // DuckDB's of before all others is one more than the least.
+                    // DuckDB's -infinity is one more than the minimum.
                     days => days.saturating_sub(text::EPOCH_DAYS),
                 });
             })
         }
         DataType::Time64(_) => {
             let array = array.as_primitive::<Time64MicrosecondType>();
-            sure(|row, out| out.put_i64(array.value(row)))
+            infallible(|row, out| out.put_i64(array.value(row)))
         }
         DataType::Timestamp(_, _) => {
             let array = array.as_primitive::<TimestampMicrosecondType>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 out.put_i64(match array.value(row) {
                     i64::MAX => i64::MAX,
                     us => us.saturating_sub(text::EPOCH_US),
@@ -296,7 +299,7 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
         }
         DataType::Interval(_) => {
             let array = array.as_primitive::<IntervalMonthDayNanoType>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 let value = array.value(row);
                 out.put_i64(value.nanoseconds / 1000);
                 out.put_i32(value.days);
@@ -305,7 +308,7 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
         }
         _ => {
             let array = array.as_primitive::<DurationMicrosecondType>();
-            sure(|row, out| {
+            infallible(|row, out| {
                 let (days, us) = days_apart(array.value(row));
                 out.put_i64(us);
                 out.put_i32(days);
@@ -315,34 +318,34 @@ fn binary_time(array: &ArrayRef) -> Put<'_> {
     }
 }
 
-fn text_time(array: &ArrayRef, zone: Zone) -> Put<'_> {
+fn text_time(array: &ArrayRef, zone: Zone) -> ValueEncoder<'_> {
     match array.data_type() {
         DataType::Date32 => {
             let array = array.as_primitive::<Date32Type>();
-            sure(|row, out| text::date(out, array.value(row).into()))
+            infallible(|row, out| text::date(out, array.value(row).into()))
         }
         DataType::Time64(_) => {
             let array = array.as_primitive::<Time64MicrosecondType>();
-            sure(|row, out| text::time(out, array.value(row)))
+            infallible(|row, out| text::time(out, array.value(row)))
         }
         DataType::Timestamp(_, has_zone) => {
             let has_zone = has_zone.is_some();
             let array = array.as_primitive::<TimestampMicrosecondType>();
-            sure(move |row, out| {
+            infallible(move |row, out| {
                 let us = array.value(row);
                 text::timestamp(out, us, has_zone.then(|| zone.offset(us)));
             })
         }
         DataType::Interval(_) => {
             let array = array.as_primitive::<IntervalMonthDayNanoType>();
-            sure(move |row, out| {
+            infallible(move |row, out| {
                 let value = array.value(row);
                 interval(out, zone, value.months, value.days, value.nanoseconds / 1000);
             })
         }
         _ => {
             let array = array.as_primitive::<DurationMicrosecondType>();
-            sure(move |row, out| {
+            infallible(move |row, out| {
                 let (days, us) = days_apart(array.value(row));
                 interval(out, zone, 0, days, us);
             })
@@ -350,8 +353,8 @@ fn text_time(array: &ArrayRef, zone: Zone) -> Put<'_> {
     }
 }
 
-/// Whole days, and the microseconds that are left: what timestamps are apart, as PostgreSQL subtracts them.
-/// There are fewer days than 2^31.
+/// Splits a difference of timestamps into whole days and microseconds, as PostgreSQL does. There are fewer
+/// than 2^31 days.
 fn days_apart(us: i64) -> (i32, i64) {
     const DAY: i64 = 86_400_000_000;
     (i32::try_from(us / DAY).unwrap_or(i32::MAX), us % DAY)
