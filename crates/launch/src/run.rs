@@ -1,4 +1,4 @@
-//! A program's run, to its end or to the end of a test's patience.
+//! Runs a program to its end or until a timeout.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -8,17 +8,17 @@ use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Run {
     pub success: bool,
-    /// It was ended because it took too long.
+    /// Whether it was terminated after the timeout.
     pub timed_out: bool,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs `command` to its end; after `patience` it is asked to end.
+/// Runs `command` to its end; sends SIGTERM after `patience`.
 ///
 /// Panics: the program does not start.
 pub fn finish(mut command: Command, patience: Duration) -> Run {
@@ -28,15 +28,15 @@ pub fn finish(mut command: Command, patience: Duration) -> Run {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let stdout = read_aside(child.stdout.take().expect("piped"));
-    let stderr = read_aside(child.stderr.take().expect("piped"));
+    let stdout = read_in_thread(child.stdout.take().expect("piped"));
+    let stderr = read_in_thread(child.stderr.take().expect("piped"));
     let started = Instant::now();
     let (success, timed_out) = loop {
         if let Some(status) = child.try_wait().expect("the program is ours") {
             break (status.success(), false);
         }
         if started.elapsed() > patience {
-            // SIGTERM, so that a launcher ends its ranks; they hold the pipes open.
+            // SIGTERM, so that a launcher ends its ranks, which hold the pipes open.
             let _ = Command::new("kill").arg(child.id().to_string()).status();
             child.wait().expect("the program is ours");
             break (false, true);
@@ -46,7 +46,7 @@ pub fn finish(mut command: Command, patience: Duration) -> Run {
     Run { success, timed_out, stdout: stdout.join().expect("read"), stderr: stderr.join().expect("read") }
 }
 
-fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = Vec::new();
         let _ = pipe.read_to_end(&mut text);
@@ -54,31 +54,31 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// A command that hears the signals of a terminal, even if whoever started the tests has all programs ignore
-/// them, as `nohup` and some CI systems do: ignored signals are inherited. Where `env` of coreutils before
-/// 8.31 is all there is, it is the program itself.
-pub fn hearing_signals(program: impl AsRef<OsStr>) -> Command {
-    const LISTENING: &str = "--default-signal=INT,QUIT,HUP";
-    static IS_KNOWN: OnceLock<bool> = OnceLock::new();
-    let known = || Command::new("env").args([LISTENING, "true"]).stderr(Stdio::null()).status();
-    if !*IS_KNOWN.get_or_init(|| known().is_ok_and(|status| status.success())) {
+/// A command with default handling of terminal signals, even if the tests run under `nohup` or a CI system
+/// that ignores them: ignored signals are inherited. With `env` of coreutils before 8.31 it runs the program
+/// directly.
+pub fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
+    const DEFAULT_SIGNALS: &str = "--default-signal=INT,QUIT,HUP";
+    static IS_SUPPORTED: OnceLock<bool> = OnceLock::new();
+    let probe = || Command::new("env").args([DEFAULT_SIGNALS, "true"]).stderr(Stdio::null()).status();
+    if !*IS_SUPPORTED.get_or_init(|| probe().is_ok_and(|status| status.success())) {
         return Command::new(program);
     }
     let mut command = Command::new("env");
-    command.arg(LISTENING).arg(program);
+    command.arg(DEFAULT_SIGNALS).arg(program);
     command
 }
 
-/// What the files in `folder` hold, one after another.
+/// Concatenates the files in `folder`.
 ///
-/// Panics: one cannot be read.
-pub fn printed(folder: &Path) -> String {
+/// Panics: a file cannot be read.
+pub fn output_of_ranks(folder: &Path) -> String {
     let files = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     files.map(|file| std::fs::read_to_string(file.expect("listed").path()).expect("text")).collect()
 }
 
-/// An example of the crate whose test calls this: tests are in `target/<profile>/deps`, examples in
-/// `target/<profile>/examples`. `cargo test --test …` alone does not build them.
+/// The path of an example of the calling test's crate: tests are in `target/<profile>/deps`, examples in
+/// `target/<profile>/examples`. `cargo test --test …` alone does not build examples.
 ///
 /// Panics: it has not been built.
 pub fn example(name: &str) -> PathBuf {
@@ -89,13 +89,13 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Of what a test draws, unless `HARRIER_SEED` says another one: every run of the tests is the same. The soak
-/// draws others.
+/// Default seed of tests, so that every run is the same. The soak test uses others; `HARRIER_SEED` overrides
+/// it.
 pub const SEED: u64 = 1;
 
 /// `HARRIER_SEED`, or [`SEED`].
 ///
-/// Panics: the variable is no number.
+/// Panics: the variable is not a number.
 pub fn seed() -> u64 {
     match std::env::var("HARRIER_SEED") {
         Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("HARRIER_SEED={seed} is no number")),
@@ -103,7 +103,7 @@ pub fn seed() -> u64 {
     }
 }
 
-/// So many seeds from [`SEED`] on, or the one that `HARRIER_SEED` says.
+/// `count` seeds from [`SEED`] on, or only `HARRIER_SEED` if set.
 pub fn seeds(count: u64) -> Vec<u64> {
     match std::env::var_os("HARRIER_SEED") {
         Some(_) => vec![seed()],

@@ -3,7 +3,7 @@
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails. The
 //! script `scripts/mpi-runtimes.sh` installs them.
 
-use harrier_launch::{Launcher, Run, absent, alone, example, finish, on_path, seed};
+use harrier_launch::{Launcher, Run, absent, example, finish, gang_slot, on_path, seed};
 use std::time::Duration;
 
 /// A run takes a few seconds. One that takes longer than this on any machine hangs.
@@ -75,7 +75,7 @@ fn check(launch: Launch, interface: &str) {
 
 /// Errors: the launcher is not installed.
 fn run(launch: Launch, ranks: usize, arguments: &[&str]) -> Result<Run, String> {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut command = launch(ranks).command(example("pingring"))?;
     command.args(arguments);
     Ok(finish(command, RUN_TIME_MAX))

@@ -6,7 +6,7 @@ mod built;
 mod killed;
 
 use built::library;
-use harrier_launch::{Launcher, Run, absent, alone, finish, on_path, printed};
+use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,7 +82,7 @@ fn printing(
     knobs: &[(&str, &str)],
     name: &str,
 ) -> Run {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut launcher = launcher.clone();
     let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
     for (name, value) in knobs.iter().filter(|_| !by_itself) {
@@ -95,7 +95,7 @@ fn printing(
         command.envs(knobs.iter().copied());
     }
     let run = finish(command, RUN_TIME_MAX);
-    Run { stdout: printed(folder.path()), ..run }
+    Run { stdout: output_of_ranks(folder.path()), ..run }
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn only_lost_ranks_are_started_again() {
         for (how, again, success) in
             [("exit", false, false), ("fail", false, false), ("well", false, true), ("abort", true, false)]
         {
-            let _turn = alone();
+            let _turn = gang_slot();
             let folder = tempfile::tempdir().unwrap();
             let starts = folder.path().join("starts");
             let words = [program.to_str().unwrap(), how, starts.to_str().unwrap()];
@@ -461,7 +461,7 @@ fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
     for launcher in
         launchers().into_iter().filter(|launcher| launcher.words().is_ok_and(|words| !words.is_empty()))
     {
-        let _turn = alone();
+        let _turn = gang_slot();
         let script =
             "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
         let mut command = launcher.command("/bin/sh").unwrap();

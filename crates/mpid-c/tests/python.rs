@@ -6,7 +6,7 @@ mod built;
 mod killed;
 
 use built::library;
-use harrier_launch::{Launcher, Run, absent, alone, finish, on_path, printed};
+use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, output_of_ranks};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn runs_by(
     script: &str,
     arguments: &[&str],
 ) -> Vec<Run> {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut runs = Vec::new();
     for Python { program, variables } in pythons.into_iter().flatten() {
         for launcher in &launchers {
@@ -81,7 +81,7 @@ fn runs_by(
             command.envs(variables.iter().map(|(name, value)| (*name, value)));
             command.arg(checkout().join("python").join(script)).args(arguments);
             let run = finish(command, RUN_TIME_MAX);
-            runs.push(Run { stdout: printed(folder.path()), ..run });
+            runs.push(Run { stdout: output_of_ranks(folder.path()), ..run });
         }
     }
     runs
@@ -177,7 +177,7 @@ fn lines_are_not_cut() {
     let words = input("words", &|at| format!("word{}\n", at * 7919 % 30_000));
     let events = input("events", &|at| format!("{}\tkey {at}\n", at / 10_000));
     let Some(Python { program, variables }) = system() else { return };
-    let _turn = alone();
+    let _turn = gang_slot();
     for (script, arguments) in
         [("examples/wordcount.py", vec![&words[..]]), ("examples/windows.py", vec!["1", &events])]
     {
@@ -190,7 +190,7 @@ fn lines_are_not_cut() {
             command.arg(checkout().join("python").join(script)).args(&arguments);
             let run = finish(command, RUN_TIME_MAX);
             assert!(run.success, "{launcher:?} {script}: {run:#?}");
-            let mut lines: Vec<String> = printed(folder.path()).lines().map(str::to_string).collect();
+            let mut lines: Vec<String> = output_of_ranks(folder.path()).lines().map(str::to_string).collect();
             lines.sort();
             let expected = expected.get_or_insert_with(|| lines.clone());
             // More than two ranks have in their buffers.

@@ -216,7 +216,7 @@ impl RestartingSession {
     /// Panics: Open MPI is not installed.
     pub fn one_and_three_ranks(tables: &[String]) -> Vec<Self> {
         let mut configurations = vec![Configuration::embedded()];
-        match harrier_launch::skipped() {
+        match harrier_launch::mpi_skipped() {
             true => eprintln!("skipped: 3-ranks needs MPI, and HARRIER_SKIP_MPI is set"),
             false => configurations.push(
                 Configuration::on_ranks("3-ranks", &Launcher::open_mpi(3))

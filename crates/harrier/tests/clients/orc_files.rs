@@ -84,7 +84,7 @@ fn others_read_what_copy_writes() {
 #[test]
 fn others_read_what_ranks_insert() {
     let Some(python) = harrier_servers::clients_python() else { return };
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
@@ -94,7 +94,7 @@ fn others_read_what_ranks_insert() {
         .launched_by(words)
         .with_setting("harrier.distribute_bytes_min", "0");
     let folder = tempfile::tempdir().unwrap();
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut session = Session::start(&configuration).unwrap();
     let parquet = folder.path().join("rows.parquet");
     run(&mut session, &format!("COPY ({}) TO '{}'", rows(3_000), parquet.display()));

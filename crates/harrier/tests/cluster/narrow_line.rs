@@ -94,7 +94,7 @@ fn run(folder: &Folder, launch: &str, delay_ms: &str) -> Option<(String, Told)> 
 }
 
 fn check(launch: &str) {
-    let _turn = (crate::turn(), harrier_launch::alone());
+    let _turn = (crate::turn(), harrier_launch::gang_slot());
     let folder = Folder::new();
     fs::create_dir(folder.path().join("t")).unwrap();
     let copies = (0..4).map(|file| {
@@ -127,7 +127,7 @@ fn check(launch: &str) {
 
 #[test]
 fn over_mpi() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     check("mpirun");

@@ -61,7 +61,7 @@ fn check(name: &str) {
         eprintln!("skipped: {name}: {why}");
         return;
     }
-    let _turn = page.starts_ranks().then(harrier_launch::alone);
+    let _turn = page.starts_ranks().then(harrier_launch::gang_slot);
     let sandbox = match sandbox::Sandbox::start(&page.needs) {
         Ok(sandbox) => sandbox,
         Err(why) => {

@@ -52,7 +52,7 @@ fn check(mut gang: Gang, folder: &Folder, exceptions: Exceptions) {
 }
 
 fn over_mpi(settings: &[&str], environment: &[(&str, &str)], exceptions: Exceptions) {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }

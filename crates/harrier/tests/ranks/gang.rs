@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harrier_launch::{Hosts, Launcher, Turn, hearing_signals};
+use harrier_launch::{GangSlot, Hosts, Launcher, with_default_signals};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -90,7 +90,7 @@ fn session_launched(
 
 /// A [`session`] of ranks that meet by a hosts file, without MPI and without a launcher.
 pub fn session_by_hosts(hosts: &Hosts, arguments: &[&str]) -> Gang {
-    let turn = harrier_launch::alone();
+    let turn = harrier_launch::gang_slot();
     let ranks = hosts.addresses().len();
     let commands = (0..ranks).map(|rank| hosts.command(BINARY, rank)).collect();
     Gang::of(commands, ranks, arguments, &[], turn)
@@ -181,7 +181,7 @@ pub struct Gang {
     ranks: usize,
     answers: usize,
     names: Names,
-    _turn: Turn,
+    _turn: GangSlot,
 }
 
 /// What a statement of [`session`] came to: its rows, or the code and the message of its error.
@@ -189,9 +189,9 @@ pub type Answer = Result<Vec<Vec<Option<String>>>, (String, String)>;
 
 impl Gang {
     fn start(start: &Start<'_>) -> Gang {
-        let turn = harrier_launch::alone();
+        let turn = harrier_launch::gang_slot();
         let words = Launcher::open_mpi(start.ranks).words().unwrap_or_else(|reason| panic!("{reason}"));
-        let mut command = hearing_signals(&words[0]);
+        let mut command = with_default_signals(&words[0]);
         command.args(start.options).args(&words[1..]);
         if !start.wrapper.is_empty() {
             command.args(["sh", "-c", start.wrapper, "sh"]);
@@ -207,7 +207,7 @@ impl Gang {
         ranks: usize,
         arguments: &[&str],
         environment: &[(&str, &str)],
-        turn: Turn,
+        turn: GangSlot,
     ) -> Gang {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use harrier_launch::{Launcher, Run, absent, alone, finish};
+use harrier_launch::{Launcher, Run, absent, finish, gang_slot};
 
 use crate::command::{BINARY, Folder};
 
@@ -23,7 +23,7 @@ fn mpich_by_port(ranks: usize) -> Launcher {
 
 /// Three ranks of `script`, a shell's, in which `$HARRIER` is the binary and `$RANK` the rank.
 fn ranks(launch: Launch, script: &str, variables: &[(&str, &str)]) -> Option<Run> {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut command = match launch(3).command("/bin/sh") {
         Ok(command) => command,
         Err(reason) => {
@@ -100,7 +100,7 @@ fn stray(variables: &[(&str, &str)], arguments: &[&str]) -> crate::command::Run 
 
 #[test]
 fn variables_of_others_are_told() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut cases = vec![
         (vec![("PMI_SIZE", "4"), ("PMI_RANK", "2"), ("PMI_FD", "987654")], "PMI_FD=987654"),
         (vec![("PMI_RANK", "2"), ("PMI_FD", "987654")], "PMI_FD=987654"),

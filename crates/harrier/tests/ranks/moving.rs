@@ -20,11 +20,11 @@ const RANKS: usize = 3;
 
 /// `harrier sql` with `arguments` on ranks, in `folder`; `None` where there is no MPI, and that is known.
 fn on_ranks(launcher: Launcher, folder: &Folder, arguments: &[&str], patience: Duration) -> Option<Run> {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: it needs MPI, and HARRIER_SKIP_MPI is set");
         return None;
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut command = launcher.command(BINARY).unwrap_or_else(|reason| panic!("{reason}"));
     command.arg("sql").args(["--threads", "1", "--set", "harrier.distribute_bytes_min=1"]);
     command.args(arguments).current_dir(folder.path());

@@ -59,7 +59,7 @@ fn end(mut child: Child) -> Run {
 
 #[test]
 fn answers_are_those_of_one_process() {
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let folder = data("0.01");
     let sql = "select o_orderpriority, count(*), sum(l_extendedprice) from 'tpch/orders/' join 'tpch/lineitem/' \
                on l_orderkey = o_orderkey group by 1 order by 1";
@@ -93,7 +93,7 @@ fn answers_are_those_of_one_process() {
 
 #[test]
 fn a_rank_that_is_killed_fails_the_statement() {
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let folder = data("0.05");
     let hosts = Hosts::new(3);
     // Billions of pairs over two motions.
@@ -124,7 +124,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 
 #[test]
 fn the_next_statement_runs_on_those_that_are_left() {
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let folder = data("0.01");
     let expected = folder.sql(&["--format", "csv", "-c", COUNT]).stdout;
     let hosts = Hosts::new(3);
@@ -188,7 +188,7 @@ fn what_is_wrong_is_told() {
 
 #[test]
 fn another_token_is_told() {
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let folder = Folder::new();
     let hosts = Hosts::new(2);
     let first = rank(&hosts, 0, folder.path(), &["-c", "select 1"]).env("HARRIER_START_SECONDS", "3").spawn();

@@ -477,9 +477,9 @@ fn sessions_of_one_process_see_snapshots() {
 
 #[test]
 fn sessions_on_two_ranks_see_snapshots() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     run(GANG, 2);
 }

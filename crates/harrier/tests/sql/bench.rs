@@ -78,7 +78,7 @@ fn batches_move_over_quic() {
 
 #[test]
 fn batches_move_between_processes() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
@@ -97,7 +97,7 @@ fn batches_move_between_processes() {
 
 #[test]
 fn latencies_over_mpi_and_grpc_are_compared() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }

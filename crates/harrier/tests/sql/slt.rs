@@ -176,14 +176,14 @@ fn check_nine(configuration: Configuration) {
 }
 
 fn on_gang(name: &str, launcher: Launcher, settings: &[(&str, &str)], check: impl FnOnce(Configuration)) {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: {name} needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
     // The tables are tiny, and are to be distributed all the same.
     let mut configuration =
         Configuration::on_ranks(name, &launcher).unwrap_or_else(|reason| panic!("{reason}"));
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     // A statement that leaves something behind on a rank has failed.
     configuration = configuration.with_setting("harrier.check_ledger", "true");
     for (key, value) in settings {

@@ -76,7 +76,7 @@ fn answers_that_break_off_are_asked_for_again() {
 fn and_on_ranks() {
     let Some(bucket) = Bucket::new() else { return };
     let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_faults(&bucket, Session::start(&ranks).unwrap(), "ranks");
 }
 

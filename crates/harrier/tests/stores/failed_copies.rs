@@ -196,7 +196,7 @@ fn check_formats(place: &Place, configuration: &Configuration) {
 }
 
 fn three_ranks() -> Option<Configuration> {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return None;
     }
@@ -214,7 +214,7 @@ fn on_a_disk() {
 #[test]
 fn on_a_disk_by_three_ranks() {
     let Some(ranks) = three_ranks() else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     check_formats(&Place::disk(), &ranks);
 }
 
@@ -228,7 +228,7 @@ fn on_s3() {
 fn on_s3_by_three_ranks() {
     let Some(place) = Place::bucket() else { return };
     let Some(ranks) = three_ranks() else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     check_formats(&place, &ranks);
 }
 
@@ -306,11 +306,11 @@ fn canceled_on_s3() {
 fn by_a_server() {
     let Some(bucket) = Place::bucket() else { return };
     let mut ways: Vec<&[&str]> = vec![&["--launcher", "none"]];
-    if !harrier_launch::skipped() {
+    if !harrier_launch::mpi_skipped() {
         ways.push(&["--ranks", "2", "--threads", "1", "--set", "harrier.distribute_bytes_min=1"]);
     }
     for (number, arguments) in ways.into_iter().enumerate() {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let disk = Place::disk();
         let variables = bucket.environment();
         let variables: Vec<(&str, &str)> =

@@ -423,11 +423,11 @@ fn in_one_process() {
 #[test]
 fn on_three_ranks() {
     let Some(bucket) = Bucket::new() else { return };
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let words = Launcher::open_mpi(3).words().unwrap_or_else(|reason| panic!("{reason}"));
     let ranks = impatient(bucket.configuration())
         .named("3-ranks")

@@ -14,7 +14,7 @@ const FILES: [&str; 6] = ["x.parquet", "x.csv", "x.json", "x.arrow", "x.orc", "x
 fn configurations(environment: &[(&str, &str)]) -> Vec<Configuration> {
     let mut one = Configuration::embedded();
     one.environment.extend(environment.iter().map(|(name, value)| (name.to_string(), value.to_string())));
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return vec![one];
     }
@@ -50,7 +50,7 @@ fn on_s3() {
         ("AWS_ALLOW_HTTP", "true"),
     ];
     for configuration in configurations(&environment) {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let mut session = Session::start(&configuration).unwrap();
         check(&mut session, &format!("s3://{}", server.new_bucket()));
     }
@@ -60,7 +60,7 @@ fn on_s3() {
 fn on_hdfs() {
     let Some((_alone, server)) = crate::hdfs() else { return };
     for (number, configuration) in configurations(&[]).into_iter().enumerate() {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let mut session = Session::start(&configuration).unwrap();
         check(
             &mut session,

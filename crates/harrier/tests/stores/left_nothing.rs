@@ -63,6 +63,6 @@ fn in_one_process() {
 fn on_two_ranks() {
     let Some(bucket) = Bucket::new() else { return };
     let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     check(&bucket, || Session::start(&ranks).unwrap());
 }

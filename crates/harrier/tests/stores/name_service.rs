@@ -22,7 +22,7 @@ fn the_other_namenode_takes_over() {
         .with_arguments(["--data".to_string(), format!("{}/lake/", pair.url())]);
     let configuration = pair.configuration().display().to_string();
     alone.environment.push(("HADOOP_CONF_DIR".to_string(), configuration));
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut active = 0;
     for (name, configuration) in [("one", Some(alone.clone())), ("ranks", on_ranks(&alone))] {
         let Some(configuration) = configuration else { continue };

@@ -28,7 +28,7 @@ fn embedded() -> Configuration {
 /// The same embedded and, where MPI is not skipped, on two ranks.
 fn configurations() -> Vec<Configuration> {
     let one = embedded();
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return vec![one];
     }
@@ -76,7 +76,7 @@ fn set_all(session: &mut Session, endpoint: &str) {
 fn a_session_says_how_to_open_s3() {
     let Some(server) = S3::shared() else { return };
     for configuration in configurations() {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let bucket = server.new_bucket();
         let mut session = Session::start(&configuration).unwrap();
         let file = format!("s3://{bucket}/a b/rows.parquet");
@@ -117,7 +117,7 @@ fn a_session_says_how_to_open_s3() {
 fn a_table_says_how_to_open_s3() {
     let Some(server) = S3::shared() else { return };
     for configuration in configurations() {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let bucket = server.new_bucket();
         let mut session = Session::start(&configuration).unwrap();
         let place = format!("LOCATION 's3://{bucket}/t/'");
@@ -159,7 +159,7 @@ fn a_table_says_where_the_namenodes_of_a_service_are() {
          'hdfs.retries' '2')"
     );
     for (number, configuration) in configurations().into_iter().enumerate() {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         let mut session = Session::start(&configuration).unwrap();
         let place = format!("hdfs://cluster/opened-{number}/t/");
         fails(&mut session, &format!("SELECT * FROM '{place}'"));
@@ -175,11 +175,11 @@ fn a_table_says_where_the_namenodes_of_a_service_are() {
 #[test]
 fn ranks_of_a_server_are_told() {
     let Some(server) = S3::shared() else { return };
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let bucket = server.new_bucket();
     let served = Served::start_with(tempfile::tempdir().unwrap(), GANG, &ELSEWHERE);
     served.wait_for_ranks(2);

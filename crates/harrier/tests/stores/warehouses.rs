@@ -45,7 +45,7 @@ fn configuration(folder: &Path, data: &str, environment: &[(&str, &str)]) -> Con
 
 /// The same on two ranks; `None` where MPI is skipped.
 pub(crate) fn on_ranks(one: &Configuration) -> Option<Configuration> {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return None;
     }
@@ -138,7 +138,7 @@ fn every_statement_works_on_s3() {
     all_statements(&mut bucket.session());
     assert!(bucket.objects() > 0);
     let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_statements(&mut Session::start(&ranks).unwrap());
 }
 
@@ -157,7 +157,7 @@ fn every_statement_works_on_hdfs() {
     assert!(asked("create") > 10, "{after:?}");
     assert_eq!((asked("rename"), asked("listStatus")), (0, 0), "{after:?}");
     let Some(ranks) = on_ranks(&one) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_statements(&mut Session::start(&ranks).unwrap());
 }
 
@@ -183,7 +183,7 @@ fn faults_between_ranks_and_s3_are_borne() {
     let Some(ranks) = on_ranks(&bucket.configuration()) else { return };
     bucket.proxy.clear();
     faults(&bucket.proxy);
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_statements(&mut Session::start(&ranks).unwrap());
 }
 
@@ -243,7 +243,7 @@ fn requests_are_counted() {
     // Requests for each file that is read: its footer and its column; on ranks another one, for the
     // coordinator deals row groups.
     let mut sessions = vec![(bucket.session(), "a", 2)];
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     if let Some(ranks) = on_ranks(&bucket.configuration()) {
         sessions.push((Session::start(&ranks).unwrap(), "b", 3));
     }
@@ -388,7 +388,7 @@ fn every_statement_works_with_a_catalog_in_postgres() {
     let alone = with_catalog(&url, folder.path());
     all_statements(&mut Session::start(&alone).unwrap());
     if let Some(ranks) = on_ranks(&alone) {
-        let _turn = harrier_launch::alone();
+        let _turn = harrier_launch::gang_slot();
         all_statements(&mut Session::start(&ranks).unwrap());
     }
     // Both of them elsewhere: rows on S3, catalog in PostgreSQL.
@@ -652,7 +652,7 @@ fn external_tables_are_written_on_s3() {
     assert!(hidden.is_empty(), "{hidden:?}");
     assert_eq!(bucket.server.uploads(&bucket.name), 0);
     let Some(ranks) = on_ranks(&alone) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_writes(&mut Session::start(&ranks).unwrap(), &format!("s3://{}/ranks", bucket.name));
 }
 
@@ -664,7 +664,7 @@ fn external_tables_are_written_on_hdfs() {
     let alone = without_warehouse(configuration(folder.path(), "", &[]), "60");
     all_writes(&mut Session::start(&alone).unwrap(), &format!("{}/external/one", server.url()));
     let Some(ranks) = on_ranks(&alone) else { return };
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     all_writes(&mut Session::start(&ranks).unwrap(), &format!("{}/external/ranks", server.url()));
 }
 

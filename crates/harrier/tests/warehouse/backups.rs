@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use harrier_launch::{Launcher, absent, alone, finish};
+use harrier_launch::{Launcher, absent, finish, gang_slot};
 use harrier_testkit::session::{Configuration, Session};
 use tempfile::TempDir;
 
@@ -374,7 +374,7 @@ fn nothing_is_written_where_something_else_is() {
 
 #[test]
 fn of_ranks_the_first_one_does_it() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let words = match Launcher::open_mpi(2).words() {
         Ok(words) => words,
         Err(reason) => return absent(&reason),

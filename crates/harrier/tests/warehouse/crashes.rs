@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use ground::{Ground, Local, PATIENCE};
-use harrier_launch::{Launcher, absent, alone, finish};
+use harrier_launch::{Launcher, absent, finish, gang_slot};
 use sequences::Sequences;
 use transaction::{Dying, TABLES, Transaction};
 pub use transaction::{crashing, steps_in, tried};
@@ -44,7 +44,7 @@ fn a_process_dies_at_every_step_of_a_transaction() {
 
 #[test]
 fn a_rank_dies_at_every_step_of_a_transaction() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let transaction = Transaction::new(Local);
     for rank in [0, 2] {
         if let Err(reason) = transaction.dies(Dying::Rank(rank), |_| STEPS_EVERY) {
@@ -61,7 +61,7 @@ const OF_SEQUENCES_RANK: usize = 6;
 fn a_process_dies_at_every_step_of_statements_with_sequences() {
     let sequences = Sequences::new(Local);
     sequences.die(Dying::Process, OF_SEQUENCES).expect("it needs no launcher");
-    let _turn = alone();
+    let _turn = gang_slot();
     if let Err(reason) = sequences.die(Dying::Rank(0), OF_SEQUENCES_RANK) {
         absent(&reason);
     }

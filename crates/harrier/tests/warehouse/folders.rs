@@ -151,10 +151,10 @@ fn duckdb_sees_statements_whole() {
 
 #[test]
 fn duckdb_sees_statements_of_ranks_whole() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     check_listed(&Launcher::open_mpi(3));
 }
 

@@ -140,10 +140,10 @@ fn a_full_disk_leaves_the_tables_as_they_were() {
 /// Every rank writes, and the ones that had room remove what they have written.
 #[test]
 fn a_full_disk_leaves_the_tables_as_they_were_on_ranks() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     check_full_disk(|warehouse| {
         Configuration::on_ranks("full-disk", &Launcher::open_mpi(2))
             .unwrap_or_else(|reason| panic!("{reason}"))

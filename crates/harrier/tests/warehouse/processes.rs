@@ -365,7 +365,7 @@ fn vacuum_leaves_alone_what_is_being_written_to(partitions: &str) {
 
 #[test]
 fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
         return;
     }
@@ -376,7 +376,7 @@ fn a_rank_that_is_killed_leaves_the_state_as_it_was() {
     let configuration = Configuration::on_ranks("warehouse", &Launcher::open_mpi(3))
         .unwrap_or_else(|reason| panic!("{reason}"))
         .with_warehouse(warehouse.folder());
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut gang = Session::start(&configuration).unwrap();
     let insert = "INSERT INTO t SELECT v % 20, v FROM s";
     run(&mut gang, insert);
@@ -455,11 +455,11 @@ fn on_three_ranks(warehouse: &Warehouse) -> Session {
 /// Where one side of a join has buckets of the key, ranks move the other one only, into these.
 #[test]
 fn one_side_is_sent_into_the_buckets_of_the_other() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let warehouse = Warehouse::new();
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut gang = on_three_ranks(&warehouse);
     for (name, clauses) in [
         ("orders", "DISTRIBUTED BY (k) WITH (buckets = 8)"),
@@ -516,11 +516,11 @@ fn one_side_is_sent_into_the_buckets_of_the_other() {
 /// On ranks, too, a lookup of a key reads the files of its bucket and no others; single rows find theirs.
 #[test]
 fn a_lookup_on_ranks_reads_one_bucket() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let warehouse = Warehouse::new();
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut gang = on_three_ranks(&warehouse);
     run(&mut gang, "CREATE TABLE t (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 8)");
     for part in 0..3 {
@@ -557,11 +557,11 @@ fn a_lookup_on_ranks_reads_one_bucket() {
 /// A statement that reads one bucket runs on the rank that has it, alone, and moves nothing but its answer.
 #[test]
 fn a_lookup_goes_to_the_rank_that_has_its_bucket() {
-    if harrier_launch::skipped() {
+    if harrier_launch::mpi_skipped() {
         return eprintln!("skipped: needs MPI, and HARRIER_SKIP_MPI is set");
     }
     let warehouse = Warehouse::new();
-    let _turn = harrier_launch::alone();
+    let _turn = harrier_launch::gang_slot();
     let mut gang = on_three_ranks(&warehouse);
     for name in ["t", "u"] {
         let create = format!("CREATE TABLE {name} (k BIGINT, n INT) DISTRIBUTED BY (k) WITH (buckets = 6)");

@@ -4,7 +4,7 @@
 //! `HARRIER_SEED` repeats a run. A runtime that is absent is skipped with a line on stderr; with
 //! `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-use harrier_launch::{Launcher, absent, alone, example, finish, seed};
+use harrier_launch::{Launcher, absent, example, finish, gang_slot, seed};
 use std::time::Duration;
 
 /// A run takes a few seconds. One that takes longer than this on any machine hangs.
@@ -31,7 +31,7 @@ fn mpich() {
 }
 
 fn check(launcher: Launcher, ranks: usize, shared: bool) {
-    let _turn = alone();
+    let _turn = gang_slot();
     let seed = seed().to_string();
     let mut command = match launcher.command(example("exchange")) {
         Ok(command) => command,

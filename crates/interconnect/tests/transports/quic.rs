@@ -5,7 +5,7 @@
 
 use harrier_interconnect::transport::quic::{Address, Place, Token};
 use harrier_interconnect::{Carrier, Interconnect, Options, StartError};
-use harrier_launch::{Hosts, Run, alone, example, finish_all, seed};
+use harrier_launch::{Hosts, Run, example, finish_all, gang_slot, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::net::{SocketAddr, UdpSocket};
@@ -37,7 +37,7 @@ fn exchange(hosts: &Hosts, arguments: &[&str]) -> (Vec<Run>, String) {
 }
 
 fn check(ranks: usize, arguments: &[&str]) {
-    let _turn = alone();
+    let _turn = gang_slot();
     let hosts = Hosts::new(ranks);
     let (runs, context) = exchange(&hosts, arguments);
     assert!(runs.iter().all(|run| run.success), "{context}");
@@ -66,7 +66,7 @@ fn through_messages() {
 /// Neither while the process can be watched, nor when only its port can be asked for.
 #[test]
 fn a_rank_that_ends_is_missed() {
-    let _turn = alone();
+    let _turn = gang_slot();
     for (victim, arguments) in [(2, &["--messages"][..]), (2, &["--unwatched"]), (0, &["--unwatched"])] {
         let hosts = Hosts::new(3);
         let dies = victim.to_string();
@@ -84,7 +84,7 @@ fn a_rank_that_ends_is_missed() {
 /// Its process ends, instead of telling for ever that it is there.
 #[test]
 fn a_rank_that_stands_still_inside_of_a_call_is_missed() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let hosts = Hosts::new(3);
     let (runs, context) = exchange(&hosts, &["--rounds", "2", "--stands", "0"]);
     assert!(runs[0].stderr.contains("has stood still"), "{context}");
@@ -95,7 +95,7 @@ fn a_rank_that_stands_still_inside_of_a_call_is_missed() {
 
 #[test]
 fn an_idle_rank_sleeps() {
-    let _turn = alone();
+    let _turn = gang_slot();
     for watching in [&[][..], &["--unwatched"]] {
         let hosts = Hosts::new(3);
         let seconds = 3;
@@ -200,7 +200,7 @@ impl Drop for Wire {
 
 #[test]
 fn rows_arrive_over_a_bad_network() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let seed = seed().to_string();
     for harm in [
         Harm { drops: 50, ..Harm::default() },
@@ -226,7 +226,7 @@ fn rows_arrive_over_a_bad_network() {
 /// like the begin of a connection, while the gang is formed and while it works.
 #[test]
 fn strangers_do_no_harm() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let seed = seed().to_string();
     let hosts = Hosts::new(2);
     let ended = AtomicBool::new(false);

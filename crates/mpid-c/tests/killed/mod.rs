@@ -8,7 +8,7 @@
 //! `i + 1`; A tasks print `A number keys sum`, each in one line.
 
 use crate::built::library;
-use harrier_launch::{Launcher, Run, absent, alone, finish};
+use harrier_launch::{Launcher, Run, absent, finish, gang_slot};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ pub fn killed_and_started_again(
     let mut command = with_restarts(launcher, folder.path(), program)?;
     command.arg(folder.path());
     command.envs(variables.iter().map(|(name, value)| (*name, value)));
-    let _turn = alone();
+    let _turn = gang_slot();
     let run = std::thread::spawn(move || finish(command, TIME_MAX));
     let hangs =
         |what: &str, run: &std::thread::JoinHandle<Run>| assert!(!run.is_finished(), "{what}: it has ended");

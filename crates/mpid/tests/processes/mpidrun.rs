@@ -3,7 +3,7 @@
 //!
 //! A launcher that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 
-use harrier_launch::{Launcher, Run, absent, alone, finish, hearing_signals, on_path};
+use harrier_launch::{Launcher, Run, absent, finish, gang_slot, on_path, with_default_signals};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ fn launchers() -> Vec<String> {
 }
 
 fn mpidrun(launcher: &str) -> Command {
-    let mut command = hearing_signals(MPIDRUN);
+    let mut command = with_default_signals(MPIDRUN);
     command.env("HARRIER_MPIRUN", launcher).args(["-n", &RANKS.to_string()]);
     command.stdin(Stdio::null());
     command
@@ -116,7 +116,7 @@ fn a_signal_ends_the_ranks() {
     for launcher in launchers() {
         for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
             for to_all in [false, true] {
-                let _turn = alone();
+                let _turn = gang_slot();
                 let (started, processes) = start_waiting(
                     |program| {
                         let mut command = mpidrun(&launcher);
@@ -144,10 +144,10 @@ fn ctrl_c_ends_the_ranks() {
     }
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers() {
-        let _turn = alone();
+        let _turn = gang_slot();
         let ranks = folder.path().join("ranks");
         let _ = std::fs::remove_file(&ranks);
-        let mut command = hearing_signals("script");
+        let mut command = with_default_signals("script");
         let line = format!(
             "HARRIER_MPIRUN={launcher} exec {MPIDRUN} -n {RANKS} sh -c '{WAITS}' sh {}",
             ranks.display()
@@ -170,7 +170,7 @@ fn ctrl_c_ends_the_ranks() {
 fn no_rank_outlives_mpidrun() {
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers() {
-        let _turn = alone();
+        let _turn = gang_slot();
         let (started, processes) = start_waiting(
             |program| {
                 let mut command = mpidrun(&launcher);
@@ -192,7 +192,7 @@ fn no_rank_outlives_mpidrun() {
 fn nohup_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     for launcher in launchers().into_iter().take(1) {
-        let _turn = alone();
+        let _turn = gang_slot();
         let (started, processes) = start_waiting(
             |program| {
                 let mut command = Command::new("sh");
@@ -216,7 +216,7 @@ fn nohup_is_kept() {
 #[test]
 fn a_signal_is_no_loss() {
     for launcher in launchers() {
-        let _turn = alone();
+        let _turn = gang_slot();
         let folder = tempfile::tempdir().unwrap();
         let (pipe, checkpoint) = (folder.path().join("events"), folder.path().join("checkpoint"));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -241,7 +241,7 @@ fn a_signal_is_no_loss() {
 /// Starts `program` with restarts. Its ranks may each add a line to the file that is its last argument.
 /// Returns the lines, too.
 fn with_restarts(launcher: &str, program: &[&str]) -> (Run, Vec<String>) {
-    let _turn = alone();
+    let _turn = gang_slot();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     let mut command = mpidrun(launcher);
@@ -278,11 +278,11 @@ fn what_was_not_lost_is_not_started_again() {
 #[test]
 fn one_rank_is_started_again() {
     for launcher in launchers() {
-        let _turn = alone();
+        let _turn = gang_slot();
         let folder = tempfile::tempdir().unwrap();
         let (pipe, checkpoint) = (folder.path().join("events"), folder.path().join("checkpoint"));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let mut command = hearing_signals(MPIDRUN);
+        let mut command = with_default_signals(MPIDRUN);
         command.env("HARRIER_MPIRUN", &launcher).args(["-n", "1", "-checkpoint"]).arg(&checkpoint);
         command.args(["-restarts", "1", PROGRAMS, "sliding", "--input"]).arg(&pipe);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

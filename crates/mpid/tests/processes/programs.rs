@@ -5,7 +5,7 @@
 //! A runtime that is absent is skipped with a line on stderr; with `HARRIER_REQUIRE_ALL_MPI=1` it fails.
 //! `HARRIER_SEED` repeats a run.
 
-use harrier_launch::{Hosts, Launcher, Run, absent, alone, finish, finish_all, printed, seed};
+use harrier_launch::{Hosts, Launcher, Run, absent, finish, finish_all, gang_slot, output_of_ranks, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs::OpenOptions;
@@ -41,7 +41,7 @@ fn launchers() -> Vec<Launcher> {
 }
 
 fn run(launcher: &Launcher, arguments: &[&str], knobs: &[(&str, &str)]) -> Run {
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut launcher = launcher.clone();
     let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
     for (name, value) in knobs.iter().filter(|_| !by_itself) {
@@ -88,7 +88,7 @@ fn programs_over_text() {
 
 #[test]
 fn ranks_meet_by_a_hosts_file() {
-    let _turn = alone();
+    let _turn = gang_slot();
     let folder = tempfile::tempdir().unwrap();
     let records = generate(folder.path(), "records", 1_000_000, 3);
     let arguments = ["terasort", "--check", "--input", records.to_str().unwrap(), "--split-bytes", "100000"];
@@ -221,7 +221,7 @@ fn windows_are_told_while_the_input_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let (pipe, out) = (folder.path().join("events"), folder.path().join("out"));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let turn = alone();
+        let turn = gang_slot();
         let mut command = launcher.command(PROGRAMS).unwrap();
         command.args(["sliding", "--window", "20", "--slide", "10", "--input"]).arg(&pipe);
         command.arg("--output").arg(&out);
@@ -495,7 +495,7 @@ fn the_example_counts_words() {
     std::fs::write(&files[1], "that is to be").unwrap();
     for launcher in launchers() {
         for o_tasks in ["1", "2", "5"] {
-            let _turn = alone();
+            let _turn = gang_slot();
             let by_itself = launcher.words().is_ok_and(|words| words.is_empty());
             let mut started = launcher.clone();
             if !by_itself {
@@ -508,7 +508,7 @@ fn the_example_counts_words() {
                 command.env("HARRIER_MPID_O", o_tasks);
             }
             let run = finish(command, RUN_TIME_MAX);
-            let text = printed(folder.path());
+            let text = output_of_ranks(folder.path());
             let mut lines: Vec<&str> = text.lines().collect();
             lines.sort();
             assert!(run.success, "{run:#?}");
@@ -587,7 +587,7 @@ fn mpidrun_starts_ranks_with_the_papers_options() {
     let hosts = folder.path().join("hosts");
     std::fs::write(&hosts, "localhost slots=3\n").unwrap();
     let timeline = folder.path().join("timeline.csv");
-    let _turn = alone();
+    let _turn = gang_slot();
     let mut command = Command::new(MPIDRUN);
     command.env("HARRIER_MPIRUN", &words[0]).arg("-f").arg(&hosts);
     command.args(["-mode", "COM", "-A", "7", "-conf", "SEND_QUEUE=2", "-progress", "-conf"]);
@@ -643,7 +643,7 @@ fn a_knob_that_is_wrong_on_one_rank_is_told_on_all() {
         let script =
             "[ \"${PMI_RANK:-$OMPI_COMM_WORLD_RANK}\" = 1 ] && export HARRIER_MPID_NOSUCH=1; exec \"$@\"";
         for program in [&[PROGRAMS, "wordcount", "--input", text][..], &[example, file]] {
-            let _turn = alone();
+            let _turn = gang_slot();
             let mut command = launcher.command("/bin/sh").unwrap();
             command.args(["-c", script, "sh"]).args(program);
             let run = finish(command, RUN_TIME_MAX);
@@ -692,7 +692,7 @@ fn ranks_with_a_checkpoint_are_one_program() {
     for launcher in [Launcher::open_mpi(1), Launcher::mpich(1)] {
         let Ok(words) = launcher.words().inspect_err(|reason| absent(reason)) else { continue };
         let start = |patterns: [&str; 2], keeps: bool| {
-            let _turn = alone();
+            let _turn = gang_slot();
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).args([PROGRAMS, "grep", patterns[0], "--input"]).arg(&text);
             command.args([":", "-n", "1", PROGRAMS, "grep", patterns[1], "--input"]).arg(&text);
@@ -755,7 +755,7 @@ fn a_rank_is_killed() {
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let text = generate(folder.path(), "text", 40_000_000, 4);
-    let _turn = alone();
+    let _turn = gang_slot();
     let (mut recovered, mut went_on, mut failed) = (0, 0, 0);
     for attempt in 0..20 {
         if recovered >= 2 && went_on >= 1 && failed >= 2 {

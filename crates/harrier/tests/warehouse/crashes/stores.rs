@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use harrier_launch::{absent, alone};
+use harrier_launch::{absent, gang_slot};
 use harrier_servers::{ACCESS_KEY, Hdfs, Postgres, REGION, S3, SECRET_KEY};
 
 use super::ground::{PATIENCE, Place};
@@ -84,7 +84,7 @@ impl Place for OnS3 {
 #[test]
 fn somebody_dies_at_every_step_of_a_transaction_on_s3() {
     let Some(server) = S3::shared() else { return };
-    let _turn = alone();
+    let _turn = gang_slot();
     every_process_dies(&Transaction::new(OnS3 { server, bucket: server.new_bucket() }));
 }
 
@@ -120,7 +120,7 @@ fn s3_dies_at_every_step_of_a_transaction() {
     let Some(server) = S3::dedicated() else { return };
     // It ends with the process, as every server of the tests does.
     let server: &'static S3 = Box::leak(Box::new(server));
-    let _turn = alone();
+    let _turn = gang_slot();
     let transaction = Transaction::new(OnS3 { server, bucket: server.new_bucket() });
     let dying = |then, rank| Dying::Server { server, then, rank };
     transaction.dies(dying(Then::ComesBack, None), leaving(OF_S3)).expect("it needs no launcher");
@@ -157,7 +157,7 @@ impl Place for OnHdfs {
 #[test]
 fn somebody_dies_at_every_step_of_a_transaction_on_hdfs() {
     let Some(server) = Hdfs::shared() else { return };
-    let _turn = alone();
+    let _turn = gang_slot();
     every_process_dies(&Transaction::new(OnHdfs { server, folder: "/crashes" }));
 }
 
@@ -234,7 +234,7 @@ fn is_of_hdfs(server: &Hdfs, stderr: &str) -> bool {
 fn hdfs_dies_at_chosen_steps_of_a_transaction() {
     let Some(server) = Hdfs::dedicated() else { return };
     let server: &'static Hdfs = Box::leak(Box::new(server));
-    let _turn = alone();
+    let _turn = gang_slot();
     let transaction = Transaction::new(OnHdfs { server, folder: "/deaths" });
     let (namenode, datanode) = (NameNode(server), DataNode(server));
     let of = |server, then| Dying::Server { server, then, rank: None };
@@ -322,7 +322,7 @@ impl Place for InPostgres {
 fn somebody_dies_at_every_step_of_a_transaction_with_a_catalog_in_postgres() {
     let Some(server) = Postgres::dedicated() else { return };
     let server: &'static Postgres = Box::leak(Box::new(server));
-    let _turn = alone();
+    let _turn = gang_slot();
     let transaction = Transaction::new(InPostgres { server, database: server.new_database() });
     every_process_dies(&transaction);
     let dying = Dying::Server { server, then: Then::ComesBack, rank: None };
