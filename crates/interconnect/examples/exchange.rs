@@ -80,7 +80,7 @@ fn run() -> Result<(), String> {
     if dies == gang.rank() as u64 {
         std::process::abort();
     }
-    runtime.block_on(contract::part(&gang, done));
+    runtime.block_on(contract::barrier(&gang, done));
     if dies < gang.ranks() as u64 {
         for (rank, reason) in runtime.block_on(gang.lost(0)) {
             println!("lost rank {rank}: {reason}");

@@ -1,11 +1,11 @@
-//! Scripts of random streams, for gangs over any transport: every rank opens streams to every other, and each
-//! end knows from a seed what the other must say.
+//! Contract test of transports: every rank opens random streams to every other, and each end derives the
+//! expected content from a seed.
 //!
-//! Batches are of all sizes, some larger than a block; some streams are stopped half-way, some fail, some
-//! readers keep what they read to the end. The last stream from a rank to each other one is a broadcast: it
-//! carries the same batches to all.
+//! Batches have all sizes, some larger than a block; some streams stop half-way, some fail, some readers keep
+//! everything they read until the end. The last stream between each pair is a broadcast: it carries the same
+//! batches to all.
 //!
-//! Order of calls: [`serve`] on every rank, then [`exchange`], then [`part`]. Then every ledger must clear.
+//! Order of calls: [`serve`] on every rank, then [`exchange`], then [`barrier`]. Then every ledger must clear.
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
@@ -24,24 +24,24 @@ use std::sync::{Arc, Mutex, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-/// What is exchanged; the same on every rank.
+/// Parameters of the exchange; the same on every rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
     pub seed: u64,
     pub rounds: u64,
-    /// From each rank to each other one, in each round.
+    /// Streams from each rank to each other one, per round.
     pub streams: usize,
     /// A batch has fewer than 2 to the power of this many rows.
     pub rows_log2: u32,
-    /// What readers on other hosts ask blocks to be compressed by.
+    /// Compression that readers on other hosts request.
     pub codec: Option<Codec>,
 }
 
-/// What one side of a rank's streams holds at present, and the most it held.
+/// Bytes held by one side of a rank's streams, now and at peak.
 #[derive(Default)]
 pub struct Meter {
     present: AtomicUsize,
-    most: AtomicUsize,
+    peak: AtomicUsize,
 }
 
 impl Meter {
@@ -49,15 +49,15 @@ impl Meter {
         self.present.load(Ordering::Relaxed)
     }
 
-    pub fn most(&self) -> usize {
-        self.most.load(Ordering::Relaxed)
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
     }
 }
 
 impl Budget for Meter {
     fn grow(&self, bytes: usize) {
         let present = self.present.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.most.fetch_max(present, Ordering::Relaxed);
+        self.peak.fetch_max(present, Ordering::Relaxed);
     }
 
     fn shrink(&self, bytes: usize) {
@@ -66,21 +66,21 @@ impl Budget for Meter {
     }
 }
 
-/// What one stream carries, from its seed alone.
+/// The content of one stream, derived from its seed.
 struct Script {
     batches: Vec<RecordBatch>,
     fails: bool,
-    /// After how many batches the reader stops, if it does.
+    /// Number of batches after which the reader stops, if it does.
     stops_after: Option<usize>,
 }
 
-/// SQLSTATE of a stream that fails as its script says.
-const SCRIPTED: SqlState = SqlState::DIVISION_BY_ZERO;
+/// SQLSTATE of a scripted failure.
+const SCRIPTED_FAILURE: SqlState = SqlState::DIVISION_BY_ZERO;
 
-/// Of what one rank reads from another one in a round, bytes.
+/// Window of one rank's reads from another in a round, bytes.
 pub const WINDOW_BYTES: usize = 1 << 22;
 
-/// In place of a reader: what is the same for all of them.
+/// Receiver number in the seed of a broadcast, which is the same for all receivers.
 const ALL: usize = 63;
 
 impl Exchange {
@@ -98,7 +98,7 @@ impl Exchange {
         stream + 1 == self.streams
     }
 
-    /// What a rank sends to all others in a round.
+    /// The batches that a rank broadcasts in a round.
     fn broadcast(&self, from: usize, round: u64) -> Vec<RecordBatch> {
         self.batches(&mut self.random(from, ALL, round, self.streams - 1))
     }
@@ -123,14 +123,14 @@ fn batch(random: &mut StdRng, rows_log2: u32) -> RecordBatch {
         .expect("the columns fit")
 }
 
-/// The request of a rank that has read everything; its answer comes when all have.
+/// The request of a rank that has finished reading; it is answered when all have.
 const DONE: u64 = u64::MAX;
 
-/// Those who wait for the others, on rank 0.
-pub struct Done(mpsc::UnboundedReceiver<StreamSender>);
+/// Ranks waiting at the final barrier, on rank 0.
+pub struct BarrierWaiters(mpsc::UnboundedReceiver<StreamSender>);
 
-/// What all others are sent, and the broadcast by which they are.
-type Alike = (Vec<RecordBatch>, Weak<Broadcast>);
+/// The batches of a broadcast, and the broadcast itself.
+type RoundBroadcast = (Vec<RecordBatch>, Weak<Broadcast>);
 
 struct Producer {
     exchange: Exchange,
@@ -140,11 +140,11 @@ struct Producer {
     sent: Arc<Meter>,
     others: usize,
     /// By round.
-    broadcasts: Mutex<HashMap<u64, Alike>>,
+    broadcasts: Mutex<HashMap<u64, RoundBroadcast>>,
 }
 
 impl Producer {
-    /// What all others are sent in a round, in the same memory for each of them.
+    /// The broadcast of a round; all receivers share its memory.
     fn broadcast(&self, round: u64) -> (Vec<RecordBatch>, Arc<Broadcast>) {
         let mut broadcasts = self.broadcasts.lock().expect("nobody panics");
         let (batches, broadcast) = broadcasts
@@ -159,9 +159,8 @@ impl Producer {
     }
 }
 
-/// Answers the streams that other ranks open to this one, with tasks on `runtime`. `sent` is charged with
-/// what they send.
-pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc<Meter>) -> Done {
+/// Answers streams opened by other ranks with tasks on `runtime`. `sent` is charged with the bytes sent.
+pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc<Meter>) -> BarrierWaiters {
     let (done, all_done) = mpsc::unbounded_channel();
     gang.serve(Arc::new(Producer {
         exchange,
@@ -172,17 +171,17 @@ pub fn serve(gang: &Interconnect, exchange: Exchange, runtime: Handle, sent: Arc
         others: gang.ranks() - 1,
         broadcasts: Mutex::default(),
     }));
-    Done(all_done)
+    BarrierWaiters(all_done)
 }
 
 impl Service for Producer {
     fn open(&self, incoming: Incoming) {
         let Ok(round) = incoming.request[..].try_into().map(u64::from_le_bytes) else {
-            // Damaged on its way: the senders fail as they are dropped.
+            // Damaged in transit: the senders fail when dropped.
             return;
         };
         if round == DONE {
-            // Nobody waits for it any more where the exchange has failed.
+            // No receiver is left if the exchange has failed.
             return incoming.senders.into_iter().for_each(|sender| drop(self.done.send(sender)));
         }
         for (stream, sender) in incoming.senders.into_iter().enumerate() {
@@ -207,17 +206,17 @@ async fn produce(script: Script, mut sender: BatchSender) {
         }
     }
     match script.fails {
-        true => sender.fail(&Failure::new(SCRIPTED, "as the script says")),
+        true => sender.fail(&Failure::new(SCRIPTED_FAILURE, "as the script says")),
         false => sender.finish(),
     }
 }
 
-/// What went other than the script says.
+/// A deviation from the script.
 #[derive(Debug)]
 pub enum Problem {
-    /// A rank is lost, which the script cannot know of.
+    /// A rank was lost, which scripts do not foresee.
     Lost { rank: usize, reason: String },
-    /// The transport broke its contract, or the streams above it theirs.
+    /// The transport or the streams above it violated their contract.
     Wrong(String),
 }
 
@@ -232,8 +231,8 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Reads one stream to its end and compares. Returns what it read, for those who keep it.
-async fn read(script: Script, mut receiver: BatchReceiver) -> Result<Vec<RecordBatch>, Problem> {
+/// Reads one stream to its end and verifies it. Returns the batches, for readers that keep them.
+async fn read_stream(script: Script, mut receiver: BatchReceiver) -> Result<Vec<RecordBatch>, Problem> {
     let schema = batch(&mut StdRng::seed_from_u64(0), 1).schema();
     let expected =
         concat_batches(&schema, &script.batches).map_err(|error| Problem::Wrong(error.to_string()))?;
@@ -254,7 +253,9 @@ async fn read(script: Script, mut receiver: BatchReceiver) -> Result<Vec<RecordB
                 rows += batch.num_rows();
                 got.push(batch);
             }
-            Some(Err(StreamError::Failed { failure, .. })) if failure.sqlstate == SCRIPTED => break true,
+            Some(Err(StreamError::Failed { failure, .. })) if failure.sqlstate == SCRIPTED_FAILURE => {
+                break true;
+            }
             Some(Err(StreamError::Lost { rank, reason })) => return Err(Problem::Lost { rank, reason }),
             Some(Err(error)) => return Err(Problem::Wrong(error.to_string())),
         }
@@ -265,8 +266,8 @@ async fn read(script: Script, mut receiver: BatchReceiver) -> Result<Vec<RecordB
     Ok(got)
 }
 
-/// Reads what the other members of `gang` send, in every round. Returns how many streams that were.
-/// `received` is charged with what waits to be read.
+/// Reads and verifies all streams of the other members of `gang`, in every round. Returns the number of
+/// streams. `received` is charged with the bytes waiting to be read.
 pub async fn exchange(
     gang: &Interconnect,
     exchange: Exchange,
@@ -285,7 +286,7 @@ pub async fn exchange(
             let receivers = gang.open(from, &round.to_le_bytes(), exchange.streams, options);
             for (stream, receiver) in receivers.into_iter().enumerate() {
                 let script = exchange.script(from, gang.rank(), round, stream);
-                reads.push(tokio::spawn(read(script, BatchReceiver::new(receiver, |_| {}))));
+                reads.push(tokio::spawn(read_stream(script, BatchReceiver::new(receiver, |_| {}))));
             }
         }
         for read in reads {
@@ -295,7 +296,7 @@ pub async fn exchange(
                 lost => lost,
             })?;
             streams += 1;
-            // As a hash join keeps what it was built from.
+            // Keeps them, as a hash join keeps its build side.
             if streams % 5 == 0 {
                 kept.extend(batches);
             }
@@ -305,11 +306,12 @@ pub async fn exchange(
     Ok(streams)
 }
 
-/// Nobody leaves while another may still open streams to it: waits until every member has come to this.
-pub async fn part(gang: &Interconnect, mut done: Done) {
+/// Barrier at the end: waits until every member has finished, since a rank must not leave while another may
+/// open streams to it.
+pub async fn barrier(gang: &Interconnect, mut done: BarrierWaiters) {
     if gang.rank() > 0 {
         let (_messages, mut answer) = gang.call(0, &DONE.to_le_bytes());
-        // An end is all the answer; or the coordinator is lost.
+        // The answer is only an end of stream, or the loss of the coordinator.
         while answer.next().await.is_some_and(|answer| answer.is_ok()) {}
         return;
     }

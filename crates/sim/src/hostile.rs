@@ -1,9 +1,8 @@
-//! A rank whose peer says anything at all: the frames that reach it follow from arbitrary bytes, for tests
-//! and fuzzers.
+//! A fuzz harness of the interconnect: a hostile peer sends a rank frames generated from arbitrary bytes.
 //!
-//! Whatever arrives, the rank neither panics nor hangs; a message that is no frame costs its sender its place
-//! in the gang, as does a credit that is not the next of its stream and the return of what was not lent,
-//! while a right one does not; and when the sender is gone, nothing is left of what it began or was lent.
+//! Whatever arrives, the rank neither panics nor hangs. A malformed message, a credit out of sequence, or the
+//! return of a block that was not lent evicts the sender from the gang; valid ones do not. When the sender is
+//! gone, no state of its streams or loans remains.
 
 use futures::{FutureExt, StreamExt};
 use harrier_interconnect::frame::{Header, Kind, decode_loan, decode_words};
@@ -21,31 +20,30 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The membership epoch in which ranks meet.
+/// The membership epoch of the handshake.
 const EPOCH: u32 = 1;
 
-/// Who says anything at all, to rank 0; rank 2 says nothing.
+/// The hostile rank, which sends to rank 0; rank 2 is silent.
 const HOSTILE: usize = 1;
 const RANKS: usize = 3;
 
-/// Frames that one input makes at most: an input of a fuzzer is short, and every frame tells of the ones
-/// before.
+/// Frames generated per input at most: fuzzer inputs are short, and every frame depends on the previous ones.
 const FRAMES_MAX: usize = 400;
 
-/// Blocks that one frame is answered with at most: windows are for thousands of small ones.
+/// Blocks sent in answer to one frame at most: windows allow thousands of small ones.
 const ANSWERS_MAX: usize = 20;
 
-/// Frames of a bundle at most.
+/// Frames per bundle at most.
 const BUNDLED_MAX: usize = 4;
 
-/// Addresses of a rank's shared memory, bytes: not much more than the hostile rank may be lent, so that it
-/// may be all lent, too.
+/// Size of a rank's shared memory, bytes: little more than the hostile rank may borrow, so that it can run
+/// out.
 const ARENA_BYTES: usize = 1 << 22;
 
-/// One in so many blocks, of the first stream of every open, is lent.
+/// One in this many blocks, of the first stream of every open, is lent.
 const LENT_ONE_IN: usize = 4;
 
-/// Numbers at which something changes.
+/// Boundary values.
 const EDGES: [u64; 10] = [
     0,
     1,
@@ -76,7 +74,7 @@ const KINDS: [Kind; 14] = [
     Kind::Bundle,
 ];
 
-/// Takes decisions off the front of the input; zeros when it is used up.
+/// Consumes decisions from the input; zeros at its end.
 struct Decisions<'a>(&'a [u8]);
 
 impl Decisions<'_> {
@@ -94,7 +92,7 @@ impl Decisions<'_> {
         usize::from(self.byte()) % bound
     }
 
-    /// Mostly small, as the numbers of a sane peer are.
+    /// Mostly small, as numbers of a valid peer are.
     fn number(&mut self) -> u64 {
         match self.byte() {
             small @ 0..200 => u64::from(small % 10),
@@ -106,14 +104,14 @@ impl Decisions<'_> {
         (0..count).map(|_| self.byte()).collect()
     }
 
-    /// What is sent next; not always a frame.
-    fn message(&mut self, known: &Known) -> Vec<u8> {
+    /// The next message; not always a valid frame.
+    fn message(&mut self, model: &StreamModel) -> Vec<u8> {
         if self.below(8) > 0 {
-            return self.frame(known);
+            return self.frame(model);
         }
         let mut bundle = vec![0; HEADER_BYTES];
         for _ in 0..self.below(BUNDLED_MAX + 1) {
-            bundle.extend(self.frame(known));
+            bundle.extend(self.frame(model));
             bundle.resize(bundle.len().next_multiple_of(HEADER_BYTES), 0);
         }
         let mut header = Header::new(Kind::Bundle, EPOCH, 0);
@@ -122,16 +120,16 @@ impl Decisions<'_> {
         bundle
     }
 
-    fn frame(&mut self, known: &Known) -> Vec<u8> {
+    fn frame(&mut self, model: &StreamModel) -> Vec<u8> {
         let style = self.below(16);
         match style {
             0 => {
                 let length = self.below(2 * HEADER_BYTES);
                 return self.bytes(length);
             }
-            4 if !known.unread.is_empty() => return self.credit(known),
-            5 if !known.lent.is_empty() => {
-                let offset = known.lent[self.below(known.lent.len())];
+            4 if !model.unread.is_empty() => return self.credit(model),
+            5 if !model.lent.is_empty() => {
+                let offset = model.lent[self.below(model.lent.len())];
                 return frame(Header::new(Kind::Return, EPOCH, 0), &offset.to_le_bytes());
             }
             6 => {
@@ -169,10 +167,10 @@ impl Decisions<'_> {
 }
 
 impl Decisions<'_> {
-    /// The next one of a stream that has something to be credited; sometimes the last one again.
-    fn credit(&mut self, known: &Known) -> Vec<u8> {
-        let at = self.below(known.unread.len());
-        let (stream, unread) = known.unread.iter().nth(at).expect("there are more");
+    /// The next credit of a stream that is owed one; sometimes a duplicate.
+    fn credit(&mut self, model: &StreamModel) -> Vec<u8> {
+        let at = self.below(model.unread.len());
+        let (stream, unread) = model.unread.iter().nth(at).expect("there are more");
         let mut header = Header::new(Kind::Credit, EPOCH, *stream);
         header.sequence = unread.credits - u64::from(unread.credits > 0 && self.below(8) == 0);
         header.a = match self.below(3) {
@@ -188,7 +186,7 @@ fn frame(mut header: Header, payload: &[u8]) -> Vec<u8> {
     [&header.encode()[..], payload].concat()
 }
 
-/// The frames of a message, up to the first that is none.
+/// Splits a message into frames, up to the first invalid one.
 fn frames(message: &[u8]) -> Vec<Option<(Header, &[u8])>> {
     let Ok(header) = Header::decode(message, EPOCH) else { return vec![None] };
     let mut rest = &message[HEADER_BYTES..];
@@ -209,37 +207,37 @@ fn frames(message: &[u8]) -> Vec<Option<(Header, &[u8])>> {
     frames
 }
 
-/// What the hostile rank knows of what it was sent, and what follows from it for what it says.
+/// The state of the streams as the hostile rank sees it; decides which messages are valid.
 #[derive(Default)]
-struct Known {
-    /// Streams that it has got blocks of, and no end.
+struct StreamModel {
+    /// Streams that have received blocks and no end.
     unread: BTreeMap<u64, Unread>,
-    /// Where the blocks lie that it was lent and has not given back.
+    /// Addresses of blocks lent to the hostile rank and not returned.
     lent: Vec<u64>,
-    /// It has said goodbye: what it says breaks nothing any more.
+    /// It has said goodbye: further messages are ignored.
     left: bool,
 }
 
 #[derive(Default)]
 struct Unread {
-    /// Of the window, what no credit was given for.
+    /// Bytes of the window not credited yet.
     bytes: u64,
     credits: u64,
 }
 
-/// What a message has to come to.
+/// The expected effect of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Verdict {
-    /// Credits and returns only, all as they should be: nothing comes of them.
-    Right,
-    /// It costs its sender its place.
-    Wrong,
+    /// Valid credits and returns only: no effect on the sender.
+    Valid,
+    /// Evicts its sender.
+    Violation,
     #[default]
-    Open,
+    Unspecified,
 }
 
-impl Known {
-    fn hear(&mut self, message: &[u8]) {
+impl StreamModel {
+    fn observe(&mut self, message: &[u8]) {
         for (header, payload) in frames(message).into_iter().flatten() {
             match header.kind {
                 Kind::Block if header.flags & Header::FLAG_SCHEMA == 0 => {
@@ -259,70 +257,71 @@ impl Known {
 
     fn judge(&mut self, message: &[u8]) -> Verdict {
         if self.left {
-            return Verdict::Open;
+            return Verdict::Unspecified;
         }
-        let mut verdict = Verdict::Right;
+        let mut verdict = Verdict::Valid;
         for frame in frames(message) {
-            let Some((header, payload)) = frame else { return Verdict::Wrong };
+            let Some((header, payload)) = frame else { return Verdict::Violation };
             match header.kind {
                 Kind::Credit => {
                     let Some(unread) = self.unread.get_mut(&header.stream) else {
-                        verdict = Verdict::Open;
+                        verdict = Verdict::Unspecified;
                         continue;
                     };
                     if header.sequence != unread.credits || header.a == 0 || header.a > unread.bytes {
-                        return Verdict::Wrong;
+                        return Verdict::Violation;
                     }
                     unread.credits += 1;
                     unread.bytes -= header.a;
                 }
                 Kind::Return => {
-                    let Some(offsets) = decode_words(payload) else { return Verdict::Wrong };
+                    let Some(offsets) = decode_words(payload) else { return Verdict::Violation };
                     for offset in offsets {
                         let Some(at) = self.lent.iter().position(|lent| *lent == offset) else {
-                            return Verdict::Wrong;
+                            return Verdict::Violation;
                         };
                         self.lent.swap_remove(at);
                     }
                 }
                 Kind::Leave => {
                     self.left = true;
-                    return Verdict::Open;
+                    return Verdict::Unspecified;
                 }
-                _ => verdict = Verdict::Open,
+                _ => verdict = Verdict::Unspecified,
             }
         }
         verdict
     }
 }
 
-/// What the rank is given and asked.
+/// Messages to deliver and the state observed by the test.
 #[derive(Default)]
-struct Stage {
+struct EndpointState {
     arriving: VecDeque<Vec<u8>>,
-    known: Known,
-    /// Of the message that arrived last.
+    model: StreamModel,
+    /// Verdict of the message delivered last.
     verdict: Verdict,
-    /// The hostile rank's process ends.
-    ends: bool,
+    /// The hostile rank's process exits.
+    exited: bool,
 }
 
-struct Endpoint(Arc<Mutex<Stage>>);
+struct Endpoint(Arc<Mutex<EndpointState>>);
 
 impl Transport for Endpoint {
     fn send(&mut self, to: usize, _: Channel, frame: Arc<Block>, _: bool) -> Result<(), String> {
         if to == HOSTILE {
-            self.0.lock().known.hear(frame.as_slice());
+            self.0.lock().model.observe(frame.as_slice());
         }
         Ok(())
     }
 
     fn progress(&mut self, arrived: &mut Vec<(usize, Block)>) -> Result<Progress, String> {
-        let mut stage = self.0.lock();
-        let message = stage.arriving.pop_front();
+        let mut endpoint = self.0.lock();
+        let message = endpoint.arriving.pop_front();
         let moved = message.is_some();
-        // Now, not before: what the rank has sent meanwhile counts.
-        stage.verdict = message.as_ref().map_or(Verdict::Open, |message| stage.known.judge(message));
+        // Judged at delivery: frames that the rank has sent meanwhile count.
+        endpoint.verdict =
+            message.as_ref().map_or(Verdict::Unspecified, |message| endpoint.model.judge(message));
         arrived.extend(message.map(|message| {
             let mut block = Block::with_capacity(message.len());
             block.extend_from_slice(&message);
@@ -336,7 +335,7 @@ impl Transport for Endpoint {
     }
 
     fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
-        Ok(if std::mem::take(&mut self.0.lock().ends) { vec![HOSTILE] } else { vec![] })
+        Ok(if std::mem::take(&mut self.0.lock().exited) { vec![HOSTILE] } else { vec![] })
     }
 
     fn kill(&mut self, _: usize) -> bool {
@@ -348,31 +347,31 @@ impl Transport for Endpoint {
     fn close(self: Box<Self>, _: bool) {}
 }
 
-/// What others opened here.
+/// Streams that peers opened on this rank.
 #[derive(Default)]
-struct Opened(Mutex<Vec<(Vec<StreamSender>, MessageReceiver)>>);
+struct OpenedStreams(Mutex<Vec<(Vec<StreamSender>, MessageReceiver)>>);
 
-impl Service for Opened {
+impl Service for OpenedStreams {
     fn open(&self, incoming: Incoming) {
         self.0.lock().push((incoming.senders, incoming.messages));
     }
 }
 
-/// What this rank opened there.
-enum Reading {
+/// Streams that this rank opened on the hostile peer.
+enum OpenRead {
     Batches(BatchReceiver),
     Raw(StreamReceiver),
     Call(MessageSender, MessageStream),
 }
 
-impl Reading {
-    /// Reads all there is. Returns whether there may be more.
-    fn read(&mut self) -> bool {
+impl OpenRead {
+    /// Drains the stream. Returns whether more may follow.
+    fn drain(&mut self) -> bool {
         loop {
             let ended = match self {
-                Reading::Batches(batches) => batches.next().now_or_never().map(|read| read.is_none()),
-                Reading::Raw(blocks) => blocks.next().now_or_never().map(|read| read.is_none()),
-                Reading::Call(messages, answers) => {
+                OpenRead::Batches(batches) => batches.next().now_or_never().map(|read| read.is_none()),
+                OpenRead::Raw(blocks) => blocks.next().now_or_never().map(|read| read.is_none()),
+                OpenRead::Call(messages, answers) => {
                     messages.send(b"and then?");
                     answers.next().now_or_never().map(|read| read.is_none())
                 }
@@ -386,20 +385,20 @@ impl Reading {
     }
 }
 
-/// Lets a rank hear what follows from `input`.
+/// Feeds a rank with messages generated from `input`.
 ///
-/// Panics: the rank does not do what this module promises.
+/// Panics: the rank violates a property stated in this module's header.
 pub fn attack(input: &[u8]) {
     let mut decisions = Decisions(input);
-    let stage = Arc::new(Mutex::new(Stage::default()));
+    let endpoint = Arc::new(Mutex::new(EndpointState::default()));
     let peer = |pid| Peer { host: "simulated".to_string(), pid, here: true };
     let arena = || Arena::create(ARENA_BYTES).expect("shared memory can be had");
     let (arena, hostile_arena) = (arena(), arena());
     let window =
         Window::open(std::process::id(), hostile_arena.descriptor()).expect("it is this process's own");
-    // What it lends, or says that it does.
-    let mut lies = hostile_arena.allocate(EDGES[5] as usize).expect("there is room");
-    lies.extend_from_slice(&input[..input.len().min(EDGES[5] as usize)]);
+    // Blocks that it lends, or claims to.
+    let mut hostile_block = hostile_arena.allocate(EDGES[5] as usize).expect("there is room");
+    hostile_block.extend_from_slice(&input[..input.len().min(EDGES[5] as usize)]);
     let (gang, mut driver) = Interconnect::over(Joined {
         rank: 0,
         peers: (0..RANKS as u32).map(peer).collect(),
@@ -409,12 +408,12 @@ pub fn attack(input: &[u8]) {
             vec![false, true, false],
             vec![None, Some(window), None],
         ),
-        transport: Box::new(Endpoint(Arc::clone(&stage))),
+        transport: Box::new(Endpoint(Arc::clone(&endpoint))),
     })
     .expect("an eventfd can be had");
-    let opened = Arc::new(Opened::default());
+    let opened = Arc::new(OpenedStreams::default());
     gang.serve(Arc::clone(&opened) as Arc<dyn Service>);
-    let mut reading: Vec<Reading> = Vec::new();
+    let mut reading: Vec<OpenRead> = Vec::new();
     let mut sending: Vec<(Vec<StreamSender>, MessageReceiver)> = Vec::new();
     for _ in 0..FRAMES_MAX {
         if decisions.0.is_empty() {
@@ -424,40 +423,40 @@ pub fn attack(input: &[u8]) {
             0 => {
                 let streams =
                     gang.open(HOSTILE, b"rows", 1 + decisions.below(3), ReadOptions::window(1 << 20));
-                let batches = |stream| Reading::Batches(BatchReceiver::new(stream, |_| {}));
+                let batches = |stream| OpenRead::Batches(BatchReceiver::new(stream, |_| {}));
                 reading.extend(streams.into_iter().map(batches));
             }
             1 => reading.extend(
-                gang.open(HOSTILE, b"rows", 1, ReadOptions::window(1 << 20)).into_iter().map(Reading::Raw),
+                gang.open(HOSTILE, b"rows", 1, ReadOptions::window(1 << 20)).into_iter().map(OpenRead::Raw),
             ),
             2 => {
                 let (messages, answers) = gang.call(HOSTILE, b"well?");
-                reading.push(Reading::Call(messages, answers));
+                reading.push(OpenRead::Call(messages, answers));
             }
             3 if !reading.is_empty() => drop(reading.swap_remove(decisions.below(reading.len()))),
             4 if !sending.is_empty() => drop(sending.swap_remove(decisions.below(sending.len()))),
             _ => {}
         }
-        let message = decisions.message(&stage.lock().known);
+        let message = decisions.message(&endpoint.lock().model);
         let understood = Header::decode(&message, EPOCH);
         let departed = gang.departed(HOSTILE).now_or_never();
-        let heard = !matches!(departed, Some(Departure::Lost { .. }));
+        let was_connected = !matches!(departed, Some(Departure::Lost { .. }));
         let left = departed.is_some();
-        stage.lock().arriving.push_back(message.clone());
+        endpoint.lock().arriving.push_back(message.clone());
         driver.step();
         let departure = gang.departed(HOSTILE).now_or_never();
         let lost = matches!(departure, Some(Departure::Lost { .. }));
         if !left && let Err(malformed) = understood {
             assert!(lost, "{malformed}, and its sender stays: {message:?}");
         }
-        match stage.lock().verdict {
+        match endpoint.lock().verdict {
             _ if left => {}
-            Verdict::Right => assert!(!lost, "nothing is wrong with {message:?}, but: {departure:?}"),
-            Verdict::Wrong => assert!(lost, "it is wrong, and its sender stays: {message:?}"),
-            Verdict::Open => {}
+            Verdict::Valid => assert!(!lost, "nothing is wrong with {message:?}, but: {departure:?}"),
+            Verdict::Violation => assert!(lost, "it is wrong, and its sender stays: {message:?}"),
+            Verdict::Unspecified => {}
         }
-        if !heard {
-            // Nothing that it says is looked at any more.
+        if !was_connected {
+            // Messages after this are ignored.
             break;
         }
         sending.append(&mut opened.0.lock());
@@ -473,9 +472,9 @@ pub fn attack(input: &[u8]) {
                 }
             }
         }
-        reading.retain_mut(Reading::read);
+        reading.retain_mut(OpenRead::drain);
     }
-    stage.lock().ends = true;
+    endpoint.lock().exited = true;
     for _ in 0..4 {
         driver.step();
     }

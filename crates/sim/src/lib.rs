@@ -1,11 +1,11 @@
-//! Ranks in one process over a network that obeys a seed, and the contract that every transport keeps, for
-//! tests; it must never know what frames mean.
+//! Deterministic simulation of a gang in one process, and the contract test of every transport; it must never
+//! know what frames mean.
 //!
-//! - [`Network`]: delays, reorders, stalls, cuts off, damages and kills, as its seed and its [`Fault`] say.
+//! - [`Network`]: delays, reorders, stalls, partitions, damages and kills, by its seed and its [`Fault`].
 //! - [`Simulation`]: a gang over such a network, with shared memory or without, in virtual time, on one
 //!   thread.
-//! - [`contract`]: scripts of random streams that both ends know from a seed, for gangs over any transport.
-//! - [`hostile`]: a rank whose peer says anything at all.
+//! - [`contract`]: scripts of random streams derived from a seed on both ends, for gangs over any transport.
+//! - [`hostile`]: a rank with a hostile peer, for fuzzers.
 
 pub mod contract;
 pub mod hostile;

@@ -1,8 +1,8 @@
-//! A network in one process: every delay and every fault follows from a seed and from the number of frames so
-//! far.
+//! A deterministic in-process network: every delay and fault follows from a seed and the number of frames
+//! sent.
 //!
-//! Frames of one channel from one rank to another keep their order; all others overtake one another. Nothing
-//! is lost unless a rank is killed or two are cut off from each other, as the contract of a transport has it.
+//! Frames of one channel from one rank to another keep their order; all others may be reordered. Nothing is
+//! lost unless a rank is killed or a pair is partitioned, as the transport contract requires.
 
 use harrier_interconnect::transport::{Block, Channel, InFlight, Progress, Rest, Transport};
 use parking_lot::Mutex;
@@ -12,37 +12,37 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How the network treats frames that it does deliver.
+/// Delays of delivered frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// A frame takes up to this long.
+    /// Maximum delay of a frame.
     pub delay_max: Duration,
-    /// One in so many frames takes a hundred times as long; 0: none does.
+    /// One in this many frames takes a hundred times as long; 0: none.
     pub stragglers: u32,
 }
 
 impl Weather {
-    /// Frames arrive at once.
+    /// Zero delay.
     pub const CALM: Weather = Weather { delay_max: Duration::ZERO, stragglers: 0 };
     pub const ROUGH: Weather = Weather { delay_max: Duration::from_millis(2), stragglers: 20 };
 }
 
-/// What goes wrong, once.
+/// A fault, injected once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The rank's process ends.
+    /// The rank's process exits.
     Kill(usize),
-    /// The rank stands still for so long, and then goes on.
+    /// The rank stalls for this long, then resumes.
     Stall(usize, Duration),
-    /// The two ranks do not hear each other any more.
+    /// The two ranks are partitioned from each other.
     Cut(usize, usize),
-    /// The rank's transport cannot go on.
+    /// The rank's transport fails.
     Break(usize),
-    /// The byte at this place of the frame that is just sent is another.
+    /// Flips the byte at this offset of the frame being sent.
     Damage(usize),
 }
 
-/// Shared by the ranks and by who watches them.
+/// Handle shared by the ranks and the test.
 #[derive(Clone)]
 pub struct Network {
     state: Arc<Mutex<State>>,
@@ -54,22 +54,22 @@ struct State {
     now: Instant,
     ranks: Vec<RankState>,
     /// By receiver, sender and channel.
-    lanes: BTreeMap<(usize, usize, usize), VecDeque<Flying>>,
+    lanes: BTreeMap<(usize, usize, usize), VecDeque<QueuedFrame>>,
     cut: BTreeSet<(usize, usize)>,
     frames: u64,
     plan: Option<(u64, Fault)>,
-    fired: bool,
+    fault_fired: bool,
 }
 
 struct RankState {
     alive: bool,
     broken: bool,
     stalled_until: Instant,
-    /// Whose end it has been told.
-    told: BTreeSet<usize>,
+    /// Ranks whose exit was reported to this one.
+    exits_reported: BTreeSet<usize>,
 }
 
-struct Flying {
+struct QueuedFrame {
     due: Instant,
     bytes: Vec<u8>,
 }
@@ -77,7 +77,8 @@ struct Flying {
 impl Network {
     pub fn new(seed: u64, ranks: usize, weather: Weather) -> Network {
         let now = Instant::now();
-        let rank = |_| RankState { alive: true, broken: false, stalled_until: now, told: BTreeSet::new() };
+        let rank =
+            |_| RankState { alive: true, broken: false, stalled_until: now, exits_reported: BTreeSet::new() };
         let state = State {
             random: StdRng::seed_from_u64(seed),
             weather,
@@ -87,19 +88,19 @@ impl Network {
             cut: BTreeSet::new(),
             frames: 0,
             plan: None,
-            fired: false,
+            fault_fired: false,
         };
         Network { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Lets `fault` happen when the frame with this number, counted from 0, is sent.
+    /// Injects `fault` when the frame with this number, counted from 0, is sent.
     pub fn plan(&self, frame: u64, fault: Fault) {
         self.state.lock().plan = Some((frame, fault));
     }
 
     /// Whether the planned fault has happened.
-    pub fn fired(&self) -> bool {
-        self.state.lock().fired
+    pub fn fault_fired(&self) -> bool {
+        self.state.lock().fault_fired
     }
 
     /// Frames sent so far.
@@ -107,25 +108,25 @@ impl Network {
         self.state.lock().frames
     }
 
-    pub fn strike(&self, fault: Fault) {
-        self.state.lock().strike(fault);
+    pub fn inject(&self, fault: Fault) {
+        self.state.lock().inject(fault);
     }
 
     pub fn is_alive(&self, rank: usize) -> bool {
         self.state.lock().ranks[rank].alive
     }
 
-    /// Whether the rank does nothing at this moment.
-    pub(crate) fn stands_still(&self, rank: usize) -> bool {
+    /// Whether the rank is stalled now.
+    pub(crate) fn is_stalled(&self, rank: usize) -> bool {
         let state = self.state.lock();
         !state.ranks[rank].alive || state.ranks[rank].stalled_until > state.now
     }
 
-    /// Goes on to the next moment in which something happens, but by no more than `at_most`. Returns how far.
-    pub(crate) fn pass_time(&self, at_most: Duration) -> Duration {
+    /// Advances time to the next event, but by no more than `at_most`. Returns the step.
+    pub(crate) fn advance_time(&self, at_most: Duration) -> Duration {
         let mut state = self.state.lock();
         let now = state.now;
-        let arrivals = state.lanes.values().filter_map(|lane| lane.front()).map(|flying| flying.due);
+        let arrivals = state.lanes.values().filter_map(|lane| lane.front()).map(|queued| queued.due);
         let stalls = state.ranks.iter().map(|rank| rank.stalled_until);
         let next = arrivals.chain(stalls).filter(|moment| *moment > now).min();
         let passed = next.map_or(at_most, |next| (next - now).min(at_most));
@@ -133,7 +134,7 @@ impl Network {
         passed
     }
 
-    /// A number below `bound`, from the seed.
+    /// A random number below `bound`, from the seed.
     pub(crate) fn draw(&self, bound: usize) -> usize {
         self.state.lock().random.random_range(0..bound)
     }
@@ -144,7 +145,7 @@ impl Network {
 }
 
 impl State {
-    fn strike(&mut self, fault: Fault) {
+    fn inject(&mut self, fault: Fault) {
         match fault {
             Fault::Kill(rank) => self.ranks[rank].alive = false,
             Fault::Stall(rank, time) => self.ranks[rank].stalled_until = self.now + time,
@@ -159,8 +160,8 @@ impl State {
         if let Some((at, fault)) = self.plan
             && at == self.frames
         {
-            self.fired = true;
-            self.strike(fault);
+            self.fault_fired = true;
+            self.inject(fault);
             if let Fault::Damage(place) = fault {
                 let place = place % bytes.len();
                 bytes[place] ^= 0x55;
@@ -176,22 +177,22 @@ impl State {
         }
         let lane = self.lanes.entry((to, from, channel as usize)).or_default();
         let due = (self.now + delay).max(lane.back().map_or(self.now, |last| last.due));
-        lane.push_back(Flying { due, bytes });
+        lane.push_back(QueuedFrame { due, bytes });
     }
 
-    /// What has arrived at `rank`, one frame of each lane in turn.
+    /// Delivers frames due at `rank`, one frame of each lane in turn.
     fn receive(&mut self, rank: usize) -> Vec<(usize, Block)> {
         let now = self.now;
         let mut arrived = Vec::new();
         for (&(to, from, _), lane) in self.lanes.range_mut((rank, 0, 0)..(rank + 1, 0, 0)) {
-            // What was sent before the cut is lost with it.
+            // Frames sent before the partition are lost too.
             if self.cut.contains(&(from, to)) {
                 lane.clear();
             }
-            if lane.front().is_some_and(|flying| flying.due <= now) {
-                let flying = lane.pop_front().expect("there is one");
-                let mut block = Block::with_capacity(flying.bytes.len());
-                block.extend_from_slice(&flying.bytes);
+            if lane.front().is_some_and(|queued| queued.due <= now) {
+                let queued = lane.pop_front().expect("there is one");
+                let mut block = Block::with_capacity(queued.bytes.len());
+                block.extend_from_slice(&queued.bytes);
                 arrived.push((from, block));
             }
         }
@@ -229,8 +230,8 @@ impl Transport for Endpoint {
     fn rest(&mut self, _: &Rest<'_>) -> Result<Vec<usize>, String> {
         let mut state = self.network.state.lock();
         let ended: Vec<usize> = (0..state.ranks.len()).filter(|rank| !state.ranks[*rank].alive).collect();
-        let told = &mut state.ranks[self.rank].told;
-        Ok(ended.into_iter().filter(|rank| told.insert(*rank)).collect())
+        let exits_reported = &mut state.ranks[self.rank].exits_reported;
+        Ok(ended.into_iter().filter(|rank| exits_reported.insert(*rank)).collect())
     }
 
     fn kill(&mut self, peer: usize) -> bool {

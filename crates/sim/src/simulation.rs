@@ -1,4 +1,4 @@
-//! A gang over a simulated network: one thread steps the drivers and runs the tasks, and time is virtual.
+//! A gang over a simulated network: one thread steps the drivers and polls the tasks, in virtual time.
 
 use crate::network::{Network, Weather};
 use futures::FutureExt;
@@ -11,28 +11,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Rounds in which nothing moves before time passes: tasks may need several turns until they send something.
+/// Idle rounds before time advances: tasks may need several polls until they send something.
 const IDLE_ROUNDS: u32 = 20;
 
-/// How far time goes at once when nothing is due: to the next look at the heartbeats.
-const PAUSE: Duration = Duration::from_millis(250);
+/// Largest step of time when nothing is due: the heartbeat interval.
+const TIME_STEP_MAX: Duration = Duration::from_millis(250);
 
-/// Virtual time after which work hangs that has not ended: longer than all patiences of the interconnect
-/// together. Heartbeats go on for ever, so that something always moves.
-const VIRTUAL_PATIENCE: Duration = Duration::from_secs(300);
+/// Virtual time after which unfinished work counts as hung: longer than all timeouts of the interconnect
+/// together. Heartbeats never stop, so something always moves.
+const VIRTUAL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Real time that work has at least: tasks may wait for threads that read files, or work, on a machine that
-/// has much else to do.
-const REAL_PATIENCE: Duration = Duration::from_secs(60);
+/// Minimum real time before work counts as hung: tasks may wait for threads that read files or compute, on a
+/// busy machine.
+const REAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Addresses of a rank's shared memory, bytes: more than the blocks of any exchange here. What finds no room
-/// travels as frames.
+/// Size of a rank's shared memory, bytes: more than the blocks of any exchange here. Blocks that do not fit
+/// travel as frames.
 const ARENA_BYTES: usize = 1 << 30;
 
-/// The work did not end though nothing moves any more.
+/// The work did not finish although nothing moves any more.
 #[derive(Debug)]
 pub struct Hang {
-    /// Of every rank that lives.
+    /// Ledgers of the ranks that are alive.
     pub ledgers: Vec<(usize, Ledger)>,
 }
 
@@ -48,34 +48,34 @@ impl std::error::Error for Hang {}
 pub struct Simulation {
     pub network: Network,
     pub ranks: Vec<Interconnect>,
-    /// How far time goes at once while nothing moves, each time after a millisecond of real time; zero: at
-    /// once to what comes next. For work that waits for threads, which read files: without it hours would
-    /// pass for the ranks meanwhile.
+    /// Largest step of time while nothing moves, each after a millisecond of real time; zero jumps to the
+    /// next event. For work that waits for threads that read files: without it hours would pass for the ranks
+    /// meanwhile.
     pub pace: Duration,
-    /// By rank; none of them where they share no memory.
+    /// By rank; empty without shared memory.
     arenas: Vec<Arc<Arena>>,
     drivers: Vec<Driver>,
     runtime: Runtime,
 }
 
 impl Simulation {
-    /// On one host, without shared memory.
+    /// Ranks on one host, without shared memory.
     pub fn new(seed: u64, ranks: usize, weather: Weather) -> Simulation {
         Self::of(seed, ranks, weather, true, vec![])
     }
 
-    /// On one host, whose ranks lend each other blocks. A rank that is killed here only stands still: its
-    /// tasks may run on, and what they were lent is written again meanwhile. So it is for work that stops
-    /// with its rank, or bears to read anything.
+    /// Ranks on one host that lend each other blocks. A killed rank only stops being stepped: its tasks may
+    /// run on while blocks lent to them are overwritten. Use it for work that stops with its rank, or
+    /// tolerates arbitrary data.
     ///
-    /// Panics: there is no shared memory to be had.
-    pub fn sharing(seed: u64, ranks: usize, weather: Weather) -> Simulation {
+    /// Panics: shared memory is not available.
+    pub fn with_shared_memory(seed: u64, ranks: usize, weather: Weather) -> Simulation {
         let arena = |_| Arena::create(ARENA_BYTES).expect("shared memory can be had");
         Self::of(seed, ranks, weather, true, (0..ranks).map(arena).collect())
     }
 
-    /// On a host for each rank.
-    pub fn apart(seed: u64, ranks: usize, weather: Weather) -> Simulation {
+    /// Each rank on its own host.
+    pub fn on_separate_hosts(seed: u64, ranks: usize, weather: Weather) -> Simulation {
         Self::of(seed, ranks, weather, false, vec![])
     }
 
@@ -98,14 +98,14 @@ impl Simulation {
         Simulation { network, ranks, pace: Duration::ZERO, arenas, drivers, runtime }
     }
 
-    /// Where the ranks' tasks are to be spawned.
+    /// The runtime to spawn the ranks' tasks on.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
     /// Runs the gang until `work` is done.
     ///
-    /// Errors: it never will be.
+    /// Errors: it hangs.
     pub fn run<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Hang> {
         let Simulation { network, ranks, pace, drivers, runtime, .. } = self;
         runtime.block_on(async {
@@ -128,9 +128,9 @@ impl Simulation {
                 if !pace.is_zero() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                virtual_wait += network.pass_time(if pace.is_zero() { PAUSE } else { *pace });
-                if virtual_wait > VIRTUAL_PATIENCE {
-                    if real_wait.elapsed() > REAL_PATIENCE {
+                virtual_wait += network.advance_time(if pace.is_zero() { TIME_STEP_MAX } else { *pace });
+                if virtual_wait > VIRTUAL_TIMEOUT {
+                    if real_wait.elapsed() > REAL_TIMEOUT {
                         let living = (0..ranks.len()).filter(|rank| network.is_alive(*rank));
                         return Err(Hang {
                             ledgers: living.map(|rank| (rank, ranks[rank].ledger())).collect(),
@@ -142,9 +142,9 @@ impl Simulation {
         })
     }
 
-    /// Ranks that live and of which something is not given back when nothing moves any more, what the dead
-    /// were lent included.
-    pub fn unsettled(&mut self) -> Vec<(usize, Ledger)> {
+    /// Live ranks with resources not returned once nothing moves any more, including blocks lent to dead
+    /// ranks.
+    pub fn leaks(&mut self) -> Vec<(usize, Ledger)> {
         let ranks = self.ranks.clone();
         let network = self.network.clone();
         let arenas = self.arenas.clone();
@@ -170,7 +170,7 @@ impl Simulation {
     }
 }
 
-/// What a rank lends and borrows of those that have `arenas`, if any do.
+/// The arenas that a rank lends from and borrows from; none without shared memory.
 fn lending(rank: usize, arenas: &[Arc<Arena>]) -> Lending {
     let Some(mine) = arenas.get(rank) else { return Lending::default() };
     let others = arenas.iter().enumerate();
@@ -182,13 +182,13 @@ fn lending(rank: usize, arenas: &[Arc<Arena>]) -> Lending {
     Lending::new(Some(Arc::clone(mine)), readers, others.map(window).collect())
 }
 
-/// Lets every rank do what it can, in an order that the seed says. Returns whether anything moved.
+/// Steps every rank once, in an order drawn from the seed. Returns whether anything moved.
 fn step(network: &Network, drivers: &mut [Driver]) -> bool {
     let first = network.draw(drivers.len());
     let mut moved = false;
     for at in 0..drivers.len() {
         let rank = (first + at) % drivers.len();
-        if !network.stands_still(rank) {
+        if !network.is_stalled(rank) {
             moved |= drivers[rank].step();
         }
     }

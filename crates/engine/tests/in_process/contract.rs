@@ -151,7 +151,7 @@ impl Ranks for Simulated {
     }
 
     fn rest(&mut self) {
-        assert_eq!(self.simulation.unsettled(), []);
+        assert_eq!(self.simulation.leaks(), []);
     }
 }
 
@@ -216,7 +216,7 @@ fn simulated() {
     let folder = tempfile::tempdir().expect("a folder");
     let contract = contract(folder.path());
     contract.check(&mut Simulated::start(Simulation::new(SEED, RANKS, Weather::ROUGH)));
-    contract.check(&mut Simulated::start(Simulation::sharing(SEED, RANKS, Weather::CALM)));
+    contract.check(&mut Simulated::start(Simulation::with_shared_memory(SEED, RANKS, Weather::CALM)));
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn faults(folder: &Path, sql: &str, every: usize, motions: &[&str], check: &dyn 
             let first = ranks.simulation.network.frames();
             ranks.simulation.network.plan(first + frame, fault);
             let outcome = ranks.run(sql);
-            if !ranks.simulation.network.fired() {
+            if !ranks.simulation.network.fault_fired() {
                 check(&mut ranks, outcome.is_ok());
                 break;
             }
@@ -249,7 +249,7 @@ fn coordinator_faults(folder: &Path, sql: &str) {
             let first = ranks.simulation.network.frames();
             ranks.simulation.network.plan(first + frame, fault);
             let outcome = ranks.run_unless_dead(sql);
-            if !ranks.simulation.network.fired() {
+            if !ranks.simulation.network.fault_fired() {
                 break;
             }
             fired += 1;
@@ -270,7 +270,7 @@ fn coordinator_faults(folder: &Path, sql: &str) {
                 }
                 None => {}
             }
-            assert_eq!(ranks.simulation.unsettled(), [], "{context}");
+            assert_eq!(ranks.simulation.leaks(), [], "{context}");
         }
         println!("{fault:?}: {fired} times, of which the statement failed {failed} times");
         assert!(failed > 0, "{fault:?} fired {fired} times in {sql}");

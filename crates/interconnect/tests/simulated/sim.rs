@@ -52,7 +52,7 @@ fn run(
             let received = Arc::clone(&received);
             runtime.spawn(async move {
                 let outcome = contract::exchange(&gang, exchange, received).await;
-                contract::part(&gang, done).await;
+                contract::barrier(&gang, done).await;
                 outcome
             })
         })
@@ -95,7 +95,7 @@ fn rows_arrive_in_any_weather() {
 
 #[test]
 fn rows_arrive_in_any_weather_through_shared_memory() {
-    rows_arrive(Simulation::sharing, true);
+    rows_arrive(Simulation::with_shared_memory, true);
 }
 
 fn rows_arrive(start: Start, shares: bool) {
@@ -111,7 +111,7 @@ fn rows_arrive(start: Start, shares: bool) {
                 });
                 assert_eq!(streams, 2 * 3 * (ranks - 1));
             }
-            assert_eq!(simulation.unsettled(), [], "seed {seed}, {ranks} ranks");
+            assert_eq!(simulation.leaks(), [], "seed {seed}, {ranks} ranks");
             // A rank reads one round at a time; the round before may still be stopping where it is sent.
             let windows = ranks * (ranks - 1) * 3 * (window_for(3, WINDOW_BYTES) as usize + BLOCK_BYTES_MAX);
             let broadcasts = ranks * (BROADCAST_BYTES_MAX + BLOCK_BYTES_MAX);
@@ -119,9 +119,9 @@ fn rows_arrive(start: Start, shares: bool) {
             for (side, meter, most) in sides {
                 assert_eq!(meter.present(), 0, "seed {seed}, {ranks} ranks: {side}");
                 assert!(
-                    (1..=most).contains(&meter.most()),
+                    (1..=most).contains(&meter.peak()),
                     "seed {seed}, {ranks} ranks: {} bytes were {side} and not known to be read",
-                    meter.most()
+                    meter.peak()
                 );
             }
         }
@@ -135,11 +135,11 @@ fn rows_travel_compressed_between_hosts() {
         let of = |codec| {
             let exchange = Exchange { seed, rounds: 2, streams: 3, rows_log2: 12, codec };
             let Run { mut simulation, outcome, .. } =
-                run(Simulation::apart, exchange, 3, Weather::CALM, |_| {});
+                run(Simulation::on_separate_hosts, exchange, 3, Weather::CALM, |_| {});
             for outcome in outcome {
                 outcome.expect("nobody dies").unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
             }
-            assert_eq!(simulation.unsettled(), [], "seed {seed}");
+            assert_eq!(simulation.leaks(), [], "seed {seed}");
             simulation.ranks.iter().map(|gang| gang.counters().bytes_sent).sum::<u64>()
         };
         let plain = of(None);
@@ -163,7 +163,7 @@ fn a_fault_at_every_frame() {
 /// What the dead were lent comes back, too.
 #[test]
 fn a_fault_at_every_frame_through_shared_memory() {
-    let lent = faults_at_every_frame(Simulation::sharing, 12);
+    let lent = faults_at_every_frame(Simulation::with_shared_memory, 12);
     assert!(lent > 1000, "only {lent} blocks were lent");
 }
 
@@ -190,7 +190,7 @@ fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
                     run(start, exchange, 3, Weather::ROUGH, |simulation| {
                         simulation.network.plan(frame, fault);
                     });
-                if !simulation.network.fired() {
+                if !simulation.network.fault_fired() {
                     break;
                 }
                 fired += 1;
@@ -203,7 +203,7 @@ fn faults_at_every_frame(start: Start, rows_log2: u32) -> u64 {
                         Some(Err(Problem::Wrong(what))) => panic!("{context}: rank {rank}: {what}"),
                     }
                 }
-                assert_eq!(simulation.unsettled(), [], "{context}");
+                assert_eq!(simulation.leaks(), [], "{context}");
                 blocks_lent += lent(&simulation);
             }
             assert!(fired > 20, "{fault:?} fired only {fired} times");
@@ -240,7 +240,7 @@ fn damaged_frames_end_something() {
 /// Of loans, too, which stand behind the header; and of the offsets that come back.
 #[test]
 fn damaged_frames_end_something_through_shared_memory() {
-    damaged_frames(Simulation::sharing, 80);
+    damaged_frames(Simulation::with_shared_memory, 80);
 }
 
 fn damaged_frames(start: Start, places: usize) {
@@ -253,7 +253,7 @@ fn damaged_frames(start: Start, places: usize) {
                     run(start, exchange, 3, Weather::CALM, |simulation| {
                         simulation.network.plan(frame, Fault::Damage(place));
                     });
-                assert_eq!(simulation.unsettled(), [], "seed {seed}, byte {place} of frame {frame}");
+                assert_eq!(simulation.leaks(), [], "seed {seed}, byte {place} of frame {frame}");
                 ended += usize::from(outcome.iter().flatten().any(Result::is_err));
             }
         }
@@ -322,7 +322,7 @@ async fn read_slowly(streams: Vec<BatchReceiver>) -> usize {
 fn slow_readers_hold_no_more_than_their_windows() {
     let block_bytes = cut(plenty(PLENTY_ROWS_MAX)).expect("it can be carried")[0].payload_bytes();
     assert!(block_bytes > SHARED_BYTES_MIN, "some blocks are lent");
-    let starts: [Start; 3] = [Simulation::new, Simulation::sharing, Simulation::apart];
+    let starts: [Start; 3] = [Simulation::new, Simulation::with_shared_memory, Simulation::on_separate_hosts];
     for seed in seeds(3) {
         for (place, start) in starts.into_iter().enumerate() {
             for weather in [Weather::CALM, Weather::ROUGH] {
@@ -356,7 +356,7 @@ fn slow_readers_hold_no_more_than_their_windows() {
                     }
                 });
                 read.unwrap_or_else(|hang| panic!("{context}: {hang}"));
-                assert_eq!(simulation.unsettled(), [], "{context}");
+                assert_eq!(simulation.leaks(), [], "{context}");
                 assert_eq!(lent(&simulation) > 0, place == 1, "{context}");
                 let streams = 2 * PLENTY_STREAMS;
                 // Blocks are sent and taken while something of the window is left.
@@ -368,7 +368,7 @@ fn slow_readers_hold_no_more_than_their_windows() {
                     let carried = streams * PLENTY * PLENTY_ROWS_MAX / 2 * size_of::<i64>();
                     assert!(carried > 5 * sent_max, "the windows matter");
                     for (side, most, max) in
-                        [("sent", sent.most(), sent_max), ("received", received.most(), received_max)]
+                        [("sent", sent.peak(), sent_max), ("received", received.peak(), received_max)]
                     {
                         assert!(most <= max, "{context}: {most} bytes {side}, of {max}");
                         assert!(most > max / 2, "{context}: {most} bytes {side}: nobody waited");

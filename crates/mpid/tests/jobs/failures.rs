@@ -208,7 +208,7 @@ fn on_ranks_all_have_the_same_error_and_nothing_stays_open() {
             assert_eq!(errors[at].to_string(), outcomes[0][at].to_string(), "{wrong:?}");
         }
     }
-    assert_eq!(simulation.unsettled(), []);
+    assert_eq!(simulation.leaks(), []);
 }
 
 /// A word of which one is none: what a codec does that breaks its promise, or a program that sends other
@@ -339,7 +339,7 @@ fn a_value_that_is_combined_names_its_own_record() {
             let (errors, mut simulation) =
                 on_ranks(3, |_| {}, move |world| run_bad_word(world, way, later, 17));
             errors.iter().for_each(|error| check(error, 17, &format!("{way:?}, later {later}")));
-            assert_eq!(simulation.unsettled(), []);
+            assert_eq!(simulation.leaks(), []);
         }
     }
 }
@@ -456,7 +456,7 @@ fn a_mode_is_kept() {
                     _ => outcome.unwrap_or_else(|error| panic!("{does:?} in {told:?}: {error}")),
                 }
             }
-            assert_eq!(simulation.unsettled(), []);
+            assert_eq!(simulation.leaks(), []);
         }
     }
     let (session, _) = on_ranks(
@@ -520,7 +520,7 @@ fn ranks_that_were_told_different_jobs_find_out() {
         },
     );
     assert!(outcomes.iter().all(|error| error.contains("different jobs")), "{outcomes:?}");
-    assert_eq!(simulation.unsettled(), []);
+    assert_eq!(simulation.leaks(), []);
 }
 
 /// Also by what would make them wait for each other, or send a pair to different places.
@@ -557,7 +557,7 @@ fn ranks_that_shape_a_job_differently_find_out() {
         assert!(told[4].contains("have a width"), "{told:?}");
         assert!(stream.contains("different jobs"), "{stream}");
     }
-    assert_eq!(simulation.unsettled(), []);
+    assert_eq!(simulation.leaks(), []);
 }
 
 /// A session that ends, or is dropped, before its tasks are done fails the job on all ranks, and leaves them
@@ -613,7 +613,7 @@ fn tasks_that_are_left_fail_the_job() {
                 1 => vec![work(&World::alone())],
                 _ => {
                     let (outcomes, mut simulation) = on_ranks(ranks, |_| {}, work);
-                    assert_eq!(simulation.unsettled(), []);
+                    assert_eq!(simulation.leaks(), []);
                     outcomes
                 }
             };
@@ -654,7 +654,7 @@ fn every_rank_knows_why_a_job_stops() {
             1 => vec![work(&World::alone())],
             _ => {
                 let (outcomes, mut simulation) = on_ranks(ranks, |_| {}, work);
-                assert_eq!(simulation.unsettled(), []);
+                assert_eq!(simulation.leaks(), []);
                 outcomes
             }
         };
@@ -679,7 +679,7 @@ fn a_rank_that_leaves_alone_does_not_hold_the_others_up() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(outcome.is_ok(), rank == 1, "{outcomes:?}");
     }
-    assert_eq!(simulation.unsettled(), []);
+    assert_eq!(simulation.leaks(), []);
 }
 
 /// Whatever frame a rank dies at, the others are told which one it was, or had their answer before.
@@ -905,7 +905,7 @@ fn a_checkpoint_that_cannot_be_used_is_told() {
     for outcome in outcomes {
         assert!(matches!(outcome, Err(Error::Checkpoint { rank: 0, .. })), "{outcome:?}");
     }
-    assert_eq!(simulation.unsettled(), []);
+    assert_eq!(simulation.leaks(), []);
 }
 
 /// A full disk is a folder that fails: the next one is used, and without another the job says so.

@@ -44,7 +44,7 @@ pub fn on_ranks<R: Send + 'static>(
         outcomes
     });
     let outcomes = outcomes.unwrap_or_else(|hang| panic!("seed {seed}: {hang}"));
-    assert_eq!(simulation.unsettled(), [], "seed {seed}, {ranks} ranks");
+    assert_eq!(simulation.leaks(), [], "seed {seed}, {ranks} ranks");
     outcomes
 }
 
