@@ -1,10 +1,9 @@
-//! A backup is made: the catalog as of one moment, and the files that it names and that no earlier backup
-//! has.
+//! Makes a backup: the catalog as of one moment, and the files that it names and no earlier backup has.
 //!
 //! ```text
-//!   lock ─► told to VACUUM ─► catalog copied ─► files copied ─► catalog and files on the disk ─► manifest ─► old ones removed
-//!                                  ▲                 │ one is gone
-//!                                  └─────────────────┘ from the snapshot that there is now
+//!   lock ─► VACUUM lease ─► catalog copied ─► files copied ─► all fsynced ─► manifest ─► old ones removed
+//!                            ▲                 │ one is gone
+//!                            └─────────────────┘ retry from the current snapshot
 //! ```
 
 use std::collections::BTreeSet;
@@ -15,38 +14,38 @@ use futures::StreamExt;
 use harrier_catalog::{Catalog, Copied, CopiedFile, Identity};
 use harrier_error::SqlState;
 
-use crate::copying::{self, Sources};
-use crate::hold::Hold;
-use crate::lines::Lines;
+use crate::catalog_lines::CatalogWriter;
+use crate::copy::{self, Sources};
 use crate::manifest::Parts;
+use crate::read_lease::ReadLease;
 use crate::store::Reader;
 use crate::target::{FILES, Lock, Target, catalog_name, id_of, manifest_name};
-use crate::{Error, FILES_AT_ONCE, Manifest, Result, Stored, keep};
+use crate::{Error, FILES_AT_ONCE, Manifest, Result, Stored, retention};
 
-/// How often the catalog is copied anew because files of it were taken away meanwhile.
+/// Attempts at copying the catalog if VACUUM removes files meanwhile.
 const ATTEMPTS_MAX: usize = 5;
 
-/// After so many bytes it is written down which files have been copied.
-const NOTED_BYTES: u64 = 256 << 20;
+/// Progress is recorded after this many bytes.
+const PROGRESS_BYTES: u64 = 256 << 20;
 
-/// A backup that was made.
+/// A finished backup.
 #[derive(Debug)]
 pub struct Backup {
-    /// It.
+    /// Its manifest.
     pub manifest: Manifest,
-    /// Files that were copied, and their bytes.
+    /// Number of files copied, and their bytes.
     pub copied: (usize, u64),
-    /// The same of those that were there.
+    /// Number of files that were already there, and their bytes.
     pub skipped: (usize, u64),
-    /// Backups that were removed, and files that only they had.
+    /// Numbers of backups removed, and of files that only they referenced.
     pub removed: (usize, usize),
 }
 
-/// Makes a backup of a warehouse at `target`, a path or a URL. `keep`: how many backups are to be left there
-/// afterwards; of all if `None`. `tell`: is told of what a person may want to know meanwhile.
+/// Makes a backup of a warehouse at `target`, a path or a URL. `keep`: number of backups to retain; `None`
+/// keeps all. `tell` receives progress messages for the user.
 ///
-/// Errors: as of [`Error`]; in `target` is something else (55000), or somebody writes there (55006). Nothing
-/// is removed before the new backup is there.
+/// Errors: as of [`Error`]; `target` contains something else (55000), or another process writes there
+/// (55006). Nothing is removed before the new backup is complete.
 pub async fn backup(
     catalog: &Catalog,
     target: &str,
@@ -59,37 +58,37 @@ pub async fn backup(
             .with_hint("write something into the warehouse with this version of Harrier first"));
     };
     let (target, lock) = Target::open_to_write(target, &identity.id).await?;
-    let made = in_target(catalog, &identity, &target, keep, tell).await;
-    Lock::give_back(lock).await;
+    let made = backup_into(catalog, &identity, &target, keep, tell).await;
+    Lock::release(lock).await;
     made
 }
 
-async fn in_target(
+async fn backup_into(
     catalog: &Catalog,
     identity: &Identity,
     target: &Target,
     keep: Option<usize>,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Backup> {
-    let hold = Hold::begin(catalog).await?;
-    if hold.is_none() {
+    let lease = ReadLease::begin(catalog).await?;
+    if lease.is_none() {
         tell(
             "the catalog can only be read: VACUUM is not told of this backup, and may take files away from it",
         );
     }
-    let made = from_some_snapshot(catalog, identity, target, tell).await;
-    if let Some(hold) = hold {
-        hold.end().await;
+    let made = backup_with_retries(catalog, identity, target, tell).await;
+    if let Some(lease) = lease {
+        lease.end().await;
     }
     let mut made = made?;
     if let Some(keep) = keep {
-        made.removed = keep::keep(target, identity, keep.max(1)).await?;
+        made.removed = retention::prune(target, identity, keep.max(1)).await?;
     }
     Ok(made)
 }
 
-/// Errors: a file is missing that the catalog still names.
-async fn from_some_snapshot(
+/// Errors: a file is missing that the current catalog still names.
+async fn backup_with_retries(
     catalog: &Catalog,
     identity: &Identity,
     target: &Target,
@@ -108,7 +107,7 @@ async fn from_some_snapshot(
             return Err(Error::Missing { place: lost.source.clone() });
         }
         let snapshot = copied.snapshot;
-        match of_snapshot(copied, file, identity, target).await {
+        match copy_snapshot(copied, file, identity, target).await {
             Err(Error::Missing { place }) if attempt < ATTEMPTS_MAX => {
                 tell(&format!(
                     "file \"{place}\" of snapshot {snapshot} is not there any more; beginning anew"
@@ -121,20 +120,20 @@ async fn from_some_snapshot(
     unreachable!("every attempt but the last one may be followed by another")
 }
 
-/// The copy of the catalog, in a file without a name. It is read at once, so that nobody waits for a slow
-/// target before he can commit.
+/// Copies the catalog into an unnamed temporary file. It is read at once, so that a slow target does not
+/// block commits.
 async fn copy_catalog(catalog: &Catalog) -> Result<(Copied, File)> {
     let unwritten = |error| Error::io("write", std::env::temp_dir().display().to_string(), error);
-    let mut lines = Lines::new(tempfile::tempfile().map_err(unwritten)?).map_err(unwritten)?;
-    let copied = catalog.copy_out(&mut |line| lines.put(&line)).await?;
+    let mut lines = CatalogWriter::new(tempfile::tempfile().map_err(unwritten)?).map_err(unwritten)?;
+    let copied = catalog.copy_out(&mut |line| lines.write(&line)).await?;
     let mut file = lines.finish().map_err(unwritten)?;
     file.seek(SeekFrom::Start(0)).map_err(unwritten)?;
     Ok((copied, file))
 }
 
-async fn of_snapshot(copied: Copied, file: File, identity: &Identity, target: &Target) -> Result<Backup> {
+async fn copy_snapshot(copied: Copied, file: File, identity: &Identity, target: &Target) -> Result<Backup> {
     let id = id_of(&copied.copied, copied.snapshot);
-    let known = target.known().await?;
+    let known = target.existing_files().await?;
     let there = target.store.list(FILES).await?;
     let (mut skipped, mut wanted) = (Vec::new(), Vec::new());
     for file in &copied.files {
@@ -151,8 +150,8 @@ async fn of_snapshot(copied: Copied, file: File, identity: &Identity, target: &T
     let count = |files: &[Stored]| (files.len(), files.iter().map(|file| file.bytes).sum());
     let (copied_count, skipped_count) = (count(&written), count(&skipped));
     let name = catalog_name(&id);
-    let catalog = copying::copy(Reader::of(file, &name), &name, &target.store, &name, |_| None).await?;
-    target.store.settle().await?;
+    let catalog = copy::copy(Reader::of(file, &name), &name, &target.store, &name, |_| None).await?;
+    target.store.sync_names().await?;
     let manifest = Manifest::new(Parts {
         id: id.clone(),
         identity: identity.clone(),
@@ -164,13 +163,13 @@ async fn of_snapshot(copied: Copied, file: File, identity: &Identity, target: &T
         files: written.into_iter().chain(skipped).collect(),
     });
     target.store.put(&manifest_name(&id), manifest.to_bytes()).await?;
-    target.store.settle().await?;
-    target.forget_written().await?;
+    target.store.sync_names().await?;
+    target.clear_progress().await?;
     Ok(Backup { manifest, copied: copied_count, skipped: skipped_count, removed: (0, 0) })
 }
 
-/// Copies files, and writes down now and then which have been: a backup after one that broke off does not
-/// copy them again.
+/// Copies files and records progress periodically: the backup after an interrupted one does not copy them
+/// again.
 async fn copy_files(wanted: &[&CopiedFile], target: &Target) -> Result<Vec<Stored>> {
     let sources = Sources::of(wanted.iter().map(|file| file.source.as_str()))?;
     let copies = wanted.iter().map(|file| copy_file(file, &sources, target));
@@ -183,26 +182,26 @@ async fn copy_files(wanted: &[&CopiedFile], target: &Target) -> Result<Vec<Store
                 bytes += stored.bytes;
                 written.push(stored);
             }
-            // The others are needed by the next attempt, too.
+            // The next attempt needs the other files, too.
             Err(error @ Error::Missing { .. }) => missing = missing.or(Some(error)),
             Err(error) => {
-                // It helps the next one; why this one failed is what matters.
-                if let Err(error) = target.note_written(&written).await {
+                // Recording progress only helps the next backup; report the original error.
+                if let Err(error) = target.record_progress(&written).await {
                     tracing::debug!(%error, "what has been copied is not written down");
                 }
                 return Err(error);
             }
         }
-        // Each time a half more: the list is written as a whole.
-        if bytes >= NOTED_BYTES && written.len() >= files + files / 2 {
-            target.note_written(&written).await?;
+        // Only after half as many files again: the list is rewritten as a whole.
+        if bytes >= PROGRESS_BYTES && written.len() >= files + files / 2 {
+            target.record_progress(&written).await?;
             (bytes, files) = (0, written.len());
         }
     }
     match missing {
         None => Ok(written),
         Some(error) => {
-            target.note_written(&written).await?;
+            target.record_progress(&written).await?;
             Err(error)
         }
     }
@@ -215,6 +214,6 @@ async fn copy_file(file: &CopiedFile, sources: &Sources, target: &Target) -> Res
         Some(format!("has {} bytes, and {bytes} by the catalog", stored.bytes))
     };
     let name = format!("{FILES}{}", file.name);
-    let stored = copying::copy(reader, &file.source, &target.store, &name, expected).await?;
+    let stored = copy::copy(reader, &file.source, &target.store, &name, expected).await?;
     Ok(Stored { name: file.name.clone(), ..stored })
 }

@@ -1,44 +1,44 @@
-//! Every file of backups is read and compared with what was written.
+//! Verifies backups: reads every file and compares length and checksum.
 
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
 
-use crate::copying::{difference, look};
+use crate::copy::{checksum_of, difference};
 use crate::target::{FILES, Target};
 use crate::{Error, FILES_AT_ONCE, Result, Stored};
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
-pub struct Checked {
-    /// The backups that were checked.
+pub struct CheckReport {
+    /// Ids of the backups that were checked.
     pub backups: Vec<String>,
-    /// Files that were read, catalogs too.
+    /// Number of files read, catalogs included.
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// What is wrong, a file each, with the backups that have it.
+    /// Problems, one per file, with the backups that reference it.
     pub problems: Vec<String>,
 }
 
-/// A file, with what it should be by some backups. More than one: backups disagree, and one of them is wrong.
+/// Expected length and checksum of a file, with the backups that state them. More than one entry: the backups
+/// disagree, and one is wrong.
 type Expected = BTreeMap<(u64, String), Vec<String>>;
 
 /// Checks one backup of a target, or all of them.
 ///
-/// Errors: there are none; the target cannot be read. What is wrong with what is there is no error, but a
-/// problem.
-pub async fn check(target: &str, id: Option<&str>) -> Result<Checked> {
+/// Errors: there are none; the target cannot be read. A damaged backup is a problem, not an error.
+pub async fn check(target: &str, id: Option<&str>) -> Result<CheckReport> {
     let target = Target::open(target).await?;
     let ids = match id {
         None => target.ids().await?,
-        // One that cannot be read is a problem, and one that nobody has made an error.
-        Some(id) => match target.wanted(Some(id)).await {
+        // An unreadable backup is a problem; a backup that does not exist is an error.
+        Some(id) => match target.manifest_or_newest(Some(id)).await {
             Err(error @ Error::Refused { .. }) => return Err(error),
             _ => vec![id.to_string()],
         },
     };
-    let mut checked = Checked { backups: ids.clone(), ..Checked::default() };
+    let mut checked = CheckReport { backups: ids.clone(), ..CheckReport::default() };
     let mut files: BTreeMap<String, Expected> = BTreeMap::new();
     for id in ids {
         let manifest = match target.manifest(&id).await {
@@ -54,7 +54,7 @@ pub async fn check(target: &str, id: Option<&str>) -> Result<Checked> {
             files.entry(name).or_default().entry((file.bytes, file.sha256)).or_default().push(id.clone());
         }
     }
-    let looks = files.iter().map(|(name, expected)| one(&target, name, expected));
+    let looks = files.iter().map(|(name, expected)| check_file(&target, name, expected));
     let mut looks = futures::stream::iter(looks).buffered(FILES_AT_ONCE);
     while let Some(looked) = looks.next().await {
         let (bytes, problems) = looked?;
@@ -65,9 +65,9 @@ pub async fn check(target: &str, id: Option<&str>) -> Result<Checked> {
     Ok(checked)
 }
 
-async fn one(target: &Target, name: &str, expected: &Expected) -> Result<(u64, Vec<String>)> {
-    let shown = target.store.shown(name);
-    let found = match look(&target.store, name).await {
+async fn check_file(target: &Target, name: &str, expected: &Expected) -> Result<(u64, Vec<String>)> {
+    let shown = target.store.display_name(name);
+    let found = match checksum_of(&target.store, name).await {
         Ok(found) => found,
         Err(Error::Missing { .. }) => {
             let of = expected.values().flatten().cloned().collect::<Vec<_>>().join(", ");

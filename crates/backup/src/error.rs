@@ -1,53 +1,52 @@
-//! What can go wrong with a backup. The call is dead; backups and warehouses that were there are as they
-//! were.
+//! Errors of backups. The call is dead; existing backups and warehouses are unchanged.
 
 use std::{fmt, io};
 
 use harrier_error::SqlState;
 
-/// Why a backup was not made, checked or restored.
+/// An error of a backup, a check or a restore.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The catalog could not be read, or not be made.
+    /// The catalog could not be read or created.
     Catalog(harrier_catalog::Error),
-    /// The operating system refused something. `action`: what could not be done, as in `write`.
+    /// An I/O error of the operating system. `action`: the operation, as in `write`.
     Io {
-        /// What could not be done.
+        /// The operation that failed.
         action: &'static str,
         /// The file or folder.
         place: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// An object store did.
+    /// An error of the object store.
     Store {
-        /// What could not be done.
+        /// The operation that failed.
         action: &'static str,
         /// The object.
         place: String,
-        /// Why.
+        /// The cause.
         source: object_store::Error,
     },
-    /// A file is not there (58P01).
+    /// A file is missing (58P01).
     Missing {
         /// The file.
         place: String,
     },
-    /// A file is not what it should be (XX001). `what`: in which way, as in `has 5 bytes instead of 6`.
+    /// A file is corrupt (XX001). `what`: how it differs, as in `has 5 bytes instead of 6`.
     Damaged {
         /// The file.
         place: String,
-        /// In which way.
+        /// How it differs.
         what: String,
     },
-    /// A rule forbids it; nothing was changed.
+    /// The operation is not allowed; nothing was changed.
     Refused {
         /// The SQLSTATE.
         state: SqlState,
         /// In PostgreSQL's style.
         message: String,
-        /// What to do.
+        /// How to resolve it.
         hint: Option<String>,
     },
 }
@@ -64,7 +63,7 @@ impl Error {
         self
     }
 
-    /// Of a file or folder that is there, or should be.
+    /// An I/O error at a file or folder.
     pub(crate) fn io(action: &'static str, place: impl Into<String>, source: io::Error) -> Self {
         let place = place.into();
         match source.kind() {

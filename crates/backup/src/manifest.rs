@@ -1,5 +1,5 @@
-//! What one backup is: which files, of which lengths and checksums, of which snapshot of which warehouse. It
-//! has no secrets in it.
+//! The manifest of a backup: its files with lengths and checksums, its snapshot and its warehouse. It
+//! contains no secrets.
 
 use harrier_error::SqlState;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
-/// The format of manifests and of what lies around them.
+/// The format version of manifests and of the target's layout.
 pub(crate) const FORMAT: u32 = 1;
 
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
-    /// Of the catalog below the target; of all else below its folder of files, as it is below the data folder
-    /// of a warehouse.
+    /// Path of the catalog's copy below the target; of all others below the files folder, equal to the path
+    /// below the warehouse's data folder.
     pub name: String,
     /// Its length.
     pub bytes: u64,
@@ -25,36 +25,36 @@ pub struct Stored {
 /// One backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The format of this; 1.
+    /// The format version; 1.
     pub format: u32,
-    /// Its name: the time, which later ones have a later of, and the snapshot.
+    /// Its id: the time and the snapshot; later backups have later ids.
     pub id: String,
     /// The version of Harrier that made it.
     pub harrier: String,
-    /// The version of Harrier's layout that the catalog has.
+    /// The layout version of the catalog.
     pub layout: i64,
     /// The identity of the warehouse.
     pub warehouse: String,
-    /// The identities that it had before.
+    /// Its former identities.
     pub former: Vec<String>,
-    /// Where its catalog was.
+    /// The catalog's location.
     pub place: String,
-    /// The newest snapshot in it. Those before are in it that had not expired.
+    /// Its newest snapshot. Older snapshots that had not expired are included.
     pub snapshot: i64,
     /// When that was committed, UTC.
     pub snapshot_time: String,
-    /// When the backup was made, UTC, by the clock of who made it.
+    /// When the backup was made, UTC, by the clock of the machine that made it.
     pub time: String,
     /// The copy of the catalog.
     pub catalog: Stored,
     /// Data and delete files.
     pub files: Vec<Stored>,
-    /// SHA-256 of all this with nothing in its place.
+    /// SHA-256 of the manifest with this field empty.
     #[serde(default)]
     sha256: String,
 }
 
-/// What is asked first of something that may be of a later format.
+/// The fields read first, from a file that may be of a later format.
 #[derive(Deserialize)]
 struct Format {
     format: u32,
@@ -62,7 +62,7 @@ struct Format {
     harrier: String,
 }
 
-/// What a manifest is made of.
+/// The parameters of a manifest.
 pub(crate) struct Parts {
     pub id: String,
     pub identity: harrier_catalog::Identity,
@@ -123,7 +123,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Bytes of all its files, without the catalog.
+    /// Total bytes of its files, without the catalog.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
@@ -146,7 +146,7 @@ fn check_format(found: &Format, place: &str) -> Result<()> {
     Err(Error::refused(SqlState::FEATURE_NOT_SUPPORTED, message))
 }
 
-/// Whose the backups of a target are.
+/// The warehouse that owns the backups of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     format: u32,
@@ -214,7 +214,7 @@ mod tests {
         for end in 0..bytes.len() - 2 {
             assert!(matches!(Manifest::parse(&bytes[..end], "m"), Err(Error::Damaged { .. })), "{end}");
         }
-        // A byte that is another one is told, unless it says the same.
+        // Every flipped byte is detected, unless the value stays the same.
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;

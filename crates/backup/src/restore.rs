@@ -1,12 +1,12 @@
-//! A warehouse is made of a backup: another one than the first, which may go on beside it.
+//! Restores a backup into a new warehouse, which may run beside the original.
 //!
 //! ```text
-//!   place is free ─► marked: being restored ─► files copied and compared ─► catalog put in beside its place ─► it gets its name ─► marked: its own
+//!   place is empty ─► marker: being restored ─► files copied, verified ─► catalog loaded under a temporary name
+//!     ─► rename ─► marker: own
 //! ```
 //!
-//! Until the catalog has its name there is no warehouse, and whoever wants to make one there is told of the
-//! restore by the mark. A restore that broke off is begun anew by the next one, when its process is known to
-//! have ended.
+//! Until the rename there is no warehouse, and an attempt to create one there reports the restore by its
+//! marker. A restore that broke off is started over by the next one, once its process is known to have ended.
 
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -17,47 +17,46 @@ use harrier_error::SqlState;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
-use crate::copying::{self, difference};
+use crate::copy::{self, difference};
 use crate::store::{Store, local};
 use crate::target::{FILES, Target, check_outside};
-use crate::{Error, FILES_AT_ONCE, Manifest, Result, Stored, lines};
+use crate::{Error, FILES_AT_ONCE, Manifest, Result, Stored, catalog_lines};
 
-/// What a mark says of the catalog of a warehouse that is being restored; behind it the backup, a space, and
-/// the process.
+/// Text of a marker during a restore; followed by the backup's id, a space, and the process.
 const RESTORING: &str = "being restored from backup ";
 const BY: &str = " by process ";
 
 /// The folder of the data files in a warehouse's folder.
 const DATA_FOLDER: &str = "data";
 
-/// The end of the name of a catalog's file that is not complete.
+/// Suffix of an incomplete catalog file.
 const PARTIAL: &str = ".restoring";
 
-/// Where a warehouse is to be.
+/// The destination of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The database of its catalog: `sqlite:PATH` or `postgres://…`.
     pub catalog: String,
-    /// Where its files go, a path or a URL; `None`: beside an SQLite catalog.
+    /// Location of its files, a path or a URL; `None`: beside an SQLite catalog.
     pub data: Option<String>,
 }
 
-/// A warehouse that was restored.
+/// A restored warehouse.
 #[derive(Debug)]
 pub struct Restored {
-    /// Of what.
+    /// The backup that was restored.
     pub manifest: Manifest,
-    /// Where its files are; ends in `/`.
+    /// Location of its files; ends in `/`.
     pub data: String,
 }
 
-/// Makes a warehouse of the backup `id`, or of the newest one. `place` is empty, or not there.
+/// Restores the backup `id`, or the newest one. `place` is empty or does not exist.
 ///
-/// Errors: something is there (55000, 42P07); the backup is damaged, or of a later version (0A000). The first
-/// warehouse is not touched.
+/// Errors: the destination is not empty (55000, 42P07); the backup is damaged, or of a later version (0A000).
+/// The original warehouse is not touched.
 pub async fn restore(target: &str, id: Option<&str>, place: &Place) -> Result<Restored> {
     let target = Target::open(target).await?;
-    let manifest = target.wanted(id).await?;
+    let manifest = target.manifest_or_newest(id).await?;
     check_version(manifest.layout, Some(&manifest.harrier))?;
     let catalog = CatalogFile::of(&place.catalog)?;
     if let Some(catalog) = &catalog {
@@ -76,13 +75,13 @@ pub async fn restore(target: &str, id: Option<&str>, place: &Place) -> Result<Re
     copy_files(&manifest, &target.store, &data).await?;
     let identity =
         put_catalog(&manifest, &target.store, &place.catalog, catalog.as_ref(), (&root, &id)).await?;
-    // Whoever writes next would do it, too: the mark has the identity already.
+    // The next writer would do it, too: the marker already has the identity.
     data.put(MARKER, Marker::of(&identity).text().into_bytes()).await?;
-    data.settle().await?;
+    data.sync_names().await?;
     Ok(Restored { manifest, data: root })
 }
 
-/// The folder of the files, as the catalog is to have it, and as a store.
+/// The data folder, as the path recorded in the catalog, and as a store.
 fn data_folder(place: &Place, catalog: Option<&CatalogFile>) -> Result<(String, Store)> {
     let wanted = match (&place.data, catalog) {
         (Some(data), _) => data.clone(),
@@ -109,7 +108,7 @@ fn data_folder(place: &Place, catalog: Option<&CatalogFile>) -> Result<(String, 
     Ok((root, store))
 }
 
-/// Errors: there is something in the folder for the files which no restore has left that has ended (55000,
+/// Errors: the data folder contains files that are not left over from a finished restore process (55000,
 /// 55006).
 async fn check_free(data: &Store) -> Result<()> {
     if let Some(mark) = data.get(MARKER).await? {
@@ -118,13 +117,13 @@ async fn check_free(data: &Store) -> Result<()> {
         return match place.strip_prefix(RESTORING).and_then(|rest| rest.split_once(BY)) {
             Some((_, process)) if process::has_ended(process) => Ok(()),
             Some((id, _)) => {
-                let message = format!("backup {id} is being restored into \"{}\"", data.shown(""));
+                let message = format!("backup {id} is being restored into \"{}\"", data.display_name(""));
                 Err(Error::refused(SqlState::OBJECT_IN_USE, message)
                     .with_hint("if that process has ended on another host, remove what it has left, or name another place"))
             }
             None => Err(Error::refused(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("\"{}\" has the data of a warehouse", data.shown("")),
+                format!("\"{}\" has the data of a warehouse", data.display_name("")),
             )
             .with_hint("a restore needs a place that is empty, or not there")),
         };
@@ -133,7 +132,7 @@ async fn check_free(data: &Store) -> Result<()> {
     match data.list("").await?.into_keys().next() {
         None => Ok(()),
         Some(other) => {
-            let message = format!("\"{}\" is not empty: there is \"{other}\"", data.shown(""));
+            let message = format!("\"{}\" is not empty: there is \"{other}\"", data.display_name(""));
             Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("a restore needs a place that is empty, or not there"))
         }
@@ -141,7 +140,7 @@ async fn check_free(data: &Store) -> Result<()> {
 }
 
 async fn copy_files(manifest: &Manifest, from: &Store, to: &Store) -> Result<()> {
-    // Those of a restore that broke off.
+    // Files of a restore that broke off.
     to.sweep().await?;
     for file in &manifest.files {
         if file.name.split('/').any(|part| matches!(part, "" | "." | "..")) || file.name == MARKER {
@@ -154,14 +153,14 @@ async fn copy_files(manifest: &Manifest, from: &Store, to: &Store) -> Result<()>
     let copies = manifest.files.iter().map(|file| async move {
         let name = format!("{FILES}{}", file.name);
         let reader = from.reader(&name).await?;
-        copying::copy(reader, &from.shown(&name), to, &file.name, |found| difference(found, file)).await
+        copy::copy(reader, &from.display_name(&name), to, &file.name, |found| difference(found, file)).await
     });
     let copied = futures::stream::iter(copies).buffer_unordered(FILES_AT_ONCE);
     let _: Vec<Stored> = copied.try_collect().await?;
-    to.settle().await
+    to.sync_names().await
 }
 
-/// Makes the catalog. When this returns the warehouse is there.
+/// Loads the catalog. When this returns the warehouse exists.
 async fn put_catalog(
     manifest: &Manifest,
     from: &Store,
@@ -170,12 +169,12 @@ async fn put_catalog(
     (data, id): (&str, &str),
 ) -> Result<Identity> {
     let copy = fetch(&manifest.catalog, from).await?;
-    let shown = from.shown(&manifest.catalog.name);
-    let lines = lines::read(copy).map_err(|error| Error::io("read", &shown, error))?;
+    let display_name = from.display_name(&manifest.catalog.name);
+    let lines = catalog_lines::read_lines(copy).map_err(|error| Error::io("read", &display_name, error))?;
     let identity = |place: &CatalogPlace| Identity {
         id: id.to_string(),
         former: manifest.former.iter().chain([&manifest.warehouse]).cloned().collect(),
-        // The file is the same one under its own name.
+        // The file keeps its identity under its final name.
         place: file.map_or_else(|| place.name.clone(), CatalogFile::place_name),
         file: place.file.clone(),
     };
@@ -189,7 +188,7 @@ async fn put_catalog(
     let snapshot = copy_in(partial.as_deref().unwrap_or(url), lines, data, keep).await?;
     if snapshot != manifest.snapshot {
         return Err(Error::damaged(
-            shown,
+            display_name,
             format!("is of snapshot {snapshot}, not of {}", manifest.snapshot),
         ));
     }
@@ -200,16 +199,18 @@ async fn put_catalog(
     identity.ok_or_else(|| Error::refused(SqlState::INTERNAL_ERROR, "a catalog was made without an identity"))
 }
 
-/// The copy of the catalog, compared with its checksum, in a file without a name.
+/// The copy of the catalog, verified by its checksum, in an unnamed temporary file.
 async fn fetch(catalog: &Stored, from: &Store) -> Result<std::fs::File> {
     use std::io::Write as _;
     let unwritten = |error: io::Error| Error::io("write", std::env::temp_dir().display().to_string(), error);
     let mut file = tempfile::tempfile().map_err(unwritten)?;
     let reader = from.reader(&catalog.name).await?;
-    let found =
-        copying::read(reader, &catalog.name, async |part| file.write_all(&part).map_err(unwritten)).await?;
+    let found = copy::read_with_checksum(reader, &catalog.name, async |part| {
+        file.write_all(&part).map_err(unwritten)
+    })
+    .await?;
     if let Some(what) = difference(&found, catalog) {
-        return Err(Error::damaged(from.shown(&catalog.name), what));
+        return Err(Error::damaged(from.display_name(&catalog.name), what));
     }
     file.seek(SeekFrom::Start(0)).map_err(unwritten)?;
     Ok(file)
@@ -231,23 +232,23 @@ impl CatalogFile {
         self.0.parent().unwrap_or(Path::new("/"))
     }
 
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         self.0.display().to_string()
     }
 
     fn partial(&self) -> PathBuf {
-        PathBuf::from(format!("{}{PARTIAL}", self.shown()))
+        PathBuf::from(format!("{}{PARTIAL}", self.display_name()))
     }
 
-    /// As [`CatalogPlace::of_file`] has it.
+    /// The place as [`CatalogPlace::of_file`] formats it.
     fn place_name(&self) -> String {
         CatalogPlace::of_file(&self.0).name
     }
 
-    /// Makes its folder. `has_data`: the files go there, too.
+    /// Creates its folder. `has_data`: data files go there, too.
     ///
-    /// Errors: there is a catalog (42P07); there is anything else, where the files go, that no restore has
-    /// left (55000).
+    /// Errors: a catalog exists (42P07); where data files go, there is anything that no restore has left
+    /// (55000).
     fn check_free(&self, has_data: bool) -> Result<()> {
         const HINT: &str = "a restore needs a place that is empty, or not there";
         let folder = self.folder().display().to_string();
@@ -277,7 +278,7 @@ impl CatalogFile {
         }
     }
 
-    /// The database to fill: another file, with nothing in it.
+    /// Creates the temporary database to fill, empty.
     fn begin(&self) -> Result<String> {
         let partial = self.partial().display().to_string();
         for end in ["", "-wal", "-shm", "-journal"] {
@@ -291,19 +292,19 @@ impl CatalogFile {
         Ok(format!("sqlite:{partial}"))
     }
 
-    /// Gives it its name.
+    /// Renames it to its final name.
     fn finish(&self) -> Result<()> {
         let partial = self.partial();
         let named = || {
             std::fs::File::open(&partial)?.sync_all()?;
-            // Not in the place of one that was made meanwhile.
+            // Do not replace one that was created meanwhile.
             match renameat2(AT_FDCWD, &partial, AT_FDCWD, &self.0, RenameFlags::RENAME_NOREPLACE) {
-                // A file system that does not know how; it was looked for before.
+                // The file system has no RENAME_NOREPLACE; `check_free` has looked before.
                 Err(Errno::EINVAL | Errno::ENOSYS) => std::fs::rename(&partial, &self.0)?,
                 renamed => renamed?,
             }
             std::fs::File::open(self.folder())?.sync_all()
         };
-        named().map_err(|error| Error::io("write", self.shown(), error))
+        named().map_err(|error| Error::io("write", self.display_name(), error))
     }
 }

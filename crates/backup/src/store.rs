@@ -1,7 +1,7 @@
-//! A folder or a place in an object store, with what a backup asks of one: whole files, one after the other.
+//! A folder or an object store prefix that holds whole files; the storage interface of backups.
 //!
-//! A file comes into being in one step, when it is finished. In a folder it is written beside its place until
-//! then, and is on the disk before it gets its name; the name is after [`Store::settle`].
+//! A file appears atomically when it is finished. In a folder it is written under a temporary name and
+//! fsynced before the rename; [`Store::sync_names`] makes the name durable.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,29 +22,29 @@ use uuid::Uuid;
 
 use crate::{Error, Result};
 
-/// What is read of a file at once.
+/// Read chunk size.
 const READ_BYTES: usize = 1 << 20;
-/// What is sent to an object store at once; an object of no more is sent whole.
-const SENT_BYTES: usize = 8 << 20;
-/// How many parts of an object are on their way at the same time.
-const SENT_AT_ONCE: usize = 2;
+/// Part size of multipart uploads; an object up to this size is sent in one request.
+const PART_BYTES: usize = 8 << 20;
+/// Parts of an object in flight.
+const PARTS_IN_FLIGHT: usize = 2;
 
-/// The end of the names of files that are being written.
-const UNFINISHED: &str = ".unfinished";
+/// Suffix of temporary files being written.
+const TEMPORARY_SUFFIX: &str = ".unfinished";
 
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     Folder(PathBuf),
     Objects {
         store: Arc<dyn ObjectStore>,
-        /// Without a `/` at its end; empty for all of the store.
+        /// Without a trailing `/`; empty for the whole store.
         prefix: String,
-        /// The URL of the store, without a `/` at its end.
+        /// The URL of the store, without a trailing `/`.
         url: String,
     },
 }
 
-/// The local path that a location is, if it is one.
+/// The local path of a location, if it is one.
 pub(crate) fn local(location: &str) -> Option<PathBuf> {
     match location.split_once("://") {
         None => Some(PathBuf::from(location)),
@@ -54,9 +54,9 @@ pub(crate) fn local(location: &str) -> Option<PathBuf> {
 }
 
 impl Store {
-    /// The folder or place at a path or a URL, which need not be there.
+    /// Opens the folder or prefix at a path or a URL, which need not exist.
     ///
-    /// Errors: no store is known by this URL (0A000), or not enough is said about it (22023).
+    /// Errors: no store handles this URL (0A000), or its configuration is incomplete (22023).
     pub fn open(location: &str) -> Result<Self> {
         if let Some(folder) = local(location) {
             let absolute =
@@ -85,8 +85,8 @@ impl Store {
         Ok(Self::Objects { store, prefix, url: location[..end].to_string() })
     }
 
-    /// How people know a file of it; of no name, itself.
-    pub fn shown(&self, name: &str) -> String {
+    /// The path or URL of a file for messages; of the store itself for an empty name.
+    pub fn display_name(&self, name: &str) -> String {
         match self {
             Self::Folder(folder) if name.is_empty() => folder.display().to_string(),
             Self::Folder(folder) => folder.join(name).display().to_string(),
@@ -108,12 +108,12 @@ impl Store {
         })
     }
 
-    /// The lengths of all files below a folder, by their names.
+    /// The lengths of all files below a folder, by name.
     pub async fn list(&self, below: &str) -> Result<BTreeMap<String, u64>> {
         match self {
             Self::Folder(root) => {
                 let (root, below) = (root.clone(), below.to_string());
-                let shown = self.shown(&below);
+                let display_name = self.display_name(&below);
                 blocking(move || {
                     let mut found = BTreeMap::new();
                     walk(&root, below.trim_end_matches('/'), &mut |name, metadata| {
@@ -125,11 +125,11 @@ impl Store {
                     Ok(found)
                 })
                 .await
-                .map_err(|error| Error::io("list", shown, error))
+                .map_err(|error| Error::io("list", display_name, error))
             }
             Self::Objects { store, prefix, .. } => {
                 let path = self.path(below)?;
-                let at = |error| Error::store("list", self.shown(below), error);
+                let at = |error| Error::store("list", self.display_name(below), error);
                 let found: Vec<_> = store.list(Some(&path)).try_collect().await.map_err(at)?;
                 let cut = if prefix.is_empty() { 0 } else { prefix.len() + 1 };
                 let named = |file: object_store::ObjectMeta| {
@@ -140,34 +140,34 @@ impl Store {
         }
     }
 
-    /// A file to read from its begin.
+    /// Opens a file for sequential reading.
     ///
     /// Errors: [`Error::Missing`].
     pub async fn reader(&self, name: &str) -> Result<Reader> {
         match self {
             Self::Folder(root) => {
                 let opened = File::open(root.join(name)).await;
-                let mut file = opened.map_err(|error| Error::io("open", self.shown(name), error))?;
+                let mut file = opened.map_err(|error| Error::io("open", self.display_name(name), error))?;
                 file.set_max_buf_size(READ_BYTES);
-                Ok(Reader { shown: self.shown(name), from: Source::File(file) })
+                Ok(Reader { display_name: self.display_name(name), from: Source::File(file) })
             }
             Self::Objects { store, .. } => {
                 let got = store.get(&self.path(name)?).await;
-                let got = got.map_err(|error| Error::store("read", self.shown(name), error))?;
-                Ok(Reader { shown: self.shown(name), from: Source::Stream(got.into_stream()) })
+                let got = got.map_err(|error| Error::store("read", self.display_name(name), error))?;
+                Ok(Reader { display_name: self.display_name(name), from: Source::Stream(got.into_stream()) })
             }
         }
     }
 
-    /// All of a small file; `None`: there is none, or it may not be known whether there is.
+    /// The content of a small file; `None`: it does not exist, or its existence may not be checked.
     pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let mut reader = match self.reader(name).await {
             Err(Error::Missing { .. }) => return Ok(None),
-            // Who may not list is not told whether it is there.
+            // Without the permission to list, a missing object is reported as denied.
             Err(Error::Store { source: object_store::Error::PermissionDenied { .. }, .. }) => {
                 return Ok(None);
             }
-            // A part of its path is a file.
+            // A component of its path is a file.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
                 return Ok(None);
             }
@@ -180,38 +180,38 @@ impl Store {
         Ok(Some(all))
     }
 
-    /// A new file, in the place of one that is there when it is finished.
+    /// Creates a file; finishing it replaces an existing one.
     pub async fn writer(&self, name: &str) -> Result<Writer> {
-        let shown = self.shown(name);
+        let display_name = self.display_name(name);
         let to = match self {
             Self::Folder(root) => {
                 let path = root.join(name);
                 let folder = path.parent().unwrap_or(root);
                 let made = tokio::fs::create_dir_all(folder).await;
                 made.map_err(|error| Error::io("make folder", folder.display().to_string(), error))?;
-                let staged = format!("{}.{}{UNFINISHED}", path.display(), Uuid::new_v4().simple());
+                let staged = format!("{}.{}{TEMPORARY_SUFFIX}", path.display(), Uuid::new_v4().simple());
                 let file = File::create_new(&staged).await;
-                let mut file = file.map_err(|error| Error::io("write", &shown, error))?;
+                let mut file = file.map_err(|error| Error::io("write", &display_name, error))?;
                 file.set_max_buf_size(READ_BYTES);
-                To::File { file, staged: Staged(Some(staged.into())), path }
+                Destination::File { file, staged: Staged(Some(staged.into())), path }
             }
             Self::Objects { store, .. } => {
-                let writer = BufWriter::with_capacity(Arc::clone(store), self.path(name)?, SENT_BYTES);
-                To::Object(Box::new(writer.with_max_concurrency(SENT_AT_ONCE)))
+                let writer = BufWriter::with_capacity(Arc::clone(store), self.path(name)?, PART_BYTES);
+                Destination::Object(Box::new(writer.with_max_concurrency(PARTS_IN_FLIGHT)))
             }
         };
-        Ok(Writer { shown, to })
+        Ok(Writer { display_name, to })
     }
 
-    /// Writes a small file, in the place of one that is there.
+    /// Writes a small file, replacing an existing one.
     pub async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         let mut writer = self.writer(name).await?;
         writer.write(bytes.into()).await?;
         writer.finish().await
     }
 
-    /// Makes a small object, in a store that is none of folders; false if there is one. Where a store cannot
-    /// make only what is not there, it is looked for before.
+    /// Creates a small object in an object store if absent; false if it exists. A store without conditional
+    /// puts is checked first.
     pub async fn put_new(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
         use object_store::Error as E;
         let Self::Objects { store, .. } = self else {
@@ -228,20 +228,20 @@ impl Store {
                 Some(_) => Ok(false),
                 None => self.put(name, bytes).await.map(|()| true),
             },
-            Err(error) => Err(Error::store("write", self.shown(name), error)),
+            Err(error) => Err(Error::store("write", self.display_name(name), error)),
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub async fn delete(&self, name: &str) -> Result<()> {
         let removed = match self {
             Self::Folder(root) => {
                 let removed = tokio::fs::remove_file(root.join(name)).await;
-                removed.map_err(|error| Error::io("remove", self.shown(name), error))
+                removed.map_err(|error| Error::io("remove", self.display_name(name), error))
             }
             Self::Objects { store, .. } => {
                 let removed = store.delete(&self.path(name)?).await;
-                removed.map_err(|error| Error::store("remove", self.shown(name), error))
+                removed.map_err(|error| Error::store("remove", self.display_name(name), error))
             }
         };
         match removed {
@@ -250,8 +250,8 @@ impl Store {
         }
     }
 
-    /// The names of all files that have been finished so far are on the disk when this returns.
-    pub async fn settle(&self) -> Result<()> {
+    /// Fsyncs the folders of all files finished so far.
+    pub async fn sync_names(&self) -> Result<()> {
         let Self::Folder(root) = self else { return Ok(()) };
         let root = root.clone();
         let settled = blocking(move || {
@@ -263,14 +263,14 @@ impl Store {
             sync(&root)?;
             root.parent().map_or(Ok(()), sync)
         });
-        settled.await.map_err(|error| Error::io("write", self.shown(""), error))
+        settled.await.map_err(|error| Error::io("write", self.display_name(""), error))
     }
 
-    /// Removes what processes that were killed have left of files. Nobody else may be writing.
+    /// Removes temporary files left by killed processes. No one else may be writing.
     pub async fn sweep(&self) -> Result<()> {
         let Self::Folder(_) = self else { return Ok(()) };
         for name in self.list("").await?.into_keys() {
-            if is_unfinished(&name) {
+            if is_temporary(&name) {
                 self.delete(&name).await?;
             }
         }
@@ -278,15 +278,15 @@ impl Store {
     }
 }
 
-/// Whether a file is what is left of one that was not finished: its name ends in the 32 digits and the word
-/// that [`Store::writer`] has given it.
-pub(crate) fn is_unfinished(name: &str) -> bool {
-    let random = name.strip_suffix(UNFINISHED).and_then(|name| name.rsplit('.').next());
+/// Whether a name is that of a temporary file: it ends in the 32 digits and the suffix that [`Store::writer`]
+/// appends.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    let random = name.strip_suffix(TEMPORARY_SUFFIX).and_then(|name| name.rsplit('.').next());
     random.is_some_and(|random| random.len() == 32 && random.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// Calls `each` with what is below a folder, folders too, by names relative to `root`. A folder that is not
-/// there has nothing.
+/// Calls `each` for all entries below a folder, folders included, by names relative to `root`. A missing
+/// folder has none.
 fn walk(
     root: &FilePath,
     below: &str,
@@ -298,10 +298,10 @@ fn walk(
     };
     for entry in entries {
         let entry = entry?;
-        // Names that are no text are nobody's that this crate knows.
+        // Names that are not UTF-8 are foreign.
         let Ok(own) = entry.file_name().into_string() else { continue };
         let name = if below.is_empty() { own } else { format!("{below}/{own}") };
-        // It may have gone meanwhile.
+        // It may have been removed meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         each(&name, &metadata)?;
         if metadata.is_dir() {
@@ -315,9 +315,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// A file that is read from its begin to its end.
+/// A sequential reader of a file.
 pub(crate) struct Reader {
-    shown: String,
+    display_name: String,
     from: Source,
 }
 
@@ -327,41 +327,41 @@ enum Source {
 }
 
 impl Reader {
-    /// Of a file that is open.
-    pub fn of(file: std::fs::File, shown: &str) -> Self {
-        Self { shown: shown.to_string(), from: Source::File(File::from_std(file)) }
+    /// Reads an open file.
+    pub fn of(file: std::fs::File, display_name: &str) -> Self {
+        Self { display_name: display_name.to_string(), from: Source::File(File::from_std(file)) }
     }
 
-    /// What comes next; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         match &mut self.from {
             Source::File(file) => {
                 let mut bytes = BytesMut::with_capacity(READ_BYTES);
                 let read = file.read_buf(&mut bytes).await;
-                let read = read.map_err(|error| Error::io("read", &self.shown, error))?;
+                let read = read.map_err(|error| Error::io("read", &self.display_name, error))?;
                 Ok((read > 0).then(|| bytes.freeze()))
             }
             Source::Stream(stream) => {
                 let next = stream.next().await.transpose();
-                next.map_err(|error| Error::store("read", &self.shown, error))
+                next.map_err(|error| Error::store("read", &self.display_name, error))
             }
         }
     }
 }
 
-/// A file that is being written. Dropped before it is finished, it leaves nothing in a folder; in an object
-/// store what its rules for uploads that are not completed, or VACUUM there, remove.
+/// A file being written. Dropping it before it is finished leaves nothing in a folder; in an object store, an
+/// incomplete upload that the store's lifecycle rules or VACUUM remove.
 pub(crate) struct Writer {
-    shown: String,
-    to: To,
+    display_name: String,
+    to: Destination,
 }
 
-enum To {
+enum Destination {
     File { file: File, staged: Staged, path: PathBuf },
     Object(Box<BufWriter>),
 }
 
-/// The file beside the place of the one that will be; removed with this.
+/// A temporary file beside its final path; removed on drop.
 struct Staged(Option<PathBuf>);
 
 impl Drop for Staged {
@@ -375,20 +375,20 @@ impl Drop for Staged {
 impl Writer {
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         match &mut self.to {
-            To::File { file, .. } => {
-                file.write_all(&bytes).await.map_err(|error| Error::io("write", &self.shown, error))
+            Destination::File { file, .. } => {
+                file.write_all(&bytes).await.map_err(|error| Error::io("write", &self.display_name, error))
             }
-            To::Object(writer) => {
-                writer.put(bytes).await.map_err(|error| Error::store("write", &self.shown, error))
+            Destination::Object(writer) => {
+                writer.put(bytes).await.map_err(|error| Error::store("write", &self.display_name, error))
             }
         }
     }
 
-    /// The file is there when this returns.
+    /// Commits the file: it is visible when this returns.
     pub async fn finish(self) -> Result<()> {
-        let Self { shown, to } = self;
+        let Self { display_name, to } = self;
         match to {
-            To::File { mut file, mut staged, path } => {
+            Destination::File { mut file, mut staged, path } => {
                 let finished = async {
                     file.flush().await?;
                     file.sync_all().await?;
@@ -397,20 +397,20 @@ impl Writer {
                     }
                     io::Result::Ok(())
                 };
-                finished.await.map_err(|error| Error::io("write", shown, error))?;
+                finished.await.map_err(|error| Error::io("write", display_name, error))?;
                 staged.0 = None;
                 Ok(())
             }
-            To::Object(mut writer) => {
+            Destination::Object(mut writer) => {
                 let finished = writer.shutdown().await;
-                finished.map_err(|error| Error::io("write", shown, error))
+                finished.map_err(|error| Error::io("write", display_name, error))
             }
         }
     }
 
-    /// The file is not to be there.
-    pub async fn give_up(self) {
-        if let To::Object(mut writer) = self.to
+    /// Aborts the file.
+    pub async fn abort(self) {
+        if let Destination::Object(mut writer) = self.to
             && let Err(error) = writer.abort().await
         {
             tracing::debug!(%error, "an upload was not given up");
@@ -432,19 +432,19 @@ mod tests {
         store.put("a/k=a%20b/ä", b"three".to_vec()).await.unwrap();
         store.put("a/b", b"two".to_vec()).await.unwrap();
         assert_eq!(store.get("a/b").await.unwrap().unwrap(), b"two");
-        // Of a file, nothing is below.
+        // There is nothing below a file.
         assert_eq!(store.get("a/b/c").await.unwrap(), None);
         let mut writer = store.writer("a/c").await.unwrap();
         writer.write(Bytes::from_static(b"left")).await.unwrap();
         let listed = store.list("").await.unwrap();
-        assert_eq!(listed.keys().filter(|name| is_unfinished(name)).count(), 1, "{listed:?}");
+        assert_eq!(listed.keys().filter(|name| is_temporary(name)).count(), 1, "{listed:?}");
         drop(writer);
         let names = |listed: &BTreeMap<String, u64>| listed.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&store.list("a/").await.unwrap()), ["a/b", "a/k=a%20b/ä"]);
-        let left = format!("x.{}{UNFINISHED}", Uuid::new_v4().simple());
+        let left = format!("x.{}{TEMPORARY_SUFFIX}", Uuid::new_v4().simple());
         store.put(&left, Vec::new()).await.unwrap();
         store.put("mine.unfinished", Vec::new()).await.unwrap();
-        store.settle().await.unwrap();
+        store.sync_names().await.unwrap();
         store.sweep().await.unwrap();
         assert_eq!(names(&store.list("").await.unwrap()), ["a/b", "a/k=a%20b/ä", "mine.unfinished"]);
         store.delete("a/b").await.unwrap();
@@ -455,12 +455,12 @@ mod tests {
     #[test]
     fn places_are_told_as_they_were_given() {
         let folder = Store::open("/backups/lake").unwrap();
-        assert_eq!(folder.shown("files/x"), "/backups/lake/files/x");
-        for (location, shown) in
+        assert_eq!(folder.display_name("files/x"), "/backups/lake/files/x");
+        for (location, display_name) in
             [("s3://b", "s3://b/x"), ("s3://b/", "s3://b/x"), ("s3://b/a%20b/c/", "s3://b/a%20b/c/x")]
         {
             let Ok(store) = Store::open(location) else { continue };
-            assert_eq!(store.shown("x"), shown);
+            assert_eq!(store.display_name("x"), display_name);
         }
         let refused = Store::open("ftp://host/x").unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! Where backups are: whose they are, which there are, and who is writing just now.
+//! The target of backups: its owner, its list of backups, and its lock.
 
 use std::collections::HashMap;
 use std::fs::TryLockError;
@@ -8,13 +8,13 @@ use harrier_error::SqlState;
 use uuid::Uuid;
 
 use crate::manifest::{Manifest, Owner};
-use crate::store::{Store, is_unfinished};
+use crate::store::{Store, is_temporary};
 use crate::{Error, Result, Stored};
 
 const OWNER: &str = "_harrier_backup";
 const LOCK: &str = "lock";
-/// Files that a backup has copied which has not come to its end.
-const WRITTEN: &str = "unfinished.json";
+/// Files copied by a backup that has not finished.
+const PROGRESS: &str = "unfinished.json";
 pub(crate) const BACKUPS: &str = "backups/";
 pub(crate) const CATALOGS: &str = "catalogs/";
 pub(crate) const FILES: &str = "files/";
@@ -27,15 +27,14 @@ pub(crate) fn catalog_name(id: &str) -> String {
     format!("{CATALOGS}{id}.jsonl.zst")
 }
 
-/// Whether this is the name of a backup: the time in digits, and the snapshot.
+/// Whether this is a backup id: the time in digits, and the snapshot.
 pub(crate) fn is_id(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let digits = |part: &&str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
     parts.len() == 4 && parts.iter().all(digits) && parts[0].len() == 8 && parts[1].len() == 6
 }
 
-/// The name of a backup that is made at a time such as `2026-11-22 07:30:28.649688+00`. Of two the later one
-/// is the greater.
+/// The id of a backup made at a time such as `2026-11-22 07:30:28.649688+00`. Later backups have greater ids.
 pub(crate) fn id_of(time: &str, snapshot: i64) -> String {
     let mut digits: String =
         time.chars().take_while(|sign| *sign != '+').filter(char::is_ascii_digit).collect();
@@ -47,18 +46,18 @@ pub(crate) fn id_of(time: &str, snapshot: i64) -> String {
 
 /// One backup of a target.
 #[derive(Debug)]
-pub struct Listed {
-    /// Its name.
+pub struct BackupEntry {
+    /// Its id.
     pub id: String,
-    /// What it is, or why it cannot be read.
+    /// Its manifest, or the reason why it cannot be read.
     pub manifest: Result<Manifest>,
 }
 
-/// The backups at a place, oldest first.
+/// The backups at a target, oldest first.
 ///
 /// Errors: there are none (55000); it cannot be read.
-pub async fn list(target: &str) -> Result<Vec<Listed>> {
-    Target::open(target).await?.listed().await
+pub async fn list(target: &str) -> Result<Vec<BackupEntry>> {
+    Target::open(target).await?.backups().await
 }
 
 pub(crate) struct Target {
@@ -67,21 +66,21 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// One that has backups.
+    /// Opens a target that has backups.
     pub async fn open(target: &str) -> Result<Self> {
         let store = Store::open(target)?;
         let Some(owner) = owner(&store).await? else {
             return Err(Error::refused(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                format!("there are no backups in \"{}\"", store.shown("")),
+                format!("there are no backups in \"{}\"", store.display_name("")),
             ));
         };
         Ok(Self { store, owner })
     }
 
-    /// One to write into, and the lock to do so: it has backups of this warehouse, or nothing.
+    /// Opens a target for writing and locks it: it has backups of this warehouse, or is empty.
     ///
-    /// Errors: it has something else (55000); somebody writes there (55006).
+    /// Errors: it contains something else (55000); it is locked (55006).
     pub async fn open_to_write(target: &str, warehouse: &str) -> Result<(Self, Lock)> {
         let store = Store::open(target)?;
         check_outside(&store).await?;
@@ -90,11 +89,11 @@ impl Target {
             Some(_) => {}
             None => check_empty(&store).await?,
         }
-        let lock = Lock::take(&store).await?;
+        let lock = Lock::acquire(&store).await?;
         match Self::prepare(store, warehouse).await {
             Ok(target) => Ok((target, lock)),
             Err(error) => {
-                lock.give_back().await;
+                lock.release().await;
                 Err(error)
             }
         }
@@ -116,16 +115,16 @@ impl Target {
     }
 
     /// Its backups, oldest first.
-    pub async fn listed(&self) -> Result<Vec<Listed>> {
+    pub async fn backups(&self) -> Result<Vec<BackupEntry>> {
         let mut listed = Vec::new();
         for id in self.ids().await? {
             let manifest = self.manifest(&id).await;
-            listed.push(Listed { id, manifest });
+            listed.push(BackupEntry { id, manifest });
         }
         Ok(listed)
     }
 
-    /// The names of its backups, oldest first.
+    /// The ids of its backups, oldest first.
     pub async fn ids(&self) -> Result<Vec<String>> {
         let names = self.store.list(BACKUPS).await?;
         let id = |name: &String| {
@@ -135,10 +134,10 @@ impl Target {
         Ok(names.keys().filter_map(id).collect())
     }
 
-    /// Errors: it is not there, is damaged, or of a later format.
+    /// Errors: it does not exist, is damaged, or of a later format.
     pub async fn manifest(&self, id: &str) -> Result<Manifest> {
         let name = manifest_name(id);
-        let place = self.store.shown(&name);
+        let place = self.store.display_name(&name);
         let bytes = self.store.get(&name).await?.ok_or_else(|| Error::Missing { place: place.clone() })?;
         let manifest = Manifest::parse(&bytes, &place)?;
         let is_its_own = manifest.id == id
@@ -150,9 +149,8 @@ impl Target {
         }
     }
 
-    /// Files that are there, by their names: those of the newest backup that can be read, and those of one
-    /// that has not come to its end.
-    pub async fn known(&self) -> Result<HashMap<String, Stored>> {
+    /// Files already copied, by name: those of the newest readable backup, and those of an unfinished one.
+    pub async fn existing_files(&self) -> Result<HashMap<String, Stored>> {
         let mut known = Vec::new();
         for id in self.ids().await?.iter().rev() {
             match self.manifest(id).await {
@@ -160,49 +158,49 @@ impl Target {
                     known = manifest.files;
                     break;
                 }
-                // `check` tells of it.
+                // `check` reports it.
                 Err(error @ Error::Damaged { .. }) => tracing::warn!(%error, "a backup is passed over"),
                 Err(error) => return Err(error),
             }
         }
         let mut known: HashMap<String, Stored> =
             known.into_iter().map(|stored| (stored.name.clone(), stored)).collect();
-        known.extend(self.noted().await?);
+        known.extend(self.progress().await?);
         Ok(known)
     }
 
-    /// Writes down what a backup has copied that has not come to its end, beside what others have.
-    pub async fn note_written(&self, files: &[Stored]) -> Result<()> {
+    /// Records the files copied by an unfinished backup, in addition to those recorded before.
+    pub async fn record_progress(&self, files: &[Stored]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
-        let mut all = self.noted().await?;
+        let mut all = self.progress().await?;
         all.extend(files.iter().map(|file| (file.name.clone(), file.clone())));
         let all: Vec<Stored> = all.into_values().collect();
-        self.store.put(WRITTEN, serde_json::to_vec(&all).unwrap_or_default()).await
+        self.store.put(PROGRESS, serde_json::to_vec(&all).unwrap_or_default()).await
     }
 
-    async fn noted(&self) -> Result<HashMap<String, Stored>> {
-        let noted = self.store.get(WRITTEN).await?.unwrap_or_default();
+    async fn progress(&self) -> Result<HashMap<String, Stored>> {
+        let noted = self.store.get(PROGRESS).await?.unwrap_or_default();
         let noted: Vec<Stored> = serde_json::from_slice(&noted).unwrap_or_default();
         Ok(noted.into_iter().map(|stored| (stored.name.clone(), stored)).collect())
     }
 
-    pub async fn forget_written(&self) -> Result<()> {
-        self.store.delete(WRITTEN).await
+    pub async fn clear_progress(&self) -> Result<()> {
+        self.store.delete(PROGRESS).await
     }
 
-    /// The backup of this name, or the newest one.
+    /// The backup with this id, or the newest one.
     ///
     /// Errors: there is none (22023).
-    pub async fn wanted(&self, id: Option<&str>) -> Result<Manifest> {
+    pub async fn manifest_or_newest(&self, id: Option<&str>) -> Result<Manifest> {
         let ids = self.ids().await?;
         let found = match id {
             Some(id) => ids.iter().find(|known| *known == id),
             None => ids.last(),
         };
         let Some(found) = found else {
-            let place = self.store.shown("");
+            let place = self.store.display_name("");
             return Err(match id {
                 Some(id) => Error::refused(
                     SqlState::INVALID_PARAMETER_VALUE,
@@ -221,17 +219,17 @@ impl Target {
 
 async fn owner(store: &Store) -> Result<Option<Owner>> {
     match store.get(OWNER).await? {
-        Some(bytes) => Owner::parse(&bytes, &store.shown(OWNER)).map(Some),
+        Some(bytes) => Owner::parse(&bytes, &store.display_name(OWNER)).map(Some),
         None => Ok(None),
     }
 }
 
-/// Errors: there is anything (55000).
+/// Errors: it is not empty (55000).
 async fn check_empty(store: &Store) -> Result<()> {
-    match store.list("").await?.into_keys().find(|name| name != LOCK && !is_unfinished(name)) {
+    match store.list("").await?.into_keys().find(|name| name != LOCK && !is_temporary(name)) {
         None => Ok(()),
         Some(other) => {
-            let place = store.shown("");
+            let place = store.display_name("");
             let message = format!("\"{place}\" is neither empty nor has backups: there is \"{other}\"");
             Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("name a place of its own for backups"))
@@ -240,14 +238,17 @@ async fn check_empty(store: &Store) -> Result<()> {
 }
 
 fn foreign(store: &Store, owner: &Owner) -> Error {
-    let message =
-        format!("the backups in \"{}\" are those of another warehouse, {}", store.shown(""), owner.warehouse);
+    let message = format!(
+        "the backups in \"{}\" are those of another warehouse, {}",
+        store.display_name(""),
+        owner.warehouse
+    );
     Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).with_hint(
         "name another place for those of this one; a warehouse that was copied or restored is another one",
     )
 }
 
-/// Errors: a place is a warehouse's data folder, or in one, whose files are swept (55000).
+/// Errors: the location is a warehouse's data folder, or inside one, where VACUUM would remove files (55000).
 pub(crate) async fn check_outside(store: &Store) -> Result<()> {
     let (root, inside) = match store {
         Store::Folder(folder) => ("/".to_string(), folder.display().to_string()),
@@ -255,7 +256,7 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
     };
     let above = Store::open(&root)?;
     let inside = inside.trim_matches('/');
-    // The root of a store may be a data folder as well.
+    // The root of a store may be a data folder, too.
     let ends = [0].into_iter().chain(inside.match_indices('/').map(|(at, _)| at)).chain([inside.len()]);
     for end in ends {
         let name = if end == 0 { MARKER.to_string() } else { format!("{}/{MARKER}", &inside[..end]) };
@@ -265,7 +266,7 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
                 || "a warehouse".to_string(),
                 |marker| format!("the warehouse whose catalog is {}", marker.place),
             );
-            let message = format!("\"{}\" lies in the data folder of {owner}", store.shown(""));
+            let message = format!("\"{}\" lies in the data folder of {owner}", store.display_name(""));
             return Err(Error::refused(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
                 .with_hint("name a place outside of it"));
         }
@@ -273,33 +274,34 @@ pub(crate) async fn check_outside(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Held by who writes or removes. In a folder it ends with its process; in an object store it is an object
-/// that says who has made it.
+/// The write lock of a target. In a folder it ends with its process; in an object store it is an object that
+/// names its owner.
 pub(crate) enum Lock {
     Folder { _file: std::fs::File },
     Objects { store: Store },
 }
 
 impl Lock {
-    /// Errors: another one has it (55006).
-    pub async fn take(store: &Store) -> Result<Self> {
+    /// Errors: it is locked (55006).
+    pub async fn acquire(store: &Store) -> Result<Self> {
         if let Store::Folder(folder) = store {
-            let place = store.shown(LOCK);
+            let place = store.display_name(LOCK);
             std::fs::create_dir_all(folder)
-                .map_err(|error| Error::io("make folder", store.shown(""), error))?;
+                .map_err(|error| Error::io("make folder", store.display_name(""), error))?;
             let file =
                 std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK));
             let file = file.map_err(|error| Error::io("open", &place, error))?;
             return match file.try_lock() {
                 Ok(()) => Ok(Self::Folder { _file: file }),
                 Err(TryLockError::WouldBlock) => {
-                    let message = format!("another process writes backups into \"{}\"", store.shown(""));
+                    let message =
+                        format!("another process writes backups into \"{}\"", store.display_name(""));
                     Err(Error::refused(SqlState::OBJECT_IN_USE, message))
                 }
                 Err(TryLockError::Error(error)) => Err(Error::io("lock", place, error)),
             };
         }
-        // A line for its own sake: two processes of one number are told apart.
+        // The random line distinguishes processes with the same id.
         let own = format!("{}\n{}\n", process::mine(), Uuid::new_v4().simple());
         for _ in 0..2 {
             if store.put_new(LOCK, own.clone().into_bytes()).await? {
@@ -312,12 +314,12 @@ impl Lock {
             }
             store.delete(LOCK).await?;
         }
-        let message = format!("another process writes backups into \"{}\"", store.shown(""));
-        let hint = format!("if it has ended on another host, remove \"{}\"", store.shown(LOCK));
+        let message = format!("another process writes backups into \"{}\"", store.display_name(""));
+        let hint = format!("if it has ended on another host, remove \"{}\"", store.display_name(LOCK));
         Err(Error::refused(SqlState::OBJECT_IN_USE, message).with_hint(hint))
     }
 
-    pub async fn give_back(self) {
+    pub async fn release(self) {
         if let Self::Objects { store } = self
             && let Err(error) = store.delete(LOCK).await
         {
@@ -326,11 +328,11 @@ impl Lock {
     }
 }
 
-/// Whether a name below the folder of files is one that a data or delete file of this warehouse has, or what
-/// is left of one.
+/// Whether a name below the files folder is that of a data or delete file of this warehouse, or of its
+/// temporary file.
 pub(crate) fn is_file_of(name: &str, identity: &harrier_catalog::Identity) -> bool {
     let own = name.rsplit('/').next().unwrap_or(name);
-    let is_data = own.ends_with(".parquet") || is_unfinished(own);
+    let is_data = own.ends_with(".parquet") || is_temporary(own);
     let is_of_duckdb = own.strip_prefix("ducklake-").is_some_and(|rest| rest.len() >= 36);
     is_data && (is_of_duckdb || own.split(['-', '.']).any(|part| identity.is_of_writer(part)))
 }

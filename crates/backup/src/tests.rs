@@ -1,5 +1,4 @@
-//! What a command line cannot bring about: files that go while they are copied, and backups of later
-//! versions.
+//! Cases that the command line cannot produce: files removed during the copy, and backups of later versions.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +11,7 @@ use super::*;
 use crate::manifest::Parts;
 use crate::target::{Target, manifest_name};
 
-/// A warehouse of one table with files that hold anything.
+/// A warehouse of one table with files of arbitrary content.
 async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
     let url = format!("sqlite:{}/catalog.sqlite", folder.display());
     let catalog = Catalog::create(&url, &format!("{}/data/", folder.display())).await.unwrap();
@@ -53,7 +52,7 @@ async fn warehouse(folder: &Path, files: &[&str]) -> Catalog {
     catalog
 }
 
-/// Takes a file out of the newest snapshot, and lets the others expire.
+/// Removes a file from the newest snapshot and expires the others.
 async fn forget(url: &str, name: &str) {
     let catalog = Catalog::open(url).await.unwrap();
     let mut own = Transaction::new(catalog.head().await.unwrap());
@@ -73,7 +72,7 @@ async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
     let (url, target) =
         (format!("sqlite:{}/catalog.sqlite", folder.path().display()), folder.path().join("backups"));
     let before = catalog.head().await.unwrap().snapshot;
-    // As a program does it that does not know who is copying.
+    // As a program does that does not know about the backup.
     std::fs::remove_file(folder.path().join("data/main/t/b")).unwrap();
     let told = AtomicUsize::new(0);
     let tell = |said: &str| {
@@ -94,12 +93,12 @@ async fn a_file_that_goes_meanwhile_is_not_of_the_snapshot_that_is_kept() {
         ["main/t/a", "main/t/c"]
     );
     assert!(check(target.to_str().unwrap(), None).await.unwrap().problems.is_empty());
-    // One that the catalog still names is damage, and told by its name.
+    // A missing file that the catalog still names is damage, and the error names it.
     std::fs::remove_file(folder.path().join("data/main/t/c")).unwrap();
     std::fs::remove_file(target.join("files/main/t/c")).unwrap();
     let lost = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
     assert!(matches!(&lost, Error::Missing { place } if place.ends_with("data/main/t/c")), "{lost:?}");
-    // One of another length than the catalog says as well.
+    // So is a file whose length differs from the catalog's.
     std::fs::write(folder.path().join("data/main/t/c"), "longer").unwrap();
     let damaged = backup(&catalog, target.to_str().unwrap(), None, &|_| ()).await.unwrap_err();
     assert!(
@@ -143,14 +142,14 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
         files: made.files.clone(),
     });
     opened.store.put(&manifest_name(&made.id), later.to_bytes()).await.unwrap();
-    lock.give_back().await;
+    lock.release().await;
     let to = folder.path().join("restored");
     let place = Place { catalog: format!("sqlite:{}/catalog.sqlite", to.display()), data: None };
     let refused = restore(target.to_str().unwrap(), None, &place).await.unwrap_err();
     let Error::Catalog(harrier_catalog::Error::Refused(refusal)) = refused else { panic!("{refused:?}") };
     assert!(refusal.sqlstate == "0A000" && refusal.message.contains("in version 99"), "{refusal:?}");
     assert!(!to.exists());
-    // Names that lead out of the folder come from nobody who means well.
+    // Names that escape the folder are malicious.
     let outside = Manifest::new(Parts {
         id: made.id.clone(),
         identity: catalog.identity().await.unwrap().unwrap(),
@@ -167,8 +166,7 @@ async fn a_backup_of_a_later_layout_is_refused_by_name() {
     assert!(!folder.path().join("x").exists());
 }
 
-/// Files that were written before a restore are the warehouse's own afterwards: it knows by which identities
-/// it was called.
+/// Files written before a restore belong to the warehouse afterwards: it records its former identities.
 #[tokio::test]
 async fn a_restored_warehouse_knows_what_it_was() {
     let folder = tempfile::tempdir().unwrap();

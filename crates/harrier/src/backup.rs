@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use harrier_backup::{self as backup, Checked, Error, Listed, Place};
+use harrier_backup::{self as backup, BackupEntry, CheckReport, Error, Place};
 use harrier_engine::memory_size::format_bytes;
 use harrier_engine::{Engine, EngineOptions, SqlError, SqlState};
 use nix::sys::signal::Signal;
@@ -101,8 +101,8 @@ async fn make(args: BackupArgs) -> Result<u8, SqlError> {
     Ok(exit::DONE)
 }
 
-fn list(listed: &[Listed]) -> Result<u8, SqlError> {
-    for Listed { id, manifest } in listed {
+fn list(listed: &[BackupEntry]) -> Result<u8, SqlError> {
+    for BackupEntry { id, manifest } in listed {
         match manifest {
             Ok(manifest) => println!(
                 "{id}  snapshot {} of {}, {}, {}, Harrier {}",
@@ -119,7 +119,7 @@ fn list(listed: &[Listed]) -> Result<u8, SqlError> {
     Ok(exit::DONE)
 }
 
-fn print_check(checked: &Checked) -> u8 {
+fn print_check(checked: &CheckReport) -> u8 {
     checked.problems.iter().for_each(|problem| println!("WRONG: {problem}"));
     println!(
         "{} checked: {} ({}), {} wrong",

@@ -1,7 +1,7 @@
-//! Old backups are removed, and the files that only they had.
+//! Retention: removes old backups and the files that only they reference.
 //!
-//! First what says that they are there, then the rest: what is stopped on the way is gone on with by the next
-//! one. Nothing else that lies at the target is touched, whatever it is.
+//! Manifests are deleted first, then files, so the next backup finishes an interrupted run. Nothing else at
+//! the target is touched.
 
 use std::collections::HashSet;
 
@@ -11,37 +11,40 @@ use harrier_catalog::Identity;
 use crate::target::{CATALOGS, FILES, Target, catalog_name, is_file_of, is_id, manifest_name};
 use crate::{FILES_AT_ONCE, Result};
 
-/// Leaves the newest `keep` backups. Returns how many went, and how many files with them.
+/// Keeps the newest `keep` backups. Returns the numbers of removed backups and files.
 ///
-/// Errors: one that is to stay cannot be read, so that nobody knows what it needs; nothing is removed then.
-pub(crate) async fn keep(target: &Target, identity: &Identity, keep: usize) -> Result<(usize, usize)> {
+/// Errors: a backup to be kept cannot be read, so its files are unknown; nothing is removed.
+pub(crate) async fn prune(target: &Target, identity: &Identity, keep: usize) -> Result<(usize, usize)> {
     let ids = target.ids().await?;
-    let (old, kept) = ids.split_at(ids.len().saturating_sub(keep));
+    let (old, retained) = ids.split_at(ids.len().saturating_sub(keep));
     let mut needed = HashSet::new();
-    for id in kept {
+    for id in retained {
         needed.extend(target.manifest(id).await?.files.into_iter().map(|file| file.name));
     }
-    let mut had = HashSet::new();
+    let mut referenced = HashSet::new();
     for id in old {
-        // What one that cannot be read has had is known by its name alone.
+        // The files of an unreadable backup are known by its id alone.
         if let Ok(manifest) = target.manifest(id).await {
-            had.extend(manifest.files.into_iter().map(|file| file.name));
+            referenced.extend(manifest.files.into_iter().map(|file| file.name));
         }
     }
     for id in old {
         target.store.delete(&manifest_name(id)).await?;
     }
-    target.store.settle().await?;
+    target.store.sync_names().await?;
     for name in target.store.list(CATALOGS).await?.into_keys() {
         let id = name.strip_prefix(CATALOGS).and_then(|name| name.strip_suffix(".jsonl.zst"));
-        if id.is_some_and(|id| is_id(id) && !kept.iter().any(|kept| kept == id) && catalog_name(id) == name) {
+        if id.is_some_and(|id| {
+            is_id(id) && !retained.iter().any(|other| other == id) && catalog_name(id) == name
+        }) {
             target.store.delete(&name).await?;
         }
     }
     let files = target.store.list(FILES).await?;
     let unneeded = files.into_keys().filter(|name| {
-        name.strip_prefix(FILES)
-            .is_some_and(|own| !needed.contains(own) && (had.contains(own) || is_file_of(own, identity)))
+        name.strip_prefix(FILES).is_some_and(|own| {
+            !needed.contains(own) && (referenced.contains(own) || is_file_of(own, identity))
+        })
     });
     let removals = unneeded.map(|name| async move { target.store.delete(&name).await });
     let removed: Vec<()> =

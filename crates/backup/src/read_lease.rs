@@ -1,5 +1,4 @@
-//! Keeps the catalog told that files of a snapshot are being read, so that VACUUM leaves those alone that
-//! expire meanwhile.
+//! A read lease on a snapshot's files in the catalog: VACUUM keeps files that expire meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,20 +8,20 @@ use tokio::task::JoinHandle;
 
 use crate::Result;
 
-/// Several times within the time after which one is forgotten.
-const PAUSE: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
+/// Renewal interval, a fraction of the lease's lifetime.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(WRITER_SILENCE.as_secs() / 4);
 
-/// Told until it is ended. One that is dropped is forgotten when its process has ended, or after
+/// Renewed until [`end`](Self::end). If dropped, it expires when its process has ended, or after
 /// [`WRITER_SILENCE`].
-pub(crate) struct Hold {
+pub(crate) struct ReadLease {
     catalog: Catalog,
     names: BTreeSet<String>,
-    telling: JoinHandle<()>,
+    renewal: JoinHandle<()>,
 }
 
-impl Hold {
-    /// To be called before the catalog is asked for the files. `None`: the catalog can only be read, and
-    /// VACUUM may take files away.
+impl ReadLease {
+    /// Begins the lease; call it before reading the file list. `None`: the catalog is read-only, and VACUUM
+    /// may remove files.
     pub async fn begin(catalog: &Catalog) -> Result<Option<Self>> {
         let name = reader_name();
         match catalog.begin_writing(&name).await {
@@ -31,29 +30,29 @@ impl Hold {
             Err(error) => return Err(error.into()),
         }
         let names = BTreeSet::from([name]);
-        let (told, to) = (names.clone(), catalog.clone());
-        let telling = tokio::spawn(async move {
+        let (leased, to) = (names.clone(), catalog.clone());
+        let renewal = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(PAUSE).await;
-                // A file that is taken away is missed when it is copied.
-                if let Err(error) = to.keep_writing(&told).await {
+                tokio::time::sleep(RENEWAL_INTERVAL).await;
+                // A file removed meanwhile is detected when it is copied.
+                if let Err(error) = to.keep_writing(&leased).await {
                     tracing::warn!(%error, "the catalog could not be told that files are still being copied");
                 }
             }
         });
-        Ok(Some(Self { catalog: catalog.clone(), names, telling }))
+        Ok(Some(Self { catalog: catalog.clone(), names, renewal }))
     }
 
     pub async fn end(self) {
-        self.telling.abort();
+        self.renewal.abort();
         if let Err(error) = self.catalog.end_writing(&self.names).await {
             tracing::warn!(%error, "the catalog could not be told that files have been copied");
         }
     }
 }
 
-impl Drop for Hold {
+impl Drop for ReadLease {
     fn drop(&mut self) {
-        self.telling.abort();
+        self.renewal.abort();
     }
 }

@@ -11,28 +11,28 @@ use harrier_catalog::files::Cell;
 use harrier_catalog::{CopiedTable, Line};
 use serde_json::{Map, Value, json};
 
-/// Of Zstandard: as fast as its input comes out of a database.
+/// Zstandard level: as fast as rows come out of a database.
 const LEVEL: i32 = 3;
 
-pub(crate) struct Lines<W: Write>(BufWriter<zstd::Encoder<'static, W>>);
+pub(crate) struct CatalogWriter<W: Write>(BufWriter<zstd::Encoder<'static, W>>);
 
-impl<W: Write> Lines<W> {
+impl<W: Write> CatalogWriter<W> {
     pub fn new(to: W) -> io::Result<Self> {
         Ok(Self(BufWriter::new(zstd::Encoder::new(to, LEVEL)?)))
     }
 
-    pub fn put(&mut self, line: &Line) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, &written(line))?;
+    pub fn write(&mut self, line: &Line) -> io::Result<()> {
+        serde_json::to_writer(&mut self.0, &encode(line))?;
         self.0.write_all(b"\n")
     }
 
-    /// All of it is written when this returns.
+    /// Flushes and ends the stream.
     pub fn finish(self) -> io::Result<W> {
         self.0.into_inner().map_err(|error| error.into_error())?.finish()
     }
 }
 
-fn written(line: &Line) -> Value {
+fn encode(line: &Line) -> Value {
     let cell = |cell: &Cell| match cell {
         Cell::Null => Value::Null,
         Cell::Integer(value) => json!(value),
@@ -45,15 +45,15 @@ fn written(line: &Line) -> Value {
     }
 }
 
-/// What [`Lines`] has written.
-pub(crate) fn read(from: impl Read) -> io::Result<impl Iterator<Item = io::Result<Line>>> {
+/// Decodes a stream written by [`CatalogWriter`].
+pub(crate) fn read_lines(from: impl Read) -> io::Result<impl Iterator<Item = io::Result<Line>>> {
     let lines = BufReader::new(zstd::Decoder::new(from)?).lines();
     Ok(lines.map(|line| {
-        line.and_then(|line| parsed(&line).ok_or_else(|| io::Error::other("a line of it makes no sense")))
+        line.and_then(|line| decode(&line).ok_or_else(|| io::Error::other("a line of it makes no sense")))
     }))
 }
 
-fn parsed(line: &str) -> Option<Line> {
+fn decode(line: &str) -> Option<Line> {
     match serde_json::from_str(line).ok()? {
         Value::Object(table) => {
             let columns = serde_json::from_value(table.get("columns")?.clone()).ok()?;
@@ -101,11 +101,12 @@ mod tests {
             ]),
             Line::Row(Vec::new()),
         ];
-        let mut written = Lines::new(Vec::new()).unwrap();
-        lines.iter().for_each(|line| written.put(line).unwrap());
+        let mut written = CatalogWriter::new(Vec::new()).unwrap();
+        lines.iter().for_each(|line| written.write(line).unwrap());
         let bytes = written.finish().unwrap();
-        assert_eq!(read(&bytes[..]).unwrap().collect::<io::Result<Vec<_>>>().unwrap(), lines);
-        let cut = read(&bytes[..bytes.len() / 2]).and_then(|lines| lines.collect::<io::Result<Vec<_>>>());
+        assert_eq!(read_lines(&bytes[..]).unwrap().collect::<io::Result<Vec<_>>>().unwrap(), lines);
+        let cut =
+            read_lines(&bytes[..bytes.len() / 2]).and_then(|lines| lines.collect::<io::Result<Vec<_>>>());
         assert!(cut.is_err(), "{cut:?}");
         for wrong in [
             "",
@@ -118,7 +119,7 @@ mod tests {
             "[{\"hex\": \"xx\"}]",
             "[99999999999999999999]",
         ] {
-            assert_eq!(parsed(wrong), None, "{wrong}");
+            assert_eq!(decode(wrong), None, "{wrong}");
         }
     }
 }

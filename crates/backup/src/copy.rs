@@ -1,4 +1,4 @@
-//! Files that are read with their checksums, and copied.
+//! Reads files with checksums, and copies them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::manifest::hex;
 use crate::store::{Reader, Store, local};
 use crate::{Error, Result, Stored};
 
-/// How a file of a backup differs from what was written; `None`: it does not.
+/// How a file differs from its manifest entry; `None`: it does not.
 pub(crate) fn difference(found: &Stored, expected: &Stored) -> Option<String> {
     if found.bytes != expected.bytes {
         return Some(format!("has {} bytes instead of {}", found.bytes, expected.bytes));
@@ -17,8 +17,8 @@ pub(crate) fn difference(found: &Stored, expected: &Stored) -> Option<String> {
         .then(|| "does not have the checksum that it was written with".to_string())
 }
 
-/// Reads a file to its end, and gives what is read to `each`.
-pub(crate) async fn read(
+/// Reads a file to its end and passes the chunks to `each`.
+pub(crate) async fn read_with_checksum(
     mut reader: Reader,
     name: &str,
     mut each: impl AsyncFnMut(bytes::Bytes) -> Result<()>,
@@ -32,13 +32,13 @@ pub(crate) async fn read(
     Ok(Stored { name: name.to_string(), bytes, sha256: hex(&sum.finalize()) })
 }
 
-/// The length and the checksum of a file.
-pub(crate) async fn look(store: &Store, name: &str) -> Result<Stored> {
-    read(store.reader(name).await?, name, async |_| Ok(())).await
+/// Computes the length and checksum of a file.
+pub(crate) async fn checksum_of(store: &Store, name: &str) -> Result<Stored> {
+    read_with_checksum(store.reader(name).await?, name, async |_| Ok(())).await
 }
 
-/// Writes what is read under a name, when `accept` takes it, which says what is wrong with it otherwise.
-/// `source`: what is read, for errors.
+/// Copies a file to `name` if `accept` returns `None`; otherwise `accept` describes the damage. `source`: the
+/// origin, for errors.
 ///
 /// Errors: it is damaged; it cannot be written.
 pub(crate) async fn copy(
@@ -49,7 +49,7 @@ pub(crate) async fn copy(
     accept: impl FnOnce(&Stored) -> Option<String>,
 ) -> Result<Stored> {
     let mut writer = to.writer(name).await?;
-    let copied = read(reader, name, async |part| writer.write(part).await).await;
+    let copied = read_with_checksum(reader, name, async |part| writer.write(part).await).await;
     let checked = copied.and_then(|stored| match accept(&stored) {
         None => Ok(stored),
         Some(what) => Err(Error::damaged(source, what)),
@@ -57,7 +57,7 @@ pub(crate) async fn copy(
     match checked {
         Ok(stored) => writer.finish().await.map(|()| stored),
         Err(error) => {
-            writer.give_up().await;
+            writer.abort().await;
             Err(error)
         }
     }
@@ -68,7 +68,7 @@ pub(crate) async fn copy(
 pub(crate) struct Sources(BTreeMap<String, Store>);
 
 impl Sources {
-    /// Those that some locations are in.
+    /// Opens the stores of these locations.
     pub fn of<'a>(locations: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for location in locations {
@@ -85,7 +85,7 @@ impl Sources {
         let (root, name) = split(location);
         match self.0.get(&root) {
             Some(store) => store.reader(&name).await.map_err(|error| match error {
-                // As the catalog has it.
+                // The location as the catalog states it.
                 Error::Missing { .. } => Error::Missing { place: location.to_string() },
                 other => other,
             }),
@@ -94,7 +94,7 @@ impl Sources {
     }
 }
 
-/// The root of a store, and a name in it.
+/// Splits a location into the root of its store and a name below.
 fn split(location: &str) -> (String, String) {
     if let Some(path) = local(location) {
         return ("/".to_string(), path.display().to_string().trim_start_matches('/').to_string());
