@@ -21,7 +21,7 @@ use harrier_exec::frontend::client::Link;
 use harrier_exec::frontend::server::Desk;
 use harrier_exec::monitor::statement_history::History;
 use harrier_planner::analyzer::session_time_zone::UTC;
-use harrier_resources::fair_merge_pool::FairMerges;
+use harrier_resources::fair_merge_pool::FairMergePool;
 use harrier_resources::spill_disks::{Disks, Folder};
 use harrier_resources::statement_limits::SORT_SHARES;
 use harrier_resources::value_account::AccountedPool;
@@ -148,7 +148,7 @@ impl Engine {
             .with_object_list_cache_limit(0);
         if let Some(bytes) = options.memory_bytes {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            let pool = TrackConsumersPool::new(FairMerges::new(bytes), TOP_CONSUMERS);
+            let pool = TrackConsumersPool::new(FairMergePool::new(bytes), TOP_CONSUMERS);
             let pool = AccountedPool::new(Arc::new(pool), bytes as u64);
             runtime = runtime.with_memory_pool(Arc::new(pool) as Arc<dyn MemoryPool>);
         }

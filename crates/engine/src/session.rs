@@ -238,7 +238,7 @@ impl Session {
         let context = Arc::try_unwrap(context)
             .map_err(|_| DataFusionError::Internal("a context that others use".to_string()))?;
         let mut config = context.session_config().clone();
-        scope.fit(&mut config);
+        scope.limit_sort_reservation(&mut config);
         Ok(Arc::new(context.with_session_config(config).with_runtime(runtime)))
     }
 

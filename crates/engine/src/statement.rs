@@ -12,7 +12,7 @@ use datafusion::sql::parser::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use harrier_error::{SqlError, SqlState};
-use harrier_resources::cancellation::Canceled;
+use harrier_resources::cancellation::CancelFlag;
 use harrier_sql::Statement as Form;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -70,13 +70,13 @@ pub(crate) mod write;
 impl Session {
     /// Runs a statement as far as its first rows. Cancel-safe: dropping the future cancels the statement.
     /// Whoever wants to give it up while it computes, or to give up its rows, does this inside of
-    /// [`Canceled::scope`] and sets that flag.
+    /// [`CancelFlag::scope`] and sets that flag.
     pub fn execute<'s>(&'s self, statement: &'s ParsedStatement) -> BoxFuture<'s, Result<Outcome, SqlError>> {
-        let canceled = Canceled::current().unwrap_or_default();
-        let dropped = canceled.when_dropped();
+        let canceled = CancelFlag::current().unwrap_or_default();
+        let dropped = canceled.cancel_on_drop();
         let work = async move {
             let outcome = guarded(self.run(statement).boxed()).await;
-            dropped.keep();
+            dropped.disarm();
             outcome.map_err(|error| crate::error::in_statement(&error, &statement.text))
         };
         canceled.scope(work).boxed()

@@ -46,9 +46,9 @@ use datafusion_distributed::{
 use futures::{FutureExt, StreamExt};
 use harrier_error::SqlState;
 use harrier_interconnect::{Carrier, Departure, Interconnect, Launch, Options, Peer, StartError, Told};
-use harrier_resources::cancellation::Canceled;
+use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::spill_disks::Disks;
-use harrier_resources::statement_limits::{Limited, Scope};
+use harrier_resources::statement_limits::{Scope, StatementEnvironments};
 use harrier_resources::statement_memory;
 use harrier_resources::statement_memory::StatementMemory;
 use harrier_resources::value_account::Account;
@@ -125,7 +125,7 @@ struct Inner {
     runtime_env: OnceLock<Arc<RuntimeEnv>>,
     disks: OnceLock<Disks>,
     /// Of statements with limits.
-    limited: Limited,
+    limited: StatementEnvironments,
     janitor: Janitor,
     /// What this rank runs now.
     tasks: Tasks,
@@ -197,7 +197,7 @@ impl Gang {
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
-                limited: Limited::default(),
+                limited: StatementEnvironments::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
@@ -223,7 +223,7 @@ impl Gang {
                 worker: OnceLock::new(),
                 runtime_env: OnceLock::new(),
                 disks: OnceLock::new(),
-                limited: Limited::default(),
+                limited: StatementEnvironments::default(),
                 aside: parking_lot::Mutex::default(),
                 janitor: Janitor::default(),
                 tasks: Tasks::default(),
@@ -380,7 +380,7 @@ impl Gang {
     }
 
     /// Of what functions of a statement make on this rank.
-    pub(crate) fn account(&self, scope: Option<&Scope>, canceled: Canceled) -> Account {
+    pub(crate) fn account(&self, scope: Option<&Scope>, canceled: CancelFlag) -> Account {
         Account::new(self.runtime_env(), scope, canceled)
     }
 
@@ -515,7 +515,7 @@ impl Gang {
             // A rank that is lost in between has nothing to tell.
             let TasksTold { tasks, memory: used } = answer.unwrap_or_default();
             if let Some(used) = used {
-                memory.tell(rank, used);
+                memory.record(rank, used);
             }
             tasks
         });
@@ -695,11 +695,11 @@ async fn build_session(
     let mut memory = None;
     // What the coordinator hands to itself is given up with the statement, everything else with the call that
     // has brought it.
-    let mut canceled = Canceled::current();
+    let mut canceled = CancelFlag::current();
     if let (Some(scope), Some(gang)) = (&scope, &gang) {
         let environment = gang.environment(scope)?;
         memory = StatementMemory::of(&environment.memory_pool);
-        canceled = canceled.or_else(|| statement_memory::canceled(&environment.memory_pool));
+        canceled = canceled.or_else(|| statement_memory::cancel_flag(&environment.memory_pool));
         *context.builder.runtime_env() = Some(environment);
     }
     let canceled = canceled.unwrap_or_default();

@@ -42,7 +42,7 @@ use crate::format;
 use crate::string::text_or_bytes;
 use bounds::{Argument, Bound, Rule};
 use harrier_error::{SqlError, SqlState};
-use harrier_resources::value_account::{Account, Held};
+use harrier_resources::value_account::{Account, Reservation};
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Maximum bytes of a value, as in PostgreSQL.
@@ -172,7 +172,7 @@ impl Bounded {
         let mut parts = Vec::new();
         let mut from = 0;
         while from < bounds.len() {
-            account.canceled().check()?;
+            account.cancel_flag().check()?;
             let mut sum = bounds[from];
             let mut to = from + 1;
             while to < bounds.len() && sum.bytes.saturating_add(bounds[to].bytes) <= PART_BYTES {
@@ -187,13 +187,13 @@ impl Bounded {
                 number_rows: rows,
                 ..arguments.clone()
             })?;
-            parts.push(held.owned_by(&part.into_array(rows)?)?);
+            parts.push(held.attach_to(&part.into_array(rows)?)?);
             from = to;
         }
         let bytes = parts.iter().map(|part| part.get_array_memory_size() as u64).sum();
         let held = account.reserve(self.name(), bytes)?;
         let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-        Ok(ColumnarValue::Array(held.owned_by(&concat(&parts)?)?))
+        Ok(ColumnarValue::Array(held.attach_to(&concat(&parts)?)?))
     }
 }
 
@@ -285,7 +285,7 @@ impl ScalarUDFImpl for Bounded {
         let rows = arguments.number_rows;
         let account = Account::of(&arguments.config_options).cloned();
         if let Some(account) = &account {
-            account.canceled().check()?;
+            account.cancel_flag().check()?;
         }
         let small_bytes = if account.is_some() { SMALL_BYTES } else { CONSTANT_BYTES_MAX };
         if self.rule.factor().is_some_and(|factor| at_most(&arguments.args, rows, factor) <= small_bytes) {
@@ -396,9 +396,9 @@ fn part_of(argument: &ColumnarValue, from: usize, rows: usize) -> ColumnarValue 
     }
 }
 
-fn of_each_row(result: ColumnarValue, rows: usize, held: Held) -> Result<ColumnarValue> {
+fn of_each_row(result: ColumnarValue, rows: usize, held: Reservation) -> Result<ColumnarValue> {
     match result {
-        ColumnarValue::Array(array) => Ok(ColumnarValue::Array(held.owned_by(&array)?)),
+        ColumnarValue::Array(array) => Ok(ColumnarValue::Array(held.attach_to(&array)?)),
         // NULL for all rows.
         ColumnarValue::Scalar(scalar) if scalar.is_null() => Ok(ColumnarValue::Scalar(scalar)),
         ColumnarValue::Scalar(scalar) => {
@@ -408,13 +408,13 @@ fn of_each_row(result: ColumnarValue, rows: usize, held: Held) -> Result<Columna
 }
 
 /// Ties the reservation to the lifetime of an array; the lifetime of a scalar text cannot be tracked.
-fn of_all_rows(result: ColumnarValue, held: Held) -> Result<ColumnarValue> {
+fn of_all_rows(result: ColumnarValue, held: Reservation) -> Result<ColumnarValue> {
     let array: ArrayRef = match &result {
         ColumnarValue::Array(array) => Arc::clone(array),
         ColumnarValue::Scalar(scalar) if scalar.data_type().is_nested() => scalar.to_array()?,
         ColumnarValue::Scalar(_) => return Ok(result),
     };
-    let array = held.owned_by(&array)?;
+    let array = held.attach_to(&array)?;
     match result {
         ColumnarValue::Array(_) => Ok(ColumnarValue::Array(array)),
         ColumnarValue::Scalar(_) => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)),

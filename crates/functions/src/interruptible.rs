@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
 };
 
 use harrier_error::{SqlError, SqlState};
-use harrier_resources::cancellation::Canceled;
+use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::value_account::Account;
 use harrier_sqlstate::IntoDataFusionError;
 
@@ -83,9 +83,9 @@ pub fn interruptible_version(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
 }
 
 /// The cancellation flag of the statement whose expressions have these settings.
-pub(crate) fn flag(options: &ConfigOptions) -> Canceled {
-    let account = Account::of(options).map(|account| account.canceled().clone());
-    account.or_else(Canceled::current).unwrap_or_default()
+pub(crate) fn flag(options: &ConfigOptions) -> CancelFlag {
+    let account = Account::of(options).map(|account| account.cancel_flag().clone());
+    account.or_else(CancelFlag::current).unwrap_or_default()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,7 @@ impl Long {
     }
 
     /// Whether the arrays of some rows have elements in common. Long arrays of one row are compared in parts.
-    fn compare(&self, arguments: &ScalarFunctionArgs, canceled: &Canceled) -> Result<ColumnarValue> {
+    fn compare(&self, arguments: &ScalarFunctionArgs, canceled: &CancelFlag) -> Result<ColumnarValue> {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { arguments.number_rows };
         let [all, sought] = &arguments.args[..] else {
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_statement_that_is_given_up_is_heard() {
-        let canceled = Canceled::default();
+        let canceled = CancelFlag::default();
         let mut options = ConfigOptions::new();
         Account::with_flag(canceled.clone()).install(&mut options);
         distances("kitten", "sitting", 10, options.clone()).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use harrier_engine::{Engine, SqlError, SqlState};
-use harrier_resources::cancellation::{self, CancelOnDrop, Canceled};
+use harrier_resources::cancellation::{self, CancelFlag, CancelOnDrop};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal as SignalName;
@@ -48,7 +48,7 @@ impl Interrupts {
 /// Cancels a statement at Ctrl-C or at its timeout, even if it computes without yielding. Dropping it ends
 /// the statement.
 pub(crate) struct Watch {
-    pub(crate) canceled: Canceled,
+    pub(crate) canceled: CancelFlag,
     _ended: CancelOnDrop,
     watching: Option<JoinHandle<()>>,
 }
@@ -56,9 +56,9 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches a statement that begins now, with this timeout.
     pub(crate) fn begin(time_max: Option<Duration>) -> Self {
-        let canceled = Canceled::default();
-        let _ended = canceled.when_dropped();
-        let aside = cancellation::aside();
+        let canceled = CancelFlag::default();
+        let _ended = canceled.cancel_on_drop();
+        let aside = cancellation::dedicated_runtime();
         let _inside = aside.enter();
         // If signals cannot be watched, the process has failed before.
         let watching = signal(SignalKind::interrupt()).ok().map(|mut interrupts| {

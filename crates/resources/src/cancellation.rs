@@ -1,17 +1,17 @@
-//! The flag of a statement that has been given up, for what computes without a pause.
+//! The cancellation flag of a statement, polled by code that computes without yielding.
 //!
-//! Dropping a stream ends what waits. What is inside of one poll goes on: the loops of a join whose condition
-//! takes next to none of the pairs that it looks at, a function over a batch of long texts, a rule of the
-//! planner. Such code looks at the flag of its statement, [`Canceled`], which somebody sets from another
-//! thread.
+//! Dropping a stream cancels work that awaits. Work inside one poll continues: a nested-loop join whose
+//! condition rejects almost all pairs, a function over a batch of long texts, an optimizer rule. Such code
+//! polls the statement's flag, [`CancelFlag`], which another thread sets.
 //!
-//! - Who runs a statement makes its flag, and has it known as [`Canceled::current`] while the statement is
-//!   planned and begun.
-//! - In the process that took the statement its pool of memory has the flag
-//!   ([`crate::statement_memory::canceled`]), and the account of its functions ([`crate::value_account`]). A
-//!   part on another rank has a flag of its own, which the call that brought the part sets when it ends.
+//! - The code that runs a statement creates its flag and sets it as [`CancelFlag::current`] while the statement
+//!   is planned and started.
+//! - In the process that took the statement, its memory pool holds the flag
+//!   ([`crate::statement_memory::cancel_flag`]), and so does the account of its functions
+//!   ([`crate::value_account`]). A slice on another rank has its own flag, which the call that delivered the
+//!   slice sets when it ends.
 //!
-//! Errors: what finds the flag set fails with 57014.
+//! Errors: code that finds the flag set fails with 57014.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,37 +25,37 @@ use tokio::runtime::Handle;
 use crate::worker_handover;
 
 tokio::task_local! {
-    static CURRENT: Canceled;
+    static CURRENT: CancelFlag;
 }
 
 const RUNS: u8 = 0;
 
-/// Why a statement was given up.
+/// Why a statement was canceled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// Somebody wants no more of it, or it has ended.
+    /// Canceled by a request, or it has ended.
     Request = 1,
-    /// It has had its time.
+    /// The statement timeout expired.
     Timeout = 2,
 }
 
-/// The flag of one statement. Cheap to clone; once set, it stays so.
+/// The cancellation flag of one statement. Cheap to clone; once set, it stays set.
 #[derive(Debug, Clone, Default)]
-pub struct Canceled(Arc<AtomicU8>);
+pub struct CancelFlag(Arc<AtomicU8>);
 
-impl Canceled {
-    /// That of the statement which is planned or begun here, inside of [`Canceled::scope`].
+impl CancelFlag {
+    /// The flag of the statement being planned or started in this task, inside [`CancelFlag::scope`].
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Does `work` with this as the flag of its statement.
+    /// Runs `work` with this as the current flag.
     pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         CURRENT.scope(self.clone(), work)
     }
 
-    /// The first reason stays.
+    /// Sets the flag; the first reason wins.
     pub fn set(&self, reason: Reason) {
         let _ = self.0.compare_exchange(RUNS, reason as u8, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -64,9 +64,9 @@ impl Canceled {
         self.0.load(Ordering::Relaxed) != RUNS
     }
 
-    /// Looks at the flag, and now and then lets the other tasks of this thread go on ([`worker_handover`]).
+    /// Polls the flag, and periodically lets the other tasks of this thread run ([`worker_handover`]).
     ///
-    /// Errors: the statement has been given up (57014).
+    /// Errors: the statement was canceled (57014).
     pub fn check(&self) -> Result<()> {
         worker_handover::hand_over();
         let message = match self.0.load(Ordering::Relaxed) {
@@ -77,26 +77,26 @@ impl Canceled {
         Err(SqlError::new(SqlState::QUERY_CANCELED, message).into_datafusion())
     }
 
-    /// Sets it when what is returned is dropped.
-    pub fn when_dropped(&self) -> CancelOnDrop {
+    /// Returns a guard that sets the flag when dropped.
+    pub fn cancel_on_drop(&self) -> CancelOnDrop {
         CancelOnDrop(Some(self.clone()))
     }
 }
 
-/// Looks at the flag of the statement that is planned here, if there is one.
+/// Polls the flag of the statement being planned in this task, if there is one.
 ///
-/// Errors: it has been given up (57014).
+/// Errors: it was canceled (57014).
 pub fn check_current() -> Result<()> {
-    CURRENT.try_with(Canceled::check).unwrap_or(Ok(()))
+    CURRENT.try_with(CancelFlag::check).unwrap_or(Ok(()))
 }
 
-/// Gives a statement up when it is dropped.
+/// Cancels a statement when dropped.
 #[derive(Debug)]
-pub struct CancelOnDrop(Option<Canceled>);
+pub struct CancelOnDrop(Option<CancelFlag>);
 
 impl CancelOnDrop {
-    /// Drops it without that.
-    pub fn keep(mut self) {
+    /// Disarms the guard.
+    pub fn disarm(mut self) {
         self.0 = None;
     }
 }
@@ -109,10 +109,10 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A runtime on a thread of its own that nothing computes on, so that what sets flags is never behind what
-/// looks at them. One for the process, made when it is first asked for.
-pub fn aside() -> &'static Handle {
-    static ASIDE: LazyLock<Handle> = LazyLock::new(|| {
+/// A runtime on a dedicated thread without compute tasks, so that setting a flag never waits behind the code
+/// that polls it. One per process, created on first use.
+pub fn dedicated_runtime() -> &'static Handle {
+    static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("harrier-aside")
@@ -120,11 +120,11 @@ pub fn aside() -> &'static Handle {
             .build()
             .expect("a thread can be started");
         let handle = runtime.handle().clone();
-        // It ends with the process.
+        // It lives as long as the process.
         std::mem::forget(runtime);
         handle
     });
-    &ASIDE
+    &RUNTIME
 }
 
 #[cfg(test)]
@@ -133,15 +133,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_flag_of_a_statement_is_found_where_it_is_planned() {
-        let canceled = Canceled::default();
-        let seen = canceled.scope(async { (Canceled::current().is_some(), check_current().is_ok()) }).await;
+        let canceled = CancelFlag::default();
+        let seen = canceled.scope(async { (CancelFlag::current().is_some(), check_current().is_ok()) }).await;
         assert_eq!(seen, (true, true));
-        drop(canceled.when_dropped());
+        drop(canceled.cancel_on_drop());
         let given_up = canceled.scope(async { check_current() }).await.unwrap_err();
         assert_eq!(harrier_sqlstate::of(&given_up), SqlState::QUERY_CANCELED);
-        assert!(Canceled::current().is_none() && check_current().is_ok());
-        let kept = Canceled::default();
-        kept.when_dropped().keep();
+        assert!(CancelFlag::current().is_none() && check_current().is_ok());
+        let kept = CancelFlag::default();
+        kept.cancel_on_drop().disarm();
         assert!(!kept.is_set());
     }
 }

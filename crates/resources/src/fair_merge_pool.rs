@@ -1,20 +1,20 @@
-//! A pool of memory in which no merge of spilled runs takes what the others need.
+//! A memory pool with fair shares for merges of spilled runs.
 //!
-//! DataFusion's fair pool divides memory between consumers that can spill. A merge of spilled runs cannot,
-//! and reserves a buffer for as many of them as it gets memory for, of all there is: whoever merges first
-//! leaves the other partitions without a buffer for two, and the statement fails with 53200, or does not, by
-//! the moment (`MultiLevelMergeBuilder` says so in a comment). Refused more, it merges what it has in several
-//! levels. So each merge gets the same part of half of the pool here: the other half is for whoever reads
-//! what they make, such as the merge of the partitions.
+//! DataFusion's fair pool divides memory among consumers that can spill. A merge of spilled runs cannot
+//! spill, and reserves a buffer for as many runs as it gets memory for, out of all that is free: the first
+//! merge leaves the other partitions without the two buffers they need, and the statement fails with 53200
+//! depending on timing (a comment in `MultiLevelMergeBuilder` says so). A merge that is refused more buffers
+//! merges in several passes. So this pool gives each merge an equal share of half of the pool; the other half
+//! is for the consumers of their output, such as the merge of the partitions.
 //!
-//! The same consumer merges what a sort has in memory. That merge fails if it is refused, and takes more than
-//! its sort gives back meanwhile: comparisons by several columns are made of keys, twice as long as rows of
-//! one number are counted (apache/datafusion#16979, #24739). So it gets what the pool has, and sorts collect
-//! no more rows than a third of the pool before they spill.
+//! The same consumer merges the rows that a sort holds in memory. That merge fails if it is refused, and
+//! takes more than its sort releases meanwhile: comparisons by several columns build keys twice as large as
+//! rows of one number are counted (apache/datafusion#16979, #24739). So it may take what the pool has, and
+//! sorts collect no more rows than a third of the pool before they spill.
 //!
-//! A sort fails as well if it is refused its first rows, for it has nothing to spill. The fair pool does so
-//! while merges hold so much that an even part of the rest is less than one batch, so the first rows get what
-//! there is.
+//! A sort also fails if its first rows are refused, since it has nothing to spill. The fair pool refuses them
+//! while merges hold so much that a fair share of the rest is less than one batch, so the first rows may take
+//! all that is free.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,57 +26,57 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// How DataFusion's sorts name their two consumers of memory, before the number of the partition: one holds
-/// rows, the other one merges.
+/// Names of the two memory consumers of DataFusion's sorts, before the partition number: one holds rows, the
+/// other merges.
 const SORTER: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
 
-/// All merges together get one such part of the pool.
+/// All merges together get this fraction of the pool.
 const MERGES_SHARE: usize = 2;
 
-/// All sorts together collect rows in one such part of the pool.
+/// All sorts together collect rows in this fraction of the pool.
 const SORTERS_SHARE: usize = 3;
 
-/// Buffers that a merge gets whatever its part is: with two it goes on.
+/// Buffers that a merge gets whatever its share is: two suffice for progress.
 const BUFFERS_MIN: usize = 3;
 
-/// [`FairSpillPool`], with parts for those that merge.
+/// [`FairSpillPool`] with shares for merges.
 #[derive(Debug)]
-pub struct FairMerges {
+pub struct FairMergePool {
     pool: FairSpillPool,
     bytes: usize,
     sorts: Mutex<Sorts>,
 }
 
-/// The sorts that have a consumer which merges.
+/// Sorts that have a merge consumer.
 #[derive(Debug, Default)]
 struct Sorts {
-    /// By the number of the consumer that merges.
+    /// By id of the merge consumer.
     by_merge: HashMap<usize, Sort>,
-    /// The consumers that hold rows and wait for the one that merges for them, with their partition.
+    /// Row consumers whose merge consumer is not registered yet, with their partition.
     unpaired: Vec<(usize, String)>,
-    /// The consumer that merges, by the one that holds rows.
+    /// The merge consumer by row consumer.
     merge_of: HashMap<usize, usize>,
 }
 
 /// Bytes of one sort in one partition.
 #[derive(Debug, Default)]
 struct Sort {
-    /// Of rows.
+    /// Bytes of rows.
     held: usize,
-    /// Of its merge.
+    /// Bytes of its merge.
     merging: usize,
-    /// What the merge reserves while rows are collected: its first bytes, and again whenever all that was in
-    /// memory has been spilled.
+    /// Bytes that the merge reserves while rows are collected: its initial reservation, repeated after each
+    /// spill.
     reserve: Option<usize>,
-    /// Whether rows have come since the merge reserved that: what it merges then is in memory.
+    /// Whether rows have arrived since that reservation: the merge is then of rows in memory.
     has_rows: bool,
 }
 
 impl Sort {
     fn merge_grows(&mut self, bytes: usize) {
-        // Both may be empty while rows are on their way from the sort to its merge, so that alone does not
-        // tell that they have gone.
+        // Both may be zero while rows move from the sort to its merge, so that alone does not prove that they
+        // were spilled.
         if self.held == 0 && self.merging == 0 && *self.reserve.get_or_insert(bytes) == bytes {
             self.has_rows = false;
         }
@@ -84,7 +84,7 @@ impl Sort {
     }
 }
 
-/// What a consumer is for its sort.
+/// The role of a consumer in its sort.
 enum Role {
     Sorter,
     Merge,
@@ -97,8 +97,8 @@ impl Sorts {
             self.unpaired.push((consumer.id(), partition.to_owned()));
         } else if name == MERGE {
             self.by_merge.insert(consumer.id(), Sort::default());
-            // A sort registers both at once. Of two sorts that do so at the same time, both are of one
-            // partition: their parts are equal.
+            // A sort registers both at once. If two sorts register concurrently, both are of one partition,
+            // so their shares are equal.
             if let Some(at) = self.unpaired.iter().rposition(|(_, other)| *other == partition) {
                 let (sorter, _) = self.unpaired.swap_remove(at);
                 self.merge_of.insert(sorter, consumer.id());
@@ -119,8 +119,8 @@ impl Sorts {
         }
     }
 
-    /// Whether this holds rows for a sort that has none yet.
-    fn begins(&mut self, consumer: &MemoryConsumer) -> bool {
+    /// Whether this consumer is a sort without rows yet.
+    fn is_first_reservation(&mut self, consumer: &MemoryConsumer) -> bool {
         matches!(self.of(consumer), Some((Role::Sorter, sort)) if sort.held == 0)
     }
 
@@ -135,7 +135,7 @@ impl Sorts {
         }
     }
 
-    fn give_back(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+    fn release(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         let held = match self.of(consumer) {
             Some((Role::Sorter, sort)) => &mut sort.held,
             Some((Role::Merge, sort)) => &mut sort.merging,
@@ -145,7 +145,7 @@ impl Sorts {
     }
 }
 
-impl FairMerges {
+impl FairMergePool {
     pub fn new(bytes: usize) -> Self {
         Self { pool: FairSpillPool::new(bytes), bytes, sorts: Mutex::default() }
     }
@@ -154,7 +154,7 @@ impl FairMerges {
         self.pool.reserved().saturating_add(bytes) <= self.bytes
     }
 
-    /// Errors: a merge of spilled runs wants more than its part, or a sort that collects rows does.
+    /// Errors: a merge of spilled runs exceeds its share, or a sort that collects rows does.
     fn check(&self, sorts: &mut Sorts, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let count = sorts.by_merge.len().max(1);
         let Some((role, sort)) = sorts.of(reservation.consumer()) else { return Ok(()) };
@@ -179,13 +179,13 @@ impl FairMerges {
     }
 }
 
-impl fmt::Display for FairMerges {
+impl fmt::Display for FairMergePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pool.fmt(f)
     }
 }
 
-impl MemoryPool for FairMerges {
+impl MemoryPool for FairMergePool {
     fn name(&self) -> &str {
         self.pool.name()
     }
@@ -206,14 +206,14 @@ impl MemoryPool for FairMerges {
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        self.sorts.lock().give_back(reservation.consumer(), shrink);
+        self.sorts.lock().release(reservation.consumer(), shrink);
         self.pool.shrink(reservation, shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut sorts = self.sorts.lock();
         self.check(&mut sorts, reservation, additional)?;
-        match sorts.begins(reservation.consumer()) && self.has_room(additional) {
+        match sorts.is_first_reservation(reservation.consumer()) && self.has_room(additional) {
             true => self.pool.grow(reservation, additional),
             false => self.pool.try_grow(reservation, additional)?,
         }
@@ -247,28 +247,28 @@ mod tests {
 
     #[test]
     fn a_merge_in_memory_gets_what_there_is() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(2000));
         let ((rows, merge), (_other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
         merge.try_grow(50).unwrap();
         for _ in 0..3 {
             rows.try_grow(100).unwrap();
         }
-        // A third of the pool is for rows, of two sorts.
+        // A third of the pool is for the rows of two sorts.
         assert!(rows.try_grow(100).is_err());
         merge.free();
         let merging = merge.new_empty();
-        // All of it may be on its way at once.
+        // All rows may move to the merge at once.
         rows.free();
-        // Keys that are made for comparisons take more than the rows did.
+        // Comparison keys take more than the rows did.
         for _ in 0..15 {
             merging.try_grow(100).unwrap();
         }
-        // What it makes comes back to the sort.
+        // Merged output returns to the sort.
         merging.shrink(300);
         rows.try_grow(300).unwrap();
         drop(merging);
         rows.free();
-        // The next one merges runs, and holds nothing before.
+        // The next merge is of spilled runs, and holds nothing before.
         merge.try_grow(50).unwrap();
         merge.try_grow(450).unwrap();
         assert!(merge.try_grow(100).is_err());
@@ -278,13 +278,13 @@ mod tests {
 
     #[test]
     fn a_sort_gets_its_first_rows_while_others_merge() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(2000));
         let ((rows, merge), (other_rows, _other)) = (sort(&pool, 0), sort(&pool, 1));
         let many: Vec<_> = (0..8)
             .map(|n| MemoryConsumer::new(format!("r{n}")).with_can_spill(true).register(&pool))
             .collect();
         merge.try_grow(500).unwrap();
-        // An even part of what is left is 150.
+        // A fair share of the rest is 150.
         assert!(many[0].try_grow(200).is_err());
         other_rows.try_grow(200).unwrap();
         other_rows.free();
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn merges_have_equal_parts() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(2000));
         let (one, other) = (merge(&pool, 0), merge(&pool, 1));
         for _ in 0..5 {
             one.try_grow(100).unwrap();
@@ -303,7 +303,7 @@ mod tests {
         other.try_grow(400).unwrap();
         one.shrink(100);
         one.try_grow(100).unwrap();
-        // What is left when another one has ended.
+        // Another one has ended, and its share is free.
         drop(other);
         one.try_grow(400).unwrap();
         assert_eq!(pool.reserved(), 900);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn parts_are_of_all_reservations_of_a_merge() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(2000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(2000));
         let (one, _other) = (merge(&pool, 0), merge(&pool, 1));
         let next = one.new_empty();
         one.try_grow(300).unwrap();
@@ -325,9 +325,9 @@ mod tests {
 
     #[test]
     fn nobody_is_left_without_two_buffers() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(FairMerges::new(1000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(FairMergePool::new(1000));
         let merges: Vec<_> = (0..10).map(|partition| merge(&pool, partition)).collect();
-        // Three of the same size, whatever the part is.
+        // Three buffers of the same size, whatever the share is.
         merges[0].try_grow(200).unwrap();
         merges[0].try_grow(200).unwrap();
         merges[0].try_grow(200).unwrap();

@@ -1,14 +1,14 @@
-//! What a statement may take of a process, what it takes, and whether it still goes on.
+//! Resource limits, accounting and cancellation of statements.
 //!
-//! - [`statement_limits`]: memory and spill of one statement, on every process that works for it;
-//!   [`statement_memory`] counts them.
-//! - [`value_account`]: bytes that values of functions take, which no operator reserves.
-//! - [`spill_disks`]: folders for temporary files, and what they may hold. [`fair_merge_pool`]: sorts that
-//!   share memory.
-//! - [`cancellation`]: the flag of a statement that was given up. [`worker_handover`]: other tasks of a
-//!   thread that computes for long.
+//! - [`statement_limits`]: memory and spill limits per statement, on every process that works for it;
+//!   [`statement_memory`] counts its memory.
+//! - [`value_account`]: memory of function results, which no operator reserves.
+//! - [`spill_disks`]: folders for temporary files, and their limits. [`fair_merge_pool`]: fair memory for
+//!   sorts and merges.
+//! - [`cancellation`]: the cancellation flag of a statement. [`worker_handover`]: lets other tasks of a busy
+//!   worker thread run.
 //!
-//! Knows of no plan, no rank and no function.
+//! Knows no plans, ranks or functions.
 
 pub mod cancellation;
 pub mod fair_merge_pool;

@@ -1,24 +1,22 @@
-//! The disks that a process spills to: several folders, of which one that fails is marked down and not used
-//! again.
+//! The spill disks of a process: several folders; a disk that fails is marked down and not used again.
 //!
 //! ```text
-//!   operator ─► spill file ─► part on disk a ─┬─ full: the rest goes to the next disk, and to this one again when it has room
+//!   operator ─► spill file ─► part on disk a ─┬─ full: the rest goes to the next disk, later here again
 //!                             part on disk b ◄┴─ failed: likewise, and never again
 //! ```
 //!
 //! # Invariants
-//! - A file has no name once it is open: whatever ends the process, nothing of it stays.
+//! - A file is unlinked once it is open: whatever ends the process, nothing of it remains.
 //! - A write goes to one disk as a whole, or to the next one as a whole; parts of a file are read in the
-//!   order they were written in.
-//! - A disk that is down stays so for as long as the process lives.
+//!   order in which they were written.
+//! - A disk that is down stays down for the life of the process.
 //!
 //! # Errors
-//! A write fails when no disk is left for it: with the error of the last one, so that full disks are 53100.
-//! What was written to a disk that has failed since cannot be read back, and fails the statement that wants
-//! it.
+//! A write fails when no disk is left for it, with the error of the last one, so that full disks give 53100.
+//! Data on a disk that failed after the write cannot be read back; the statement that reads it fails.
 //!
 //! # Crash
-//! Spilled rows are gone with their process.
+//! Spilled rows are lost with their process.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -39,17 +37,17 @@ use prost::Message;
 
 use harrier_error::{SqlError, SqlState};
 
-/// Bytes on all disks together, as DataFusion has it; a statement that goes wrong shall not fill every disk
-/// of a host.
+/// Limit on the bytes on all disks together, DataFusion's default; a runaway statement must not fill every
+/// disk of a host.
 const BYTES_MAX: u64 = 100 << 30;
 
-/// Bytes that are read at once. With less, waking up costs more than reading.
+/// Read chunk size. With less, wake-ups cost more than reading.
 const READ_BYTES: usize = 128 << 10;
 
-/// A disk that was full is used again when it has this much room.
+/// A full disk is used again once it has this much free space.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
-/// How a disk is, for views.
+/// The status of a disk, for system views.
 #[derive(Clone, PartialEq, Message)]
 pub struct DiskStatus {
     /// The folder as it was configured.
@@ -57,28 +55,28 @@ pub struct DiskStatus {
     pub folder: String,
     #[prost(enumeration = "DiskState", tag = "2")]
     pub state: i32,
-    /// Why it is not up.
+    /// Why it is full or down.
     #[prost(string, optional, tag = "3")]
     pub reason: Option<String>,
-    /// Of its file system; `None` if it cannot be asked.
+    /// Size of its file system; `None` if unknown.
     #[prost(uint64, optional, tag = "4")]
     pub total_bytes: Option<u64>,
     #[prost(uint64, optional, tag = "5")]
     pub free_bytes: Option<u64>,
-    /// Of this process.
+    /// Bytes spilled by this process.
     #[prost(uint64, tag = "6")]
     pub spilled_bytes: u64,
     #[prost(uint64, tag = "7")]
     pub spilled_files: u64,
 }
 
-/// Whether a disk is used.
+/// The state of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 pub enum DiskState {
     Up = 0,
-    /// It is used again when it has room.
+    /// Full; used again once it has space.
     Full = 1,
-    /// It has failed, and is not used again.
+    /// Failed; not used again.
     Down = 2,
 }
 
@@ -92,24 +90,24 @@ impl DiskState {
     }
 }
 
-/// Where a disk's files are made.
+/// A configured spill folder.
 #[derive(Debug, Clone)]
 pub struct Folder {
-    /// As it was configured, for people.
+    /// As configured, for messages.
     pub configured: PathBuf,
-    /// The folder for files; why there is none.
+    /// The folder for files, or why it could not be created.
     pub place: std::result::Result<PathBuf, String>,
 }
 
-/// The disks of a process. Cheap to clone.
+/// The spill disks of a process. Cheap to clone.
 #[derive(Clone)]
 pub struct Disks {
     inner: Arc<Inner>,
-    /// Of one statement.
+    /// Spill limit of one statement.
     budget: Option<Arc<Budget>>,
 }
 
-/// What one statement may spill in all, and what it has.
+/// Spilled bytes of one statement, and their limit.
 struct Budget {
     bytes: AtomicU64,
     bytes_max: u64,
@@ -117,9 +115,9 @@ struct Budget {
 
 struct Inner {
     disks: Vec<Disk>,
-    /// Deals files to disks.
+    /// Round-robin counter.
     turn: AtomicUsize,
-    /// On all disks.
+    /// Bytes on all disks.
     bytes: AtomicU64,
     bytes_max: u64,
 }
@@ -162,13 +160,13 @@ impl Disks {
         Self { inner: Arc::new(inner), budget: None }
     }
 
-    /// The same disks for one statement, which may have at most so many bytes on them at a time.
+    /// The same disks with a limit on the bytes that one statement has on them at a time.
     pub fn for_statement(&self, bytes_max: u64) -> Self {
         let budget = Budget { bytes: AtomicU64::new(0), bytes_max };
         Self { inner: Arc::clone(&self.inner), budget: Some(Arc::new(budget)) }
     }
 
-    /// Gives back what was reserved.
+    /// Releases reserved bytes.
     fn release(&self, bytes: u64) {
         self.inner.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(budget) = &self.budget {
@@ -176,12 +174,13 @@ impl Disks {
         }
     }
 
-    /// All disks, in the order of the configuration. Asks file systems; blocks as long as they take.
+    /// The status of all disks, in the order of the configuration. Queries the file systems, and blocks as
+    /// long as they take.
     pub fn status(&self) -> Vec<DiskStatus> {
         self.inner.disks.iter().map(Disk::status).collect()
     }
 
-    /// The disks to try for a write, in turn.
+    /// The disks to try for a write, round-robin.
     fn candidates(&self) -> impl Iterator<Item = usize> {
         let disks = &self.inner.disks;
         let first = self.inner.turn.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +188,7 @@ impl Disks {
         turns.filter(|at| disks[*at].is_usable())
     }
 
-    /// Why there is nothing to write to.
+    /// The error when no disk is usable.
     fn none_left(&self) -> io::Error {
         match self.inner.disks.iter().any(|disk| disk.state() == DiskState::Full) {
             true => io::Error::new(io::ErrorKind::StorageFull, "no disk for temporary files has room"),
@@ -197,7 +196,7 @@ impl Disks {
         }
     }
 
-    /// A new part of a file that begins with `bytes`.
+    /// Starts a new part of a file that begins with `bytes`.
     ///
     /// Errors: no disk takes it; the error is that of the last one.
     fn begin_part(&self, bytes: &[u8]) -> io::Result<Part> {
@@ -210,12 +209,12 @@ impl Disks {
             });
             match written {
                 Ok(file) => {
-                    disk.use_again();
+                    disk.mark_up();
                     let part = Part::new(self.clone(), at, file);
                     part.grow(bytes.len() as u64);
                     return Ok(part);
                 }
-                Err(error) if disk.failed(&error) => last = Some(error),
+                Err(error) if disk.record_error(&error) => last = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -238,7 +237,7 @@ impl Disks {
             return Ok(());
         }
         self.release(bytes);
-        // As DataFusion's own files say it.
+        // The wording of DataFusion's own spill files.
         Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
             format!("the limit of {} GiB of temporary files is reached", self.inner.bytes_max >> 30),
@@ -251,7 +250,7 @@ impl Disk {
         self.state.lock().0
     }
 
-    /// Whether it may be tried: it has not failed, and if it was full it has room again.
+    /// Whether it may be tried: it has not failed, and if it was full it has space again.
     fn is_usable(&self) -> bool {
         match self.state() {
             DiskState::Up => true,
@@ -260,12 +259,13 @@ impl Disk {
         }
     }
 
-    /// Takes note of an error. False: it says nothing about the disk, and another one would not help.
-    fn failed(&self, error: &io::Error) -> bool {
+    /// Records an error. Returns false if the error does not concern the disk, so that another one would not
+    /// help.
+    fn record_error(&self, error: &io::Error) -> bool {
         let mut state = self.state.lock();
         let folder = self.configured.display();
         match error.kind() {
-            // Of the process's own limits.
+            // A limit of the process.
             io::ErrorKind::FileTooLarge => return false,
             _ if is_of_process(error) => return false,
             _ if state.0 == DiskState::Down => {}
@@ -283,7 +283,7 @@ impl Disk {
         true
     }
 
-    fn use_again(&self) {
+    fn mark_up(&self) {
         let mut state = self.state.lock();
         if state.0 == DiskState::Full {
             tracing::info!(folder = %self.configured.display(), "a disk for temporary files has room again");
@@ -307,20 +307,20 @@ impl Disk {
     }
 }
 
-/// Too many open files are the process's own affair.
+/// Whether the error is the process's own, such as too many open files.
 fn is_of_process(error: &io::Error) -> bool {
     use nix::errno::Errno;
     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
 }
 
-/// Bytes that a file system has, and those that are free for this user.
+/// Total bytes of a file system, and those available to this user.
 fn space(folder: &Path) -> Option<(u64, u64)> {
     let found = nix::sys::statvfs::statvfs(folder).ok()?;
     let unit = found.fragment_size();
     Some((found.blocks().checked_mul(unit)?, found.blocks_available().checked_mul(unit)?))
 }
 
-/// A file without a name.
+/// Creates an unlinked file.
 fn create(folder: &Path) -> io::Result<File> {
     let path = folder.join(uuid::Uuid::new_v4().simple().to_string());
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
@@ -328,7 +328,7 @@ fn create(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What of a spill file lies on one disk.
+/// The part of a spill file on one disk.
 struct Part {
     disks: Disks,
     disk: usize,
@@ -355,7 +355,7 @@ impl Part {
         self.bytes.fetch_add(bytes, Ordering::Release);
     }
 
-    /// Adds bytes at its end, all of them or none.
+    /// Appends all of `bytes` or nothing.
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.bytes())?;
         self.grow(bytes.len() as u64);
@@ -366,7 +366,7 @@ impl Part {
         let left = self.bytes().saturating_sub(at);
         let mut bytes = vec![0; usize::try_from(left).unwrap_or(usize::MAX).min(bytes_max)];
         self.file.read_exact_at(&mut bytes, at).inspect_err(|error| {
-            self.disk().failed(error);
+            self.disk().record_error(error);
         })?;
         Ok(bytes.into())
     }
@@ -381,26 +381,26 @@ impl Drop for Part {
     }
 }
 
-/// A file that may have parts on several disks.
-struct Spilled {
+/// A spill file, with parts on one or several disks.
+struct MultiDiskFile {
     disks: Disks,
     parts: Arc<Mutex<Vec<Arc<Part>>>>,
 }
 
 impl TempFileFactory for Disks {
     fn create_temp_file(&self, _: &str) -> Result<Arc<dyn SpillFile>> {
-        // The first write finds a disk: an operator may never write.
-        Ok(Arc::new(Spilled { disks: self.clone(), parts: Arc::default() }))
+        // The first write picks a disk: an operator may never write.
+        Ok(Arc::new(MultiDiskFile { disks: self.clone(), parts: Arc::default() }))
     }
 }
 
-impl SpillFile for Spilled {
+impl SpillFile for MultiDiskFile {
     fn size(&self) -> Option<u64> {
         Some(self.parts.lock().iter().map(|part| part.bytes()).sum())
     }
 
     fn read_stream(&self) -> Result<Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>> {
-        // Operators read files that are still written, behind the writer.
+        // Operators read files while they are written.
         let stream = try_unfold((Arc::clone(&self.parts), 0, 0), |(parts, mut number, mut at)| async move {
             loop {
                 let (part, is_last) = {
@@ -433,20 +433,20 @@ impl SpillFile for Spilled {
     }
 }
 
-/// Appends to a file.
+/// Appends to a spill file.
 struct Writer {
     disks: Disks,
     parts: Arc<Mutex<Vec<Arc<Part>>>>,
 }
 
 impl Writer {
-    /// Adds bytes where the last ones are, or in a new part on another disk.
+    /// Appends to the last part, or to a new part on another disk.
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let last = self.parts.lock().last().cloned();
         if let Some(part) = last.filter(|part| part.disk().state() != DiskState::Down) {
             match part.append(bytes) {
                 Ok(()) => return Ok(()),
-                Err(error) if part.disk().failed(&error) => {}
+                Err(error) if part.disk().record_error(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -540,7 +540,7 @@ mod tests {
             assert_eq!(read(&file).await, b"rows");
         }
         assert_eq!(states(&disks), ["down", "up"]);
-        // It is not used again though it is back.
+        // It is not used again even after it is back.
         std::fs::create_dir(&a).unwrap();
         let file = disks.create_temp_file("").unwrap();
         (0..3).for_each(|_| file.open_writer().unwrap().write_all(b"rows").unwrap());

@@ -1,12 +1,12 @@
-//! What one statement may take of every process that works for it, beside what all statements share.
+//! Memory and spill limits of one statement on every process that works for it.
 //!
-//! Without a limit, too, a statement has a pool in front of that of the process, which counts what it takes
-//! (`resources/src/statement_memory.rs`). A limit is a pool of memory, and a count of spilled bytes, of the
-//! statement's own, in front of those of the process. On ranks, the parts of a statement find theirs by its
-//! number: together they have one limit on each rank.
+//! Each statement has a memory pool in front of the process's pool, which counts its memory even without a
+//! limit (`resources/src/statement_memory.rs`). A limit adds a memory pool and a counter of spilled bytes for
+//! the statement in front of those of the process. On ranks, the slices of a statement share these by its
+//! number: together they have one limit per rank.
 //!
-//! Errors: memory that cannot spill is refused with 53200, as when the process has none left; a spill beyond
-//! the limit with 53400.
+//! Errors: memory that cannot spill is refused with 53200, as when the process has none left; spilling beyond
+//! the limit fails with 53400.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,28 +21,28 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::cancellation::Canceled;
-use crate::fair_merge_pool::FairMerges;
+use crate::cancellation::CancelFlag;
+use crate::fair_merge_pool::FairMergePool;
 use crate::spill_disks::Disks;
 use crate::statement_memory::{self, StatementMemory};
 
-/// What all sorts of a statement keep back for merging is at most one such part of its memory.
+/// All sorts of a statement together reserve at most this fraction of its memory for merging.
 pub const SORT_SHARES: usize = 4;
 
 const HEADER: HeaderName = HeaderName::from_static("x-harrier-limits");
 
-/// `None`: as much as there is.
+/// Limits of one statement. `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatementLimits {
-    /// Bytes of memory on each process.
+    /// Bytes of memory per process.
     pub memory_bytes: Option<u64>,
-    /// Bytes of temporary files on each process.
+    /// Bytes of temporary files per process.
     pub spill_bytes: Option<u64>,
 }
 
 impl StatementLimits {
-    /// The lower of both.
-    pub fn and(self, other: Self) -> Self {
+    /// The lower of both limits.
+    pub fn lower_of(self, other: Self) -> Self {
         let lower = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
         Self {
             memory_bytes: lower(self.memory_bytes, other.memory_bytes),
@@ -54,7 +54,7 @@ impl StatementLimits {
         self == Self::default()
     }
 
-    /// The environment of one statement within that of its process.
+    /// Derives the environment of one statement from that of its process.
     fn within(self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
         if self.is_none() {
             return Ok(Arc::clone(process));
@@ -71,39 +71,40 @@ impl StatementLimits {
     }
 }
 
-/// One statement with its limits and what it takes, by which its parts on a rank know one another. An
-/// extension of the session's settings.
+/// The limits and memory counters of one statement, shared by its slices on a rank. An extension of the
+/// session's settings.
 #[derive(Debug, Clone)]
 pub struct Scope {
     statement: Uuid,
     pub limits: StatementLimits,
-    /// Of this process, and what others have told.
+    /// Counters of this process, and those reported by other ranks.
     pub memory: Arc<StatementMemory>,
-    /// Whether it has been given up.
-    pub canceled: Canceled,
+    /// The statement's cancellation flag.
+    pub canceled: CancelFlag,
 }
 
 impl Scope {
-    /// Of a statement that begins: the one that [`Canceled::current`] is about, if any is.
+    /// For a new statement; takes its flag from [`CancelFlag::current`] if there is one.
     pub fn new(limits: StatementLimits) -> Self {
-        let canceled = Canceled::current().unwrap_or_default();
+        let canceled = CancelFlag::current().unwrap_or_default();
         Self { statement: Uuid::new_v4(), limits, memory: Arc::default(), canceled }
     }
 
-    /// Puts it among the settings that the statement is planned and run with.
+    /// Adds it to the settings that the statement is planned and run with.
     pub fn set(self, config: &mut SessionConfig) {
         config.set_extension(Arc::new(self));
     }
 
-    /// The environment of the statement within that of its process: with its limits, and a pool that counts.
+    /// The environment of the statement derived from that of its process, with its limits and a counting
+    /// pool.
     pub fn environment(&self, process: &Arc<RuntimeEnv>, disks: Option<&Disks>) -> Result<Arc<RuntimeEnv>> {
         let limited = self.limits.within(process, disks)?;
-        Ok(Arc::new(statement_memory::counted(&limited, &self.memory, &self.canceled)))
+        Ok(Arc::new(statement_memory::with_counting_pool(&limited, &self.memory, &self.canceled)))
     }
 
-    /// Has sorts keep back no more memory for merging than fits the statement's: all of a statement together
-    /// at most a part of it, if they are as many as threads.
-    pub fn fit(&self, config: &mut SessionConfig) {
+    /// Lowers the merge reservation of sorts to fit the statement's limit: all sorts together reserve at most
+    /// a fraction of it, if they are as many as threads.
+    pub fn limit_sort_reservation(&self, config: &mut SessionConfig) {
         let Some(bytes) = self.limits.memory_bytes else { return };
         let share =
             usize::try_from(bytes).unwrap_or(usize::MAX) / (SORT_SHARES * config.target_partitions().max(1));
@@ -115,7 +116,7 @@ impl Scope {
         config.get_extension::<Self>()
     }
 
-    /// Puts it among the headers that go along with a plan.
+    /// Writes it to the headers sent with a plan.
     pub fn write(&self, headers: &mut HeaderMap) {
         let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
         let StatementLimits { memory_bytes, spill_bytes } = self.limits;
@@ -130,15 +131,15 @@ impl Scope {
         let statement = parts.next()?.parse().ok()?;
         let mut number = || parts.next().and_then(|part| part.parse().ok());
         let limits = StatementLimits { memory_bytes: number(), spill_bytes: number() };
-        Some(Self { statement, limits, memory: Arc::default(), canceled: Canceled::default() })
+        Some(Self { statement, limits, memory: Arc::default(), canceled: CancelFlag::default() })
     }
 }
 
-/// The environments of the statements that have parts on this rank, by their numbers. Cheap to clone.
+/// The environments of the statements that have slices on this rank, by statement number. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Limited(Arc<Mutex<HashMap<Uuid, Weak<RuntimeEnv>>>>);
+pub struct StatementEnvironments(Arc<Mutex<HashMap<Uuid, Weak<RuntimeEnv>>>>);
 
-impl Limited {
+impl StatementEnvironments {
     /// The environment of a statement.
     pub fn of(
         &self,
@@ -157,9 +158,9 @@ impl Limited {
     }
 }
 
-/// A statement's share of a process's memory: what it takes is taken of both.
+/// A statement's memory pool: each reservation is taken from it and from the process's pool.
 struct StatementPool {
-    own: FairMerges,
+    own: FairMergePool,
     process: Arc<dyn MemoryPool>,
     bytes: usize,
 }
@@ -167,7 +168,7 @@ struct StatementPool {
 impl StatementPool {
     fn new(bytes: u64, process: &RuntimeEnv) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self { own: FairMerges::new(bytes), process: Arc::clone(&process.memory_pool), bytes }
+        Self { own: FairMergePool::new(bytes), process: Arc::clone(&process.memory_pool), bytes }
     }
 }
 
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_statement_share_its_limit() {
-        let (process, limited) = (process(1000), Limited::default());
+        let (process, limited) = (process(1000), StatementEnvironments::default());
         let limits = StatementLimits { memory_bytes: Some(100), spill_bytes: Some(7) };
         let (scope, other) = (Scope::new(limits), Scope::new(limits));
         let mut headers = HeaderMap::new();
@@ -264,7 +265,7 @@ mod tests {
         let (one, same) = (of(&scope), of(&read));
         assert!(Arc::ptr_eq(&one, &same));
         assert!(!Arc::ptr_eq(&one, &of(&other)));
-        // Whichever part came first, they count together.
+        // Whichever slice came first, they share one counter.
         assert!(Arc::ptr_eq(&StatementMemory::of(&same.memory_pool).unwrap(), &scope.memory));
         drop((one, same));
         let _kept = of(&other);
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn the_lower_limit_counts() {
         let limits = |memory_bytes, spill_bytes| StatementLimits { memory_bytes, spill_bytes };
-        assert_eq!(limits(Some(1), None).and(limits(Some(2), Some(3))), limits(Some(1), Some(3)));
-        assert!(limits(None, None).and(limits(None, None)).is_none());
+        assert_eq!(limits(Some(1), None).lower_of(limits(Some(2), Some(3))), limits(Some(1), Some(3)));
+        assert!(limits(None, None).lower_of(limits(None, None)).is_none());
     }
 }

@@ -1,11 +1,10 @@
-//! How much memory a statement has reserved, and the most that it had reserved at once, on every process that
-//! works for it.
+//! Current and peak reserved memory of a statement, on every process that works for it.
 //!
-//! A process counts for itself, in a pool in front of the one that decides ([`CountedPool`]). Ranks tell the
-//! coordinator when their part of a plan ends, with its metrics, and whenever the statement is looked at.
+//! Each process counts in a pool in front of the pool that enforces limits ([`CountedPool`]). Ranks report to
+//! the coordinator when their slice ends, with its metrics, and whenever the statement is inspected.
 //!
-//! What is counted is what operators and motions reserve. Decoding buffers, the values of functions
-//! (`resources/src/value_account.rs`) and the process itself are not.
+//! Counts what operators and motions reserve, not decoding buffers, function results
+//! (`resources/src/value_account.rs`) or the process itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,30 +17,30 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use parking_lot::Mutex;
 use prost::Message;
 
-use crate::cancellation::Canceled;
+use crate::cancellation::CancelFlag;
 
-/// Bytes of memory that a statement has reserved on one process.
+/// Memory that a statement has reserved on one process, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct MemoryUse {
-    /// Now.
+    /// Currently.
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
-    /// The most that there were at once.
+    /// At peak.
     #[prost(uint64, tag = "2")]
     pub peak_bytes: u64,
 }
 
-/// The same, of a process that is a rank, or of the one that is none.
+/// The same for one process, which may be a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ProcessMemory {
-    /// `None`: the process that took the statement, which is no rank.
+    /// `None`: the process that took the statement and is not a rank.
     #[prost(uint64, optional, tag = "1")]
     pub rank: Option<u64>,
     #[prost(message, required, tag = "2")]
     pub used: MemoryUse,
 }
 
-/// Of one statement: what this process counts, and what others have told.
+/// Memory counters of one statement: of this process, and those reported by other ranks.
 #[derive(Debug, Default)]
 pub struct StatementMemory {
     bytes: AtomicU64,
@@ -50,27 +49,27 @@ pub struct StatementMemory {
 }
 
 impl StatementMemory {
-    /// That of the statement whose pool this is, if it has one of its own.
+    /// The counters of the statement that owns this pool, if any.
     pub fn of(pool: &Arc<dyn MemoryPool>) -> Option<Arc<Self>> {
         pool.downcast_ref::<CountedPool>().map(|counted| Arc::clone(&counted.memory))
     }
 
-    /// On this process.
-    pub fn here(&self) -> MemoryUse {
+    /// Memory use on this process.
+    pub fn local(&self) -> MemoryUse {
         let bytes = self.bytes.load(Ordering::Relaxed);
         MemoryUse { bytes, peak_bytes: self.peak_bytes.load(Ordering::Relaxed).max(bytes) }
     }
 
-    /// Takes down what a rank has told of itself.
-    pub fn tell(&self, rank: usize, used: MemoryUse) {
+    /// Records the memory use reported by a rank.
+    pub fn record(&self, rank: usize, used: MemoryUse) {
         let mut others = self.others.lock();
         let known = others.entry(rank).or_default();
         *known = MemoryUse { peak_bytes: known.peak_bytes.max(used.peak_bytes), ..used };
     }
 
-    /// Of every process that is known to have had some. `own`: the rank that this process is.
+    /// Memory use of every process that has reserved any. `own`: this process's rank.
     pub fn by_process(&self, own: Option<usize>) -> Vec<ProcessMemory> {
-        let here = (own, self.here());
+        let here = (own, self.local());
         let others = self.others.lock();
         let others = others.iter().map(|(rank, used)| (Some(*rank), *used));
         std::iter::once(here)
@@ -90,24 +89,27 @@ impl StatementMemory {
     }
 }
 
-/// The environment with a pool that counts for `memory`, asks the one that was there, and has the flag of its
-/// statement.
-pub fn counted(environment: &RuntimeEnv, memory: &Arc<StatementMemory>, canceled: &Canceled) -> RuntimeEnv {
+/// Wraps the environment's pool in one that counts for `memory` and holds the statement's flag.
+pub fn with_counting_pool(
+    environment: &RuntimeEnv,
+    memory: &Arc<StatementMemory>,
+    canceled: &CancelFlag,
+) -> RuntimeEnv {
     let (pool, memory) = (Arc::clone(&environment.memory_pool), Arc::clone(memory));
     let pool = CountedPool { pool, memory, canceled: canceled.clone() };
     RuntimeEnv { memory_pool: Arc::new(pool), ..environment.clone() }
 }
 
-/// The flag of the statement whose pool this is.
-pub fn canceled(pool: &Arc<dyn MemoryPool>) -> Option<Canceled> {
+/// The cancellation flag of the statement that owns this pool.
+pub fn cancel_flag(pool: &Arc<dyn MemoryPool>) -> Option<CancelFlag> {
     pool.downcast_ref::<CountedPool>().map(|counted| counted.canceled.clone())
 }
 
-/// A pool that decides nothing and counts what one statement takes of another one.
+/// A pool that counts one statement's reservations from another pool and enforces nothing.
 struct CountedPool {
     pool: Arc<dyn MemoryPool>,
     memory: Arc<StatementMemory>,
-    canceled: Canceled,
+    canceled: CancelFlag,
 }
 
 impl fmt::Debug for CountedPool {
@@ -151,7 +153,7 @@ impl MemoryPool for CountedPool {
         Ok(())
     }
 
-    /// By all that take of the pool behind it.
+    /// By all users of the pool behind it.
     fn reserved(&self) -> usize {
         self.pool.reserved()
     }
@@ -172,23 +174,24 @@ mod tests {
         let pool = Arc::new(FairSpillPool::new(1000));
         let process = RuntimeEnvBuilder::new().with_memory_pool(pool).build().unwrap();
         let memories = [Arc::<StatementMemory>::default(), Arc::default()];
-        let [one, other] = memories.each_ref().map(|memory| counted(&process, memory, &Canceled::default()));
+        let [one, other] =
+            memories.each_ref().map(|memory| with_counting_pool(&process, memory, &CancelFlag::default()));
         let take = |environment: &RuntimeEnv, name: &str| {
             let consumer = MemoryConsumer::new(name).with_can_spill(true);
             consumer.register(&environment.memory_pool)
         };
         let (a, b) = (take(&one, "a"), take(&other, "b"));
         a.try_grow(400).unwrap();
-        // Of two that can spill, each has half, whichever statement it belongs to.
+        // Of two consumers that can spill, each has half, whichever statement it belongs to.
         assert!(a.try_grow(200).is_err());
         b.try_grow(300).unwrap();
         b.shrink(200);
         let [first, second] = &memories;
-        assert_eq!(first.here(), MemoryUse { bytes: 400, peak_bytes: 400 });
-        assert_eq!(second.here(), MemoryUse { bytes: 100, peak_bytes: 300 });
+        assert_eq!(first.local(), MemoryUse { bytes: 400, peak_bytes: 400 });
+        assert_eq!(second.local(), MemoryUse { bytes: 100, peak_bytes: 300 });
         assert_eq!(process.memory_pool.reserved(), 500);
         drop((a, b));
-        assert_eq!(first.here(), MemoryUse { bytes: 0, peak_bytes: 400 });
+        assert_eq!(first.local(), MemoryUse { bytes: 0, peak_bytes: 400 });
         assert_eq!(process.memory_pool.reserved(), 0);
         assert!(StatementMemory::of(&process.memory_pool).is_none());
         assert!(Arc::ptr_eq(&StatementMemory::of(&one.memory_pool).unwrap(), first));
@@ -198,8 +201,8 @@ mod tests {
     fn what_ranks_tell_keeps_its_peak() {
         let memory = StatementMemory::default();
         assert!(memory.by_process(None).is_empty());
-        memory.tell(2, MemoryUse { bytes: 10, peak_bytes: 30 });
-        memory.tell(2, MemoryUse { bytes: 5, peak_bytes: 20 });
+        memory.record(2, MemoryUse { bytes: 10, peak_bytes: 30 });
+        memory.record(2, MemoryUse { bytes: 5, peak_bytes: 20 });
         memory.grow(7);
         let used = |bytes, peak_bytes| MemoryUse { bytes, peak_bytes };
         let of = |rank, used| ProcessMemory { rank, used };

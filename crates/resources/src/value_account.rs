@@ -1,15 +1,15 @@
-//! The account of what values of functions take: a function allocates its result without asking the pool of
-//! memory, and one call can make more than a machine has.
+//! Memory accounting of function results: a function allocates its result without asking the memory pool, and
+//! one call can exceed a machine's memory.
 //!
-//! A function reserves the bytes of its result before it makes it, and the buffer that holds the result gives
-//! them back when it is freed. The account is beside the pool of memory, and a quarter as large: what
-//! operators reserve for their input counts there, and would count twice here. A process has one account; a
-//! statement with a limit of memory has one of its own in front of that.
+//! A function reserves the bytes of its result before it allocates, and the result's buffer releases them
+//! when freed. The account is separate from the memory pool and a quarter of its size: operators already
+//! reserve their input there, and it must not count twice. A process has one account; a statement with a
+//! memory limit has its own in front of it.
 //!
-//! An account is an extension of the settings that physical expressions are made with. Where there is none, a
-//! statement is being planned: constants are computed then, see [`harrier_functions::bounded_result`].
+//! An account is an extension of the settings that physical expressions are created with. Without one, a
+//! statement is being planned: constants are folded then, see [`harrier_functions::bounded_result`].
 //!
-//! Errors: an account that is full refuses with `ResourcesExhausted` (53200).
+//! Errors: a full account refuses with `ResourcesExhausted` (53200).
 
 use std::any::Any;
 use std::fmt;
@@ -25,17 +25,17 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 
-use crate::cancellation::Canceled;
+use crate::cancellation::CancelFlag;
 use crate::statement_limits::Scope;
 
-/// One part in so many of a process's memory is for values of functions. Processes have four fifths of a
-/// machine's for their operators, if nobody says otherwise.
+/// Divisor of a process's memory for function results. By default, operators of a process have four fifths of
+/// a machine's memory.
 const SHARE: u64 = 4;
 
-/// Bytes of a process's account at least.
+/// Minimum size of a process's account, bytes.
 const BYTES_MIN: u64 = 64 << 20;
 
-/// Of a process whose memory has no limit.
+/// The account of a process without a memory limit.
 static WITHOUT_LIMIT: LazyLock<Arc<Balance>> =
     LazyLock::new(|| Arc::new(Balance::new(share_of(machine_bytes().unwrap_or(u64::MAX)))));
 
@@ -50,7 +50,7 @@ fn machine_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Bytes that are reserved, and how many may be.
+/// Reserved bytes, and their limit.
 #[derive(Debug)]
 struct Balance {
     bytes_max: u64,
@@ -72,14 +72,14 @@ impl Balance {
     }
 }
 
-/// A process's pool of memory with its account of values.
+/// A process's memory pool with its account of function results.
 pub struct AccountedPool {
     pool: Arc<dyn MemoryPool>,
     balance: Arc<Balance>,
 }
 
 impl AccountedPool {
-    /// `memory_bytes`: of the pool.
+    /// `memory_bytes`: size of the pool.
     pub fn new(pool: Arc<dyn MemoryPool>, memory_bytes: u64) -> Self {
         Self::with_account(pool, share_of(memory_bytes))
     }
@@ -135,17 +135,17 @@ impl MemoryPool for AccountedPool {
     }
 }
 
-/// What a statement's functions reserve bytes of.
+/// The account that a statement's functions reserve from.
 #[derive(Debug, Clone)]
 pub struct Account {
     process: Arc<Balance>,
     statement: Option<Arc<Balance>>,
-    canceled: Canceled,
+    canceled: CancelFlag,
 }
 
 impl Account {
-    /// That of a statement with these limits, if it has any, in a process with this environment.
-    pub fn new(process: &RuntimeEnv, scope: Option<&Scope>, canceled: Canceled) -> Self {
+    /// The account of a statement with these limits, if any, in a process with this environment.
+    pub fn new(process: &RuntimeEnv, scope: Option<&Scope>, canceled: CancelFlag) -> Self {
         let pool: &dyn Any = process.memory_pool.as_ref();
         let accounted = pool.downcast_ref::<AccountedPool>();
         let process = accounted.map_or_else(|| Arc::clone(&WITHOUT_LIMIT), |pool| Arc::clone(&pool.balance));
@@ -153,37 +153,37 @@ impl Account {
         Self { process, statement: bytes_max.map(|bytes_max| Arc::new(Balance::new(bytes_max))), canceled }
     }
 
-    /// One of its own, of so many bytes.
+    /// A private account of this size.
     pub fn of_bytes(bytes_max: u64) -> Self {
-        Self { process: Arc::new(Balance::new(bytes_max)), statement: None, canceled: Canceled::default() }
+        Self { process: Arc::new(Balance::new(bytes_max)), statement: None, canceled: CancelFlag::default() }
     }
 
-    /// That of the process, for a statement with this flag.
-    pub fn with_flag(canceled: Canceled) -> Self {
+    /// The process's account, for a statement with this flag.
+    pub fn with_flag(canceled: CancelFlag) -> Self {
         Self { canceled, ..Self::of_process() }
     }
 
-    /// That of the process, where nobody has said which.
+    /// The process's account, without a known process.
     pub fn of_process() -> Self {
-        Self { process: Arc::clone(&WITHOUT_LIMIT), statement: None, canceled: Canceled::default() }
+        Self { process: Arc::clone(&WITHOUT_LIMIT), statement: None, canceled: CancelFlag::default() }
     }
 
-    /// The one among these settings; `None` while a statement is planned.
+    /// The account in these settings; `None` while a statement is planned.
     pub fn of(options: &ConfigOptions) -> Option<&Self> {
         options.extensions.get::<Self>()
     }
 
-    /// Has functions that are planned with these settings reserve what they make.
+    /// Makes functions planned with these settings reserve their results.
     pub fn install(self, options: &mut ConfigOptions) {
         options.extensions.insert(self);
     }
 
-    /// The session with the account of the statement that it plans now: of its physical plan, not of what the
-    /// optimizer computes.
+    /// The session with the account of the statement being planned: for its physical plan, not for constant
+    /// folding by the optimizer.
     pub fn in_session(state: &SessionState) -> SessionState {
         let scope = Scope::of(state.config());
         let flag = || scope.as_ref().map(|scope| scope.canceled.clone());
-        let canceled = Canceled::current().or_else(flag).unwrap_or_default();
+        let canceled = CancelFlag::current().or_else(flag).unwrap_or_default();
         let account = Self::new(state.runtime_env(), scope.as_deref(), canceled);
         let mut state = state.clone();
         let mut options = state.config_options().as_ref().clone();
@@ -192,20 +192,20 @@ impl Account {
         state
     }
 
-    /// Whether the statement has been given up.
-    pub fn canceled(&self) -> &Canceled {
+    /// The statement's cancellation flag.
+    pub fn cancel_flag(&self) -> &CancelFlag {
         &self.canceled
     }
 
-    /// Bytes of the process that are reserved.
+    /// Reserved bytes of the process.
     pub fn bytes(&self) -> u64 {
         self.process.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` for the result of `function`.
+    /// Reserves `bytes` for the result of `function`.
     ///
-    /// Errors: there are not so many left (53200).
-    pub fn reserve(&self, function: &str, bytes: u64) -> Result<Held> {
+    /// Errors: not enough bytes are left (53200).
+    pub fn reserve(&self, function: &str, bytes: u64) -> Result<Reservation> {
         let refuse = |balance: &Balance| {
             let (held, bytes_max) = (balance.bytes.load(Ordering::Relaxed), balance.bytes_max);
             Err(DataFusionError::ResourcesExhausted(format!(
@@ -223,7 +223,7 @@ impl Account {
             }
             return refuse(&self.process);
         }
-        Ok(Held { account: self.clone(), bytes })
+        Ok(Reservation { account: self.clone(), bytes })
     }
 }
 
@@ -253,31 +253,30 @@ impl ExtensionOptions for Account {
     }
 }
 
-/// Bytes of an account, which are given back when this is dropped.
+/// Reserved bytes of an account, released on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     account: Account,
     bytes: u64,
 }
 
-impl Held {
-    /// Gives back what is over `bytes`.
+impl Reservation {
+    /// Releases the excess over `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let over = self.bytes.saturating_sub(bytes);
         self.bytes -= over;
-        self.give_back(over);
+        self.release(over);
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.account.process.subtract(bytes);
         if let Some(statement) = &self.account.statement {
             statement.subtract(bytes);
         }
     }
 
-    /// The array, which holds the bytes for as long as its largest buffer is there, whoever else has that
-    /// then.
-    pub fn owned_by(mut self, array: &dyn Array) -> Result<ArrayRef> {
+    /// Attaches the reservation to the array's largest buffer, whoever holds that buffer later.
+    pub fn attach_to(mut self, array: &dyn Array) -> Result<ArrayRef> {
         self.shrink_to(array.get_array_memory_size() as u64);
         let data = array.to_data();
         let bytes = largest(&data);
@@ -289,27 +288,28 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.give_back(self.bytes);
+        self.release(self.bytes);
     }
 }
 
-/// Bytes of the largest buffer.
+/// Length of the largest buffer, bytes.
 fn largest(data: &ArrayData) -> usize {
     let own = data.buffers().iter().map(Buffer::len).max().unwrap_or(0);
     data.child_data().iter().map(largest).fold(own, usize::max)
 }
 
-/// The data with one buffer of so many bytes being the owner of `held`.
-fn with_owner(data: ArrayData, bytes: usize, held: &mut Option<Held>) -> Result<ArrayData> {
+/// Makes one buffer of this length the owner of `held`.
+fn with_owner(data: ArrayData, bytes: usize, held: &mut Option<Reservation>) -> Result<ArrayData> {
     if held.is_none() || largest(&data) != bytes {
         return Ok(data);
     }
-    let owned = |buffer: &Buffer, held: &mut Option<Held>| match held.take_if(|_| buffer.len() == bytes) {
-        Some(held) => Buffer::from(Bytes::from_owner(Owner { buffer: buffer.clone(), _held: held })),
-        None => buffer.clone(),
-    };
+    let owned =
+        |buffer: &Buffer, held: &mut Option<Reservation>| match held.take_if(|_| buffer.len() == bytes) {
+            Some(held) => Buffer::from(Bytes::from_owner(Owner { buffer: buffer.clone(), _held: held })),
+            None => buffer.clone(),
+        };
     let buffers = data.buffers().iter().map(|buffer| owned(buffer, held)).collect();
     let mut children = Vec::with_capacity(data.child_data().len());
     for child in data.child_data() {
@@ -320,7 +320,7 @@ fn with_owner(data: ArrayData, bytes: usize, held: &mut Option<Held>) -> Result<
 
 struct Owner {
     buffer: Buffer,
-    _held: Held,
+    _held: Reservation,
 }
 
 impl AsRef<[u8]> for Owner {
@@ -342,7 +342,7 @@ mod tests {
     fn bytes_come_back_with_the_buffer() {
         let account = Account::of_bytes(1 << 20);
         let texts = StringArray::from_iter_values((0..1000).map(|number| format!("text {number}")));
-        let owned = account.reserve("f", 1 << 19).unwrap().owned_by(&texts).unwrap();
+        let owned = account.reserve("f", 1 << 19).unwrap().attach_to(&texts).unwrap();
         assert_eq!(owned.as_string::<i32>(), &texts);
         assert_eq!(account.bytes(), texts.get_array_memory_size() as u64);
         let slice = owned.slice(3, 1);
@@ -357,7 +357,7 @@ mod tests {
         let account = Account::of_bytes(1 << 20);
         let lists = (0..10).map(|_| Some((0..100).map(Some)));
         let lists = ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
-        let owned = account.reserve("f", 1 << 19).unwrap().owned_by(&lists).unwrap();
+        let owned = account.reserve("f", 1 << 19).unwrap().attach_to(&lists).unwrap();
         assert_eq!(owned.as_list::<i32>(), &lists);
         let elements = Arc::clone(owned.as_list::<i32>().values());
         drop(owned);
@@ -369,7 +369,8 @@ mod tests {
     #[test]
     fn a_result_without_bytes_holds_none() {
         let account = Account::of_bytes(100);
-        let none = account.reserve("f", 100).unwrap().owned_by(&Int64Array::from(Vec::<i64>::new())).unwrap();
+        let none =
+            account.reserve("f", 100).unwrap().attach_to(&Int64Array::from(Vec::<i64>::new())).unwrap();
         assert_eq!(none.len(), 0);
         drop(none);
         assert_eq!(account.bytes(), 0);
@@ -380,7 +381,7 @@ mod tests {
         let pool = AccountedPool::with_account(Arc::new(GreedyMemoryPool::new(1000)), 1000);
         let process = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().unwrap();
         let scope = || Scope::new(StatementLimits { memory_bytes: Some(600), spill_bytes: None });
-        let of = |scope: Option<&Scope>| Account::new(&process, scope, Canceled::default());
+        let of = |scope: Option<&Scope>| Account::new(&process, scope, CancelFlag::default());
         let (one, other) = (of(Some(&scope())), of(Some(&scope())));
         let first = one.reserve("f", 600).unwrap();
         assert!(one.reserve("f", 1).is_err());

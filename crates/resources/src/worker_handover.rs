@@ -1,17 +1,17 @@
-//! Lets the other tasks of a runtime's thread go on elsewhere while one computes without a pause.
+//! Hands the waiting tasks of a runtime thread to another thread while a task computes without yielding.
 //!
-//! A thread of the runtime polls one task after the other. A join whose condition takes next to no pairs, a
-//! function over long texts and a rule of the planner can compute for hours inside of one poll, and with as
-//! many of those as there are threads nobody is answered: no `SELECT 1`, and no `pg_cancel_backend` that
-//! would end them. What looks at the flag of its statement ([`crate::cancellation`]) does this as well: its
-//! thread hands the tasks that wait to another thread and goes on with its own task, so that the operating
-//! system shares the cores among them.
+//! A worker thread polls one task after the other. A join whose condition rejects almost all pairs, a
+//! function over long texts or an optimizer rule can compute for hours inside one poll. With as many of those
+//! as there are threads nothing else is served: no `SELECT 1`, and no `pg_cancel_backend` that would end
+//! them. Code that polls the flag of its statement ([`crate::cancellation`]) also does this: its thread hands
+//! the waiting tasks to another thread and continues with its own, so that the operating system shares the
+//! cores among them.
 //!
-//! How often is for fairness alone: nothing is decided by the clock.
+//! The interval is for fairness alone: correctness does not depend on the clock.
 //!
-//! The front end of a server does so ([`enable`]). A rank does not: with it, a statement that is run again
-//! after the loss of a host failed with that loss in about half of the runs of `cluster::hosts`, for a reason
-//! that is not known.
+//! The front end of a server enables this ([`enable`]). A rank does not: with it, a statement retried after
+//! the loss of a host failed with that loss in about half of the runs of `cluster::hosts`, for an unknown
+//! reason.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,26 +21,26 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// How long a thread computes at most before the tasks that wait for it are handed over.
+/// Maximum time that a thread computes before it hands over the waiting tasks.
 const TURN: Duration = Duration::from_millis(20);
 
-/// What another thread takes to start and to take them: a four hundredth of a turn.
+/// Time for another thread to start and take them: a four hundredth of a turn.
 const HANDOVER: Duration = Duration::from_micros(50);
 
 static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// When this thread handed its tasks over, or was first asked to.
+    /// When this thread last handed over its tasks, or was first asked to.
     static HANDED_OVER: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Has this process hand tasks over.
+/// Enables handover in this process.
 pub fn enable() {
     IS_ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// Hands over the tasks that wait for this thread, if a turn has passed since it last did. Returns at once
-/// anywhere but on a thread of a runtime that has several.
+/// Hands over the tasks waiting for this thread, if a turn has passed since the last time. Returns at once
+/// except on a thread of a multi-threaded runtime.
 pub fn hand_over() {
     if !IS_ENABLED.load(Ordering::Relaxed) {
         return;
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// As long as the slowest machine takes.
+    /// Enough for the slowest machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
             }
             seen.load(Ordering::Relaxed)
         });
-        // It waits for the only thread there is.
+        // It waits for the only thread.
         runtime.spawn(async move { is_over.store(true, Ordering::Relaxed) });
         assert!(runtime.block_on(computing).unwrap());
     }

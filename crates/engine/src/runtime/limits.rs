@@ -21,7 +21,7 @@ impl Limits {
     /// The lower of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
-            processes: self.processes.and(other.processes),
+            processes: self.processes.lower_of(other.processes),
             rows: self.rows.into_iter().chain(other.rows).min(),
         }
     }

@@ -497,7 +497,7 @@ impl Request {
     }
 
     fn limited(self, limits: StatementLimits) -> Self {
-        let StatementLimits { memory_bytes, spill_bytes } = self.limits().and(limits);
+        let StatementLimits { memory_bytes, spill_bytes } = self.limits().lower_of(limits);
         Self {
             memory_bytes: memory_bytes.unwrap_or_default(),
             spill_bytes: spill_bytes.unwrap_or_default(),

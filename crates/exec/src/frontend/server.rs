@@ -43,7 +43,7 @@ use crate::transport::messages::RankReport;
 use crate::transport::plan_codec;
 use crate::transport::propagated_settings;
 use crate::transport::remote_error::to_failure;
-use harrier_resources::cancellation::{Canceled, Reason};
+use harrier_resources::cancellation::{CancelFlag, Reason};
 use harrier_resources::statement_limits::Scope;
 use harrier_resources::statement_memory::StatementMemory;
 
@@ -183,9 +183,9 @@ impl Desk {
             }
             Asked::Aside | Asked::Look => self.converse(request, out, gone).await,
             _ => {
-                let canceled = Canceled::default();
+                let canceled = CancelFlag::default();
                 let (is_gone, told) = oneshot::channel::<()>();
-                let ended = canceled.when_dropped();
+                let ended = canceled.cancel_on_drop();
                 let answered = work.spawn(canceled.scope(async move {
                     let _ended = ended;
                     self.converse(request, out, told.map(drop)).await;
@@ -383,7 +383,7 @@ impl Desk {
         propagated_settings::apply_text(&request.settings, &mut config)?;
         let scope = Scope::new(request.limits());
         scope.clone().set(&mut config);
-        scope.fit(&mut config);
+        scope.limit_sort_reservation(&mut config);
         self.gang.account(Some(&scope), scope.canceled.clone()).install(config.options_mut());
         let environment = self.gang.environment(&scope)?;
         let mut builder = SessionStateBuilder::new_with_default_features()

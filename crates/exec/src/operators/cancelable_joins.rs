@@ -28,7 +28,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
 use datafusion_distributed::NetworkBoundaryExt;
-use harrier_resources::cancellation::Canceled;
+use harrier_resources::cancellation::CancelFlag;
 use harrier_resources::statement_memory;
 
 /// What the operator that hands a plan to a gang is called: what is below it runs elsewhere.
@@ -36,7 +36,7 @@ pub(crate) const GANG_EXEC: &str = "GangExec";
 
 /// [`heard`] of the statement that `context` is of.
 pub fn heard_in(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
-    match statement_memory::canceled(context.memory_pool()) {
+    match statement_memory::cancel_flag(context.memory_pool()) {
         Some(canceled) => heard(plan, &canceled),
         None => Ok(plan),
     }
@@ -44,7 +44,7 @@ pub fn heard_in(plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<A
 
 /// `plan`, as it is to be run for the statement of this flag: its joins look at it. Operators below a motion
 /// are those of other slices, and stay as they are.
-pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &Canceled) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &CancelFlag) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_down(|plan| {
         let ends = plan.as_network_boundary().is_some() || plan.name() == GANG_EXEC;
         let heard = match ends {
@@ -61,7 +61,10 @@ pub fn heard(plan: Arc<dyn ExecutionPlan>, canceled: &Canceled) -> Result<Arc<dy
 }
 
 /// `None`: it is no join, or one that is heard of because it gives rows.
-fn heard_join(plan: &Arc<dyn ExecutionPlan>, canceled: &Canceled) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn heard_join(
+    plan: &Arc<dyn ExecutionPlan>,
+    canceled: &CancelFlag,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return match heard_filter(join.filter(), is_silent(join.join_type), canceled) {
             Some(filter) => Ok(Some(join.builder().with_filter(Some(filter)).build_exec()?)),
@@ -106,7 +109,7 @@ fn is_silent(kind: JoinType) -> bool {
 fn heard_filter<'a>(
     filter: impl Into<Option<&'a JoinFilter>>,
     is_silent: bool,
-    canceled: &Canceled,
+    canceled: &CancelFlag,
 ) -> Option<JoinFilter> {
     let (inner, columns, schema) = match filter.into() {
         Some(filter) => {
@@ -122,7 +125,7 @@ fn heard_filter<'a>(
 #[derive(Debug)]
 struct Heard {
     inner: Arc<dyn PhysicalExpr>,
-    canceled: Canceled,
+    canceled: CancelFlag,
 }
 
 impl PartialEq for Heard {
@@ -267,7 +270,7 @@ mod tests {
             let expected = collect(Arc::clone(&join), Arc::default()).await.unwrap();
             // What ran once has its rows.
             let join = join.reset_state().unwrap();
-            let canceled = Canceled::default();
+            let canceled = CancelFlag::default();
             let ready = heard(Arc::clone(&join), &canceled).unwrap();
             assert_eq!(ready.schema(), join.schema());
             let rows = collect(Arc::clone(&ready), Arc::default()).await.unwrap();

@@ -240,7 +240,7 @@ impl Stream for Answers {
             answer.map(|answer| {
                 let told: ToCoordinator = messages::decode(&answer.map_err(from_stream)?)?;
                 if let (Some(memory), Some(used)) = (&self.memory, told.memory) {
-                    memory.tell(self.from, used);
+                    memory.record(self.from, used);
                 }
                 messages::decode_to_coordinator(told)
             })

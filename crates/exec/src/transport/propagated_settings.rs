@@ -102,7 +102,7 @@ pub fn attach(config: &mut SessionConfig, run: Option<u64>) -> Result<()> {
     match scope.as_ref().filter(|scope| !scope.limits.is_none()) {
         Some(scope) => {
             let mut fitting = config.clone();
-            scope.fit(&mut fitting);
+            scope.limit_sort_reservation(&mut fitting);
             headers.insert(HEADER, header(&text(&fitting))?);
         }
         None => drop(headers.insert(HEADER, header(&text(config))?)),

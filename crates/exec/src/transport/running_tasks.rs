@@ -116,7 +116,7 @@ impl Tasks {
     /// What a statement takes here, if this rank has a part of it.
     pub fn memory(&self, run: u64) -> Option<MemoryUse> {
         let runs = self.runs.lock();
-        runs.get(&run)?.iter().find_map(|task| task.memory.as_ref()).map(|memory| memory.here())
+        runs.get(&run)?.iter().find_map(|task| task.memory.as_ref()).map(|memory| memory.local())
     }
 
     /// What the parts of a statement that this rank still has say now.

@@ -27,9 +27,9 @@ use harrier_interconnect::{
     BatchSender, Budget, Closed, Failure, Incoming, Interconnect, MessageReceiver, SendOutcome, Service,
     StreamSender,
 };
-use harrier_resources::cancellation::{self, Canceled, Reason};
+use harrier_resources::cancellation::{self, CancelFlag, Reason};
 use harrier_resources::spill_disks::Disks;
-use harrier_resources::statement_limits::{Limited, Scope};
+use harrier_resources::statement_limits::{Scope, StatementEnvironments};
 use harrier_resources::statement_memory::StatementMemory;
 use http::HeaderMap;
 use prost::Message;
@@ -47,7 +47,7 @@ pub struct RankService {
     pub disks: Option<Disks>,
     pub janitor: Janitor,
     pub tasks: Tasks,
-    pub limited: Limited,
+    pub limited: StatementEnvironments,
     pub broadcasts: Broadcasts,
     pub runtime: Handle,
 }
@@ -171,11 +171,11 @@ async fn serve_plan(
     messages: MessageReceiver,
     senders: Vec<StreamSender>,
 ) {
-    let canceled = Canceled::default();
+    let canceled = CancelFlag::default();
     let taken = canceled.scope(take_plan(worker, plan, environment, messages));
     let taken = AssertUnwindSafe(taken).catch_unwind().await;
-    let told = cancellation::aside().spawn(async move {
-        let _ended = canceled.when_dropped();
+    let told = cancellation::dedicated_runtime().spawn(async move {
+        let _ended = canceled.cancel_on_drop();
         answer(senders, |sender| {
             async move {
                 match taken {
@@ -215,7 +215,7 @@ async fn take_plan(
 }
 
 /// Sets the flag as soon as nobody wants the answers.
-async fn tell_measured(taken: TakenPlan, canceled: &Canceled, sender: &mut StreamSender) -> Result<()> {
+async fn tell_measured(taken: TakenPlan, canceled: &CancelFlag, sender: &mut StreamSender) -> Result<()> {
     let TakenPlan { environment, mut answers } = taken;
     let memory = environment.as_ref().and_then(|environment| StatementMemory::of(&environment.memory_pool));
     loop {
@@ -226,7 +226,7 @@ async fn tell_measured(taken: TakenPlan, canceled: &Canceled, sender: &mut Strea
             answers.poll_next_unpin(cx)
         });
         let Some(message) = next.await else { return Ok(()) };
-        let used = memory.as_ref().map(|memory| memory.here());
+        let used = memory.as_ref().map(|memory| memory.local());
         let bytes = messages::encode_to_coordinator(message?, used).encode_to_vec();
         if sender.send_message(&bytes).await.is_err() {
             return Ok(());

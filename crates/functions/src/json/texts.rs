@@ -9,7 +9,7 @@ use datafusion::config::ConfigOptions;
 
 use crate::bounded_result::CONSTANT_BYTES_MAX;
 use harrier_error::{SqlError, SqlState};
-use harrier_resources::value_account::{Account, Held};
+use harrier_resources::value_account::{Account, Reservation};
 use harrier_sqlstate::IntoDataFusionError;
 
 /// Text results, reserved in the memory account as they grow.
@@ -18,7 +18,7 @@ pub(super) struct Texts<'c> {
     name: &'static str,
     account: Option<&'c Account>,
     bytes: u64,
-    held: Vec<Held>,
+    held: Vec<Reservation>,
     held_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl<'c> Texts<'c> {
         match self.account {
             Some(account) if !self.held.is_empty() => {
                 self.held.clear();
-                account.reserve(self.name, array.get_array_memory_size() as u64)?.owned_by(&array)
+                account.reserve(self.name, array.get_array_memory_size() as u64)?.attach_to(&array)
             }
             _ => Ok(array),
         }

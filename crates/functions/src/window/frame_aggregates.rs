@@ -23,8 +23,8 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity, Signature,
 };
 
-use harrier_resources::cancellation::Canceled;
-use harrier_resources::value_account::{Account, Held};
+use harrier_resources::cancellation::CancelFlag;
+use harrier_resources::value_account::{Account, Reservation};
 
 /// Minimum size of a reservation.
 const STEP_BYTES: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub struct FramedAggregates(Vec<(Arc<AggregateUDF>, Arc<AggregateUDF>)>);
 impl FramedAggregates {
     /// For statements in a process with this environment.
     pub fn of_process(process: &RuntimeEnv) -> Self {
-        Self::new(&Account::new(process, None, Canceled::default()))
+        Self::new(&Account::new(process, None, CancelFlag::default()))
     }
 
     pub(crate) fn new(account: &Account) -> Self {
@@ -166,7 +166,7 @@ struct AccountedAccumulator {
     rows: u64,
     /// Bytes of results that are not yet reserved.
     bytes: u64,
-    held: Vec<Held>,
+    held: Vec<Reservation>,
 }
 
 impl Accumulator for AccountedAccumulator {

@@ -27,7 +27,7 @@ use harrier_engine::{
 use harrier_error::{SqlError, SqlState};
 use harrier_exec::frontend::client::{Admit, Admitted};
 use harrier_functions::parse::interval::IntervalStyle;
-use harrier_resources::cancellation::{CancelOnDrop, Canceled};
+use harrier_resources::cancellation::{CancelFlag, CancelOnDrop};
 use harrier_resources::statement_limits::StatementLimits;
 use harrier_server::backend::{
     self, Backend, BufferedRows, ClientObject, CopyInto, CursorKind, Description, Discard, Done, Identity,
@@ -140,11 +140,11 @@ impl Threads {
     /// a value, and sets the flag for code that does not yield.
     fn spawn<T: Send + 'static>(
         &self,
-        canceled: &Canceled,
+        canceled: &CancelFlag,
         work: impl Future<Output = T> + Send + 'static,
     ) -> (JoinHandle<Option<T>>, Guard) {
         let given_up = CancellationToken::new();
-        let guard = Guard { canceled: canceled.when_dropped(), _given_up: given_up.clone().drop_guard() };
+        let guard = Guard { canceled: canceled.cancel_on_drop(), _given_up: given_up.clone().drop_guard() };
         let work = canceled.scope(work);
         let shared = self.shared.clone();
         let task = self.own.spawn_blocking(move || {
@@ -233,18 +233,18 @@ impl EngineSession {
         &self,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        self.run_part(&Canceled::default(), work).await
+        self.run_part(&CancelFlag::default(), work).await
     }
 
     /// Like [`Self::run`], for a statement whose stream may outlive `work`.
     async fn run_part<T: Send + 'static>(
         &self,
-        canceled: &Canceled,
+        canceled: &CancelFlag,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
         let (task, guard) = self.threads.spawn(canceled, exclusively(&self.running, work));
         let done = task.await;
-        guard.canceled.keep();
+        guard.canceled.disarm();
         match done {
             Ok(Some(done)) => done.map_err(with_context),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
@@ -311,7 +311,7 @@ impl EngineSession {
             let threads = self.threads.clone();
             let text = statement.text.clone();
             let named = Arc::clone(&parsed);
-            let canceled = Canceled::default();
+            let canceled = CancelFlag::default();
             let outcome = self
                 .run_part(&canceled, async move {
                     let outcome = session.execute(&parsed).await?;
@@ -419,7 +419,7 @@ fn join_error(error: &JoinError) -> SqlError {
 /// Prefetches a stream on the statement threads. It ends at its first error.
 fn prefetch<T: Send + 'static>(
     threads: &Threads,
-    canceled: &Canceled,
+    canceled: &CancelFlag,
     mut stream: impl Stream<Item = Result<T, SqlError>> + Send + Unpin + 'static,
 ) -> BoxStream<'static, Result<T, SqlError>> {
     let (sender, mut receiver) = mpsc::channel(PREFETCH);
@@ -456,7 +456,7 @@ fn prefetch<T: Send + 'static>(
 /// The batches of a statement, prefetched.
 fn batches(
     threads: &Threads,
-    canceled: &Canceled,
+    canceled: &CancelFlag,
     stream: SendableRecordBatchStream,
     text: String,
 ) -> BoxStream<'static, Result<RecordBatch, SqlError>> {
@@ -464,7 +464,7 @@ fn batches(
 }
 
 /// The text of a COPY, prefetched, followed by its completion.
-fn text_of(threads: &Threads, canceled: &Canceled, copy: CopyOut) -> backend::CopyOut {
+fn text_of(threads: &Threads, canceled: &CancelFlag, copy: CopyOut) -> backend::CopyOut {
     let columns = copy.columns();
     let (sender, receiver) = oneshot::channel();
     let pieces = futures::stream::unfold((copy, sender), |(mut copy, sender)| async move {
@@ -501,7 +501,7 @@ fn exclusively<T, F: Future<Output = T>>(
 /// Completion of a COPY FROM that is being fed.
 fn copy_completion(
     threads: &Threads,
-    canceled: &Canceled,
+    canceled: &CancelFlag,
     write: impl Future<Output = Result<Written, SqlError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Done, SqlError>> {
     let (finished, guard) = threads.spawn(canceled, write);
@@ -671,7 +671,7 @@ impl EngineRows {
     ) -> Result<T, SqlError> {
         let kept = Arc::clone(&self.kept);
         let (task, _guard) =
-            self.threads.spawn(&Canceled::default(), async move { work(&mut *kept.lock().await).await });
+            self.threads.spawn(&CancelFlag::default(), async move { work(&mut *kept.lock().await).await });
         match task.await {
             Ok(Some(done)) => done.map_err(|error| with_context(harrier_engine::in_statement(&error, ""))),
             Ok(None) => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the statement was ended")),
